@@ -14,7 +14,7 @@ mod rounds;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fixture::in_process;
+use fixture::in_process::Datacenter;
 use geolock::causal_log::Wants;
 use geolock::lock_server::{LockServerHandle, Output, Session};
 use geolock::names::{LeaseId, LockName, Mode, Secret};
@@ -36,7 +36,7 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (_dir, datacenter) = in_process::start().await?;
+    let datacenter = Datacenter::start().await?;
     let (pings, pinged) = mpsc::channel(4_096);
     let echo = thread::spawn(move || echo(pinged));
     println!("pairs of acquire and release, and of two pings, medians of {ROUNDS} rounds of {ROUND:?}");

@@ -12,7 +12,7 @@ mod rounds;
 
 use std::time::{Duration, Instant};
 
-use fixture::in_process::{self, AnyError};
+use fixture::in_process::{AnyError, Datacenter};
 use geolock::client::{AcquireRequest, Client};
 use geolock::names::LockName;
 use rounds::{median_of, round};
@@ -27,8 +27,7 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (_dir, datacenter) = in_process::start().await?;
-    let client = in_process::connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     println!("pairs of acquire and release, medians of {ROUNDS} rounds of {ROUND:?}");
     println!(
         "{:>6} {:>12} {:>10} {:>10} {:>14} {:>10}",

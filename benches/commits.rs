@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fixture::in_process::{self, AnyError};
+use fixture::in_process::{AnyError, Datacenter};
 use geolock::client::{AcquireRequest, Batch, Client, TxnRequest, Update};
 use geolock::keys::Key;
 use geolock::names::LockName;
@@ -50,9 +50,8 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run() -> Result<(), AnyError> {
-    let (dir, datacenter) = in_process::start().await?;
-    let client = in_process::connect(&datacenter).await?;
-    let sync = median((0..ROUNDS).map(|_| bare_sync(dir.path())).collect::<Result<_, _>>()?);
+    let (datacenter, client) = Datacenter::with_client().await?;
+    let sync = median((0..ROUNDS).map(|_| bare_sync(datacenter.dir())).collect::<Result<_, _>>()?);
     println!("the disk by itself: {sync:.1} us a write and fdatasync");
     println!("medians of {ROUNDS} rounds of {ROUND:?}; ratio: how many times a pair's time");
     println!(

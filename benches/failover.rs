@@ -17,9 +17,7 @@ mod fixture;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fixture::history::serving;
-use fixture::wan::Wan;
-use fixture::{Cluster, Output, Running, lock, within};
+use fixture::{Cluster, Output, Running, lock, servers, within};
 use geolock::client::{AcquireRequest, Client, ClientConfig, LockGuard, OnDisconnect};
 use rounds::{AnyError, median};
 use rustix::process::Signal;
@@ -40,8 +38,7 @@ fn main() -> Result<(), AnyError> {
     }
     println!("until the next one has the lock, in ms: median of {ROUNDS} rounds (least, most)");
     runtime.block_on(async {
-        let cluster = Cluster::start_with(3, HOLD);
-        let clients = serving(&cluster).await;
+        let (cluster, clients) = servers(3).with(HOLD).serving().await;
         for (dc, place) in [(0, "there"), (1, "in another datacenter")] {
             show(&format!("released, the next one {place}"), released(&clients, dc).await);
             show(&format!("client killed, the next one {place}"), killed(&cluster, &clients, dc).await);
@@ -142,8 +139,7 @@ async fn silent(cluster: &Cluster, clients: &[Client], dc: usize) -> Vec<Duratio
 
 /// Another client had the lock and is still connected.
 async fn restarted() -> Vec<Duration> {
-    let mut cluster = Cluster::start_with(3, HOLD);
-    let clients = serving(&cluster).await;
+    let (mut cluster, clients) = servers(3).with(HOLD).serving().await;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         acquire(&clients[0]).await.release().await.expect("it was held");
@@ -158,8 +154,7 @@ async fn restarted() -> Vec<Duration> {
 }
 
 async fn healed() -> Vec<Duration> {
-    let mut wan = Wan::start(3, HOLD);
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).with(HOLD).relayed().serving().await;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         wan.await_whole();

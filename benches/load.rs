@@ -14,8 +14,7 @@ mod fixture;
 
 use std::time::{Duration, Instant};
 
-use fixture::history::serving;
-use fixture::{Cluster, lock};
+use fixture::{Cluster, lock, servers};
 use geolock::client::{AcquireError, AcquireRequest, Client, ClientTls, Mode};
 use geolock::names::LockName;
 use geolock::proto::client_message::Call;
@@ -37,8 +36,8 @@ const TASKS: [usize; 2] = [64, 4_096];
 
 fn main() -> Result<(), AnyError> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        let mut cluster = Cluster::start(1);
-        let client = serving(&cluster).await.swap_remove(0);
+        let (mut cluster, mut clients) = servers(1).serving().await;
+        let client = clients.swap_remove(0);
         if std::env::args().any(|argument| argument == "crowd") {
             return overload::overload(&client, &mut cluster).await;
         }

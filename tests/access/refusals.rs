@@ -1,12 +1,11 @@
 //! Refusals: servers with the wrong folder or certificate, and strangers as clients.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
 use crate::fixture::said::run;
-use crate::fixture::{Cluster, geolock};
+use crate::fixture::{Cluster, geolock, servers};
 use geolock::names::DcId;
 use geolock::pki;
 
@@ -33,7 +32,7 @@ fn refused(command: &mut Command, code: i32) -> String {
 
 #[test]
 fn a_folder_has_one_server_and_one_datacenter() {
-    let mut cluster = Cluster::start(2);
+    let mut cluster = servers(2).listening();
     let in_use = refused(&mut server(&cluster, &[]), 1);
     assert!(in_use.contains("data0") && in_use.contains("in use by another geolock server"), "{in_use}");
     cluster.kill(1);
@@ -46,7 +45,7 @@ fn a_folder_has_one_server_and_one_datacenter() {
 
 #[test]
 fn a_port_that_is_taken_is_named() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut command = geolock(&cluster.dir().join("home"));
     let taken = refused(command.arg("server").arg("--config").arg(cluster.config_file(0)), 1);
     assert!(taken.contains(&cluster.endpoint(0)) && taken.contains("for clients"), "{taken}");
@@ -54,7 +53,7 @@ fn a_port_that_is_taken_is_named() {
 
 #[test]
 fn a_server_needs_the_certificate_of_its_datacenter() {
-    let mut cluster = Cluster::start(2);
+    let mut cluster = servers(2).listening();
     cluster.kill(0);
     for (folder, owner) in [("client", "client"), ("tls/dc1", "dc/1")] {
         let folder = cluster.dir().join(folder);
@@ -67,7 +66,7 @@ fn a_server_needs_the_certificate_of_its_datacenter() {
 
 #[test]
 fn strangers_are_no_clients() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let other = tempfile::tempdir().expect("a temporary folder");
     pki::playground(other.path(), "test", DcId::new(0)).expect("certificates can be made");
     // Of an authority with the same name.
@@ -101,7 +100,7 @@ fn knocks(cluster: &Cluster, endpoint: &str, tls: &Path) -> [String; 2] {
 
 #[test]
 fn who_knocks_at_the_wrong_door_is_told_which_is_the_right_one() {
-    let (cluster, other) = (Cluster::start(1), Cluster::start(1));
+    let (cluster, other) = (servers(1).listening(), servers(1).listening());
     let bare = cluster.dir().join("bare");
     std::fs::create_dir(&bare).expect("it is made");
     std::fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");
@@ -118,7 +117,7 @@ fn who_knocks_at_the_wrong_door_is_told_which_is_the_right_one() {
 
 #[test]
 fn a_port_that_only_hangs_up_does_not_demand_a_certificate() {
-    let cluster = Cluster::prepare(1);
+    let cluster = servers(1).prepared();
     let bare = cluster.dir().join("bare");
     std::fs::create_dir(&bare).expect("it is made");
     std::fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");

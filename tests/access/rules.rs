@@ -1,5 +1,4 @@
 //! Access control on a real server: tokens, rules, SIGHUP, certificates that are replaced while it runs.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::fixture::said::run as said;
-use crate::fixture::{Cluster, Output, Running, geolock, until};
+use crate::fixture::{Cluster, Output, Running, geolock, servers, until};
 use geolock::names::DcId;
 use geolock::pki;
 use rustix::process::Signal;
@@ -252,7 +251,7 @@ fn who_waits_and_may_not_look_asks_once() {
 
 #[test]
 fn who_must_show_a_certificate_is_told() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let bare = cluster.dir().join("bare");
     fs::create_dir(&bare).expect("it is made");
     fs::copy(cluster.tls().join("ca.pem"), bare.join("ca.pem")).expect("there are certificates");
@@ -274,7 +273,7 @@ fn who_must_show_a_certificate_is_told() {
 
 #[test]
 fn whose_certificate_is_not_accepted_is_told() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     // The certificate is valid, but it names a datacenter.
     let server = cluster.dir().join("tls").join("dc0");
     for args in [&["status"][..], &["lock", "x", "--", "true"]] {

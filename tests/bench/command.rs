@@ -1,10 +1,9 @@
 //! `geolock bench` as a user runs it: on its own playground, and against running servers.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::fixture::{Cluster, Output as Stream, Running, geolock};
+use crate::fixture::{Output as Stream, Running, geolock, servers};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -114,7 +113,7 @@ fn hold_policies_are_put_side_by_side() {
 
 #[test]
 fn servers_that_run_can_be_tested_too() {
-    let cluster = Cluster::start(2);
+    let cluster = servers(2).listening();
     let home = TempDir::new().expect("a temporary folder");
     let places = format!("{},{}", cluster.endpoint(0), cluster.endpoint(1));
     let tls = cluster.tls();

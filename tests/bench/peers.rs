@@ -1,5 +1,4 @@
 //! geolock beside etcd, where etcd is installed.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::io::Write as _;
 use std::path::Path;

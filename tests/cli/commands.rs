@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::fixture::said::{run, said};
-use crate::fixture::{Cluster, Output, Running, free_ports, geolock, until};
+use crate::fixture::{Cluster, Output, Running, free_ports, geolock, servers, until};
 use rustix::process::Signal;
 
 /// Runs `sh -c SCRIPT` under a lock. Its first line says that it holds the lock.
@@ -70,7 +70,7 @@ fn nobody_there_is_69_and_says_what_to_do() {
     assert_eq!(said.code, 69);
     assert!(said.stderr.contains("geolock dev") && said.stderr.contains("--connect"), "{}", said.stderr);
 
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     cluster.kill(0);
     for args in [&["lock", "x", "--", "true"][..], &["status"], &["locks"], &["describe", "x"], &["top"]] {
         let said = run(&mut cluster.command(0, args));
@@ -81,7 +81,7 @@ fn nobody_there_is_69_and_says_what_to_do() {
 
 #[test]
 fn a_lock_lost_to_an_endpoint_of_another_datacenter_names_both() {
-    let mut cluster = Cluster::start(2);
+    let mut cluster = servers(2).listening();
     let mut command = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; exec sleep 60"]);
     command.env("GEOLOCK_CONNECT", format!("{},{}", cluster.endpoint(0), cluster.endpoint(1)));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,7 +98,7 @@ fn a_lock_lost_to_an_endpoint_of_another_datacenter_names_both() {
 
 #[test]
 fn the_command_decides_the_exit_code_and_finds_its_token() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let lock = |command: &[&str]| run(cluster.command(0, ["lock", "x", "y", "--"]).args(command));
     assert_eq!(lock(&["sh", "-c", "exit 7"]).code, 7);
     assert_eq!(lock(&["sh", "-c", "kill -KILL $$"]).code, 128 + 9);
@@ -116,7 +116,7 @@ fn the_command_decides_the_exit_code_and_finds_its_token() {
 
 #[test]
 fn two_commands_take_turns() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let log = cluster.dir().join("log");
     let mut first = holding(&cluster, &[], &format!("cat; echo first >> '{}'", log.display()));
     let second = format!("echo second >> '{}'", log.display());
@@ -130,7 +130,7 @@ fn two_commands_take_turns() {
 
 #[test]
 fn shared_holders_meet() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let holders = [(); 2].map(|()| holding(&cluster, &["--shared"], "cat"));
     assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 75);
     drop(holders);
@@ -138,7 +138,7 @@ fn shared_holders_meet() {
 
 #[test]
 fn who_waits_can_see_for_whom_and_where_in_the_queue() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let _holder = holding(&cluster, &["--label", "the night shift"], "cat");
     let mut first = cluster.command(0, ["lock", "x", "--", "true"]);
     let mut first = Running::start(&mut first, Output::Stderr);
@@ -172,7 +172,7 @@ fn a_trace_whose_reader_has_seen_enough_ends_quietly() {
 
 #[test]
 fn not_acquired_is_75_and_says_who_was_in_the_way() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let _holder = holding(&cluster, &["--label", "the night shift"], "cat");
     let tried = run(&mut cluster.command(0, ["lock", "--try", "x", "--", "echo", "ran"]));
     assert_eq!((tried.code, &*tried.stdout), (75, ""));
@@ -192,7 +192,7 @@ fn not_acquired_is_75_and_says_who_was_in_the_way() {
 
 #[test]
 fn names_that_are_no_text_work_and_are_shown_safely() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let name = OsStr::from_bytes(b"\xff\x1b[2J");
     let mut command = cluster.command(0, ["lock"]);
     command.arg(name).args(["--", "sh", "-c", "echo in; cat"]).stdin(Stdio::piped());
@@ -208,7 +208,7 @@ fn names_that_are_no_text_work_and_are_shown_safely() {
 
 #[test]
 fn signals_are_passed_on() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let traps =
         "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let mut holder = holding(&cluster, &[], traps);
@@ -223,7 +223,7 @@ fn signals_are_passed_on() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_that_is_ignored_stays_ignored() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     // As `nohup` does it.
     let lock = cluster.command(
         0,
@@ -251,7 +251,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 
 #[test]
 fn nothing_of_the_command_is_left_behind() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     // The background process has the pipe, too, so the output ends when that process ends.
     let mut holder = holding(&cluster, &[], "sleep 1000 & trap '' TERM; sleep 1000 & exit 5");
     assert_eq!(holder.rest(), Vec::<String>::new());
@@ -265,7 +265,7 @@ fn nothing_of_the_command_is_left_behind() {
 
 #[test]
 fn a_wait_that_is_interrupted_leaves_the_queue() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let _holder = holding(&cluster, &[], "cat");
     let mut waiting =
         Running::start(&mut cluster.command(0, ["lock", "x", "--", "echo", "ran"]), Output::Stdout);
@@ -279,7 +279,7 @@ fn a_wait_that_is_interrupted_leaves_the_queue() {
 
 #[test]
 fn a_lost_lock_ends_the_command_and_is_74() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     // The command ignores SIGTERM, so it is killed with SIGKILL; its child has the pipe, too.
     let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done";
     let mut holder = holding(&cluster, &["--ttl", "1s"], script);
@@ -293,7 +293,7 @@ fn a_lost_lock_ends_the_command_and_is_74() {
 
 #[test]
 fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
-    let mut cluster = Cluster::start_with(1, "[limits]\nmax_lease_ttl = \"1 h\"");
+    let mut cluster = servers(1).with("[limits]\nmax_lease_ttl = \"1 h\"").listening();
     let script = "trap '' TERM; echo in >&2; cat";
     let mut command = cluster.command(0, ["lock", "--ttl", "1h", "x", "--", "sh", "-c", script]);
     let mut holder = Running::start(command.stdin(Stdio::piped()), Output::Stderr);
@@ -308,7 +308,7 @@ fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
 
 #[test]
 fn a_server_checks_its_configuration_and_drains() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let home = cluster.dir().join("home");
     let check = |file: &Path| {
         let mut command = geolock(&home);
@@ -337,7 +337,7 @@ fn a_server_checks_its_configuration_and_drains() {
 
 #[test]
 fn a_second_signal_ends_a_draining_server_at_once() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let mut holder = holding(&cluster, &[], "cat");
     cluster.server(0).signal(Signal::TERM);
     cluster.server(0).line("draining");
@@ -421,7 +421,7 @@ fn shells_get_completions_and_people_the_version() {
 
 #[test]
 fn top_shows_a_hot_lock_with_its_holder_and_who_is_next() {
-    let cluster = Cluster::start(2);
+    let cluster = servers(2).listening();
     let top = |dc, args: &[&str]| {
         let said = run(cluster.command(dc, ["top", "--once", "--interval", "100ms"]).args(args));
         assert_eq!(said.code, 0, "{}", said.stderr);
@@ -466,7 +466,7 @@ fn top_shows_a_hot_lock_with_its_holder_and_who_is_next() {
 
 #[test]
 fn top_goes_on_when_the_server_comes_back() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let mut top =
         Running::start(&mut cluster.command(0, ["top", "--json", "--interval", "100ms"]), Output::Stdout);
     let instance =

@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
 use crate::fixture::said::{Said, run, said};
-use crate::fixture::{Cluster, Output, Running, geolock, until};
+use crate::fixture::{Cluster, Output, Running, geolock, servers, until};
 use rustix::process::Signal;
 
 /// Starts servers that commit: a new datacenter does not before it has heard from every other one.
 fn start(dcs: u8) -> Cluster {
-    let cluster = Cluster::start(dcs);
+    let cluster = servers(dcs).listening();
     for dc in 0..dcs {
         until("a serving server", || {
             let said = run(&mut cluster.command(dc, ["status", "--json"]));
@@ -295,7 +295,7 @@ fn status_counts_keys_and_transactions() {
 
 #[test]
 fn a_watch_shows_what_other_commands_change() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let after = prints(&cluster, 0, &["put", "--snapshot", "city", "before"]);
     let watch = ["kv", "watch", "--snapshot", "--after", after.trim(), "city", "tags"];
     let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);

@@ -1,11 +1,10 @@
 //! `geolock lock` and `geolock top` at a terminal, below a shell with job control, as `script` (part of every
 //! Linux) provides one.
-#![cfg(target_os = "linux")]
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 
-use crate::fixture::{Cluster, Output, Running};
+use crate::fixture::{Cluster, Output, Running, servers};
 
 /// An interactive shell in its own terminal.
 struct Shell {
@@ -57,7 +56,7 @@ const CTRL_Z: &str = "\x1a";
 
 #[test]
 fn the_command_reads_the_keyboard_and_ctrl_c_is_its() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK lock x -- sh -c 'echo he''re; read line; echo got $line'; echo rc=$?\n");
     shell.shows("here");
@@ -73,7 +72,7 @@ fn the_command_reads_the_keyboard_and_ctrl_c_is_its() {
 
 #[test]
 fn ctrl_z_stops_it_and_fg_goes_on() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK lock --ttl 1min x -- cat\n");
     shell.types_to_cat("first");
@@ -89,7 +88,7 @@ fn ctrl_z_stops_it_and_fg_goes_on() {
 
 #[test]
 fn a_lock_that_was_lost_while_all_stood_still_is_noticed_before_anything_runs() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK lock --ttl 1s x -- cat\n");
     shell.types_to_cat("first");
@@ -105,7 +104,7 @@ fn a_lock_that_was_lost_while_all_stood_still_is_noticed_before_anything_runs() 
 
 #[test]
 fn one_that_waits_in_the_background_leaves_the_screen_alone() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut holder = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; cat"]);
     let mut holder = Running::start(holder.stdin(Stdio::piped()), Output::Stdout);
     holder.line("in");
@@ -132,7 +131,7 @@ fn one_that_waits_in_the_background_leaves_the_screen_alone() {
 
 #[test]
 fn in_a_pipeline_whoever_needs_the_keyboard_gets_it() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK lock x -- echo piped | (read line; read key < /dev/tty; echo $line and $key)\n");
     shell.types("a key\n");
@@ -151,7 +150,7 @@ fn says_its_mode(shell: &mut Shell) {
 
 #[test]
 fn top_takes_the_screen_and_gives_it_back() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     for end in ["q", CTRL_C] {
         shell.types("stty cols 60 rows 10; $GEOLOCK top --interval 100ms; echo rc=$?\n");
@@ -171,7 +170,7 @@ fn top_takes_the_screen_and_gives_it_back() {
 
 #[test]
 fn top_can_be_stopped_and_goes_on() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut shell = Shell::start(&cluster);
     shell.types("$GEOLOCK top --interval 100ms; echo rc=$?\n");
     shell.shows("GRANTS");

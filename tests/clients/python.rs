@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::fixture::said::run;
-use crate::fixture::{Cluster, Output, Running, until};
+use crate::fixture::{Cluster, Output, Running, servers, until};
 
 /// Returns the command for a file of the examples, if there is a suitable Python.
 fn python(file: &str) -> Option<Command> {
@@ -41,7 +41,7 @@ fn holder(cluster: &Cluster, ttl: &str, hold: &str) -> Option<Running> {
 
 #[test]
 fn a_lock_is_taken_held_and_released() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let Some(mut command) = example(&cluster, "lock.py") else { return };
     let said = run(command.args(["--hold", "0", "x"]));
     assert_eq!(said.code, 0, "{}", said.stderr);
@@ -59,7 +59,7 @@ fn a_lock_is_taken_held_and_released() {
 
 #[test]
 fn a_lock_that_is_taken_away_ends_its_holder_with_74() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let Some(mut holder) = holder(&cluster, "4", "600") else { return };
     let taken = run(&mut cluster.command(0, ["release", "x", "--force", "--reason", "ticket 4711"]));
     assert_eq!(taken.code, 0, "{}", taken.stderr);
@@ -69,7 +69,7 @@ fn a_lock_that_is_taken_away_ends_its_holder_with_74() {
 
 #[test]
 fn a_lock_whose_server_is_gone_is_lost_in_time() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let Some(mut holder) = holder(&cluster, "4", "600") else { return };
     cluster.kill(0);
     assert_eq!(holder.wait(), 74);
@@ -77,7 +77,7 @@ fn a_lock_whose_server_is_gone_is_lost_in_time() {
 
 #[test]
 fn who_waits_for_a_server_that_is_gone_has_lost_nothing() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let Some(mut waiting) = example(&cluster, "lock.py") else { return };
     let mut holder = cluster.command(0, ["lock", "x", "--", "sh", "-c", "echo in; cat"]);
     let mut holder = Running::start(holder.stdin(Stdio::piped()), Output::Stdout);
@@ -102,7 +102,7 @@ fn the_model_client_keeps_its_rules_in_any_order_of_events() {
 
 #[test]
 fn a_lock_is_held_over_a_restart_of_its_server() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let Some(mut holder) = holder(&cluster, "15", "20") else { return };
     cluster.kill(0);
     cluster.restart(0);
@@ -115,7 +115,7 @@ fn a_lock_is_held_over_a_restart_of_its_server() {
 
 #[test]
 fn an_amount_is_moved_between_accounts() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let Some(mut command) = example(&cluster, "transfer.py") else { return };
     let said = run(command.args(["alice", "bob", "10"]));
     assert_eq!(said.code, 0, "{}", said.stderr);

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fixture::in_process::{AnyError, Datacenter, Proxy, connect, name, start};
+use crate::fixture::in_process::{AnyError, Datacenter, Proxy};
+use crate::fixture::lock as name;
 use geolock::client::{
     AcquireError, AcquireRequest, Client, ClientConfig, ClientError, LockGuard, LostReason, Mode,
     OnDisconnect, Page, Reason, Transport, Wait,
@@ -41,8 +42,8 @@ async fn until_free(client: &Client, lock: &str) -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn locks_are_held_until_they_are_released() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let (one, two) = (connect(&datacenter).await?, connect(&datacenter).await?);
+    let datacenter = Datacenter::start().await?;
+    let (one, two) = (datacenter.client().await?, datacenter.client().await?);
     let request = exclusive("a").and(name("b"), Mode::Shared).label("one");
     let guard = one.acquire(request).await?;
     assert_eq!(guard.is_lost(), None);
@@ -66,8 +67,7 @@ async fn locks_are_held_until_they_are_released() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_wait_that_is_too_long_says_who_is_in_the_way() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (_datacenter, client) = Datacenter::with_client().await?;
     let guard = client.acquire(exclusive("a").label("the one")).await?;
     let late = client.acquire(exclusive("a").wait(Wait::AtMost(Duration::from_millis(10)))).await;
     let Err(AcquireError::TimedOut { locks }) = late else { panic!("it timed out, this is {late:?}") };
@@ -79,8 +79,7 @@ async fn a_wait_that_is_too_long_says_who_is_in_the_way() -> Result<(), AnyError
 
 #[tokio::test]
 async fn dropping_a_future_gives_the_request_up() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (_datacenter, client) = Datacenter::with_client().await?;
     let guard = client.acquire(exclusive("a")).await?;
     let waiting = tokio::spawn({
         let client = client.clone();
@@ -102,11 +101,11 @@ async fn a_broken_connection_is_none_of_the_callers_business() -> Result<(), Any
 }
 
 async fn goes_on_over(transport: Transport) -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let (one, two) = (Proxy::start(datacenter.address).await?, Proxy::start(datacenter.address).await?);
     let config = ClientConfig { transport, ..datacenter.client_config(&[one.address, two.address])? };
     let client = Client::connect(config).await?;
-    let other = connect(&datacenter).await?;
+    let other = datacenter.client().await?;
     let held = client.acquire(exclusive("held")).await?;
     let theirs = other.acquire(exclusive("theirs")).await?;
     let waiting = tokio::spawn({
@@ -131,8 +130,7 @@ async fn goes_on_over(transport: Transport) -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let mut config = datacenter.client_config(&[datacenter.address])?;
     config.name = "other".into();
     let other = Client::connect(config).await?;
@@ -166,7 +164,7 @@ async fn locks_survive_a_restart_of_the_server() -> Result<(), AnyError> {
 async fn a_critical_section_stays_one_through_cuts_and_restarts() -> Result<(), AnyError> {
     const TASKS: usize = 8;
     const ROUNDS: usize = 60;
-    let (_dir, mut datacenter) = start().await?;
+    let mut datacenter = Datacenter::start().await?;
     let proxies = [Proxy::start(datacenter.address).await?, Proxy::start(datacenter.address).await?];
     let inside = Arc::new(Mutex::new(()));
     let (count, mut counted) = watch::channel(0);
@@ -233,7 +231,7 @@ async fn acquire_through_drains(client: &Client, lock: &str) -> Result<LockGuard
 
 #[tokio::test]
 async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let mut config = datacenter.client_config(&[proxy.address])?;
     config.ttl = Duration::from_secs(2);
@@ -255,7 +253,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), Any
 /// A client that keeps writing on a dead connection does not stay on it because of its writes.
 #[tokio::test]
 async fn a_connection_that_only_takes_is_left_before_the_lease_is_over() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     tokio::try_join!(
         leaves_the_dead_line(&datacenter, Transport::Native),
         leaves_the_dead_line(&datacenter, Transport::Grpc),
@@ -288,12 +286,12 @@ async fn leaves_the_dead_line(datacenter: &Datacenter, transport: Transport) -> 
 
 #[tokio::test]
 async fn a_lease_can_end_with_its_connection() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let mut config = datacenter.client_config(&[proxy.address])?;
     config.on_disconnect = OnDisconnect::Release;
     let client = Client::connect(config).await?;
-    let other = connect(&datacenter).await?;
+    let other = datacenter.client().await?;
     let guard = client.acquire(exclusive("a")).await?;
     proxy.cut();
     assert_eq!(tokio::time::timeout(LONG, guard.lost()).await?, LostReason::Disconnected);
@@ -302,8 +300,8 @@ async fn a_lease_can_end_with_its_connection() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn closing_gives_everything_back() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let (client, other) = (connect(&datacenter).await?, connect(&datacenter).await?);
+    let datacenter = Datacenter::start().await?;
+    let (client, other) = (datacenter.client().await?, datacenter.client().await?);
     let guard = client.acquire(exclusive("a")).await?;
     let clone = client.clone();
     client.close().await?;
@@ -314,7 +312,7 @@ async fn closing_gives_everything_back() -> Result<(), AnyError> {
     let guard = other.acquire(exclusive("c")).await?;
     drop(other);
     assert_eq!(guard.is_lost(), None);
-    let third = connect(&datacenter).await?;
+    let third = datacenter.client().await?;
     assert!(matches!(third.acquire(try_exclusive("c")).await, Err(AcquireError::NotFree)));
     drop(guard);
     until_free(&third, "c").await
@@ -322,8 +320,7 @@ async fn closing_gives_everything_back() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_server_that_drains_says_so() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let guard = client.acquire(exclusive("a")).await?;
     datacenter.drain();
     let refused = loop {
@@ -342,8 +339,7 @@ async fn a_server_that_drains_says_so() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_client_can_look() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (_datacenter, client) = Datacenter::with_client().await?;
     let mut guards = Vec::new();
     for number in 0..3 {
         guards.push(client.acquire(exclusive(&format!("jobs/{number}"))).await?);
@@ -365,7 +361,7 @@ async fn a_client_can_look() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let good = datacenter.client_config(&[datacenter.address])?;
 
     let mut config = good.clone();
@@ -414,7 +410,7 @@ fn strangers_tls(dir: &Path) -> Result<geolock::client::ClientTls, AnyError> {
 
 #[tokio::test]
 async fn clients_over_grpc_and_over_the_native_protocol_share_locks() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let mut config = datacenter.client_config(&[datacenter.address])?;
     assert_eq!(config.transport, Transport::Native, "unless it is told otherwise");
     let native = Client::connect(config.clone()).await?;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::fixture::history::{patient, serving, serving_at};
+use crate::fixture::history::{patient, serving_at};
 use crate::fixture::mounted::{Mounted, skip};
-use crate::fixture::{Cluster, key, lock, within};
+use crate::fixture::{Cluster, key, lock, servers, within};
 use geolock::client::{AcquireRequest, Batch, Client, Snapshot, TxnRequest, Update};
 use rustix::process::Signal;
 
@@ -47,7 +47,7 @@ fn refuses_to_start(cluster: &Cluster, dc: u8) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_is_named_and_never_served() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let commit = count(&serving_at(&cluster, 0).await, 100).await;
     stop(&mut cluster, 0);
     let log = newest_log(&cluster, 0);
@@ -70,7 +70,7 @@ async fn a_flipped_bit_is_named_and_never_served() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torn_write_at_the_end_costs_nothing() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let client = serving_at(&cluster, 0).await;
     let commit = count(&client, 20).await;
     let log = newest_log(&cluster, 0);
@@ -99,8 +99,7 @@ async fn a_torn_write_at_the_end_costs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tail_that_the_disk_lost_comes_back_from_the_others() {
     // For this long it writes nothing afterwards: a disk that lost log records may have lost leases, too.
-    let mut cluster = Cluster::start_with(3, "[limits]\nmax_lease_ttl = \"10 s\"\n");
-    let clients = serving(&cluster).await;
+    let (mut cluster, clients) = servers(3).with("[limits]\nmax_lease_ttl = \"10 s\"\n").serving().await;
     let guard = clients[1].acquire(AcquireRequest::exclusive(lock("mine"))).await.expect("it is free");
     let token = guard.token();
     let commit = count(&clients[1], 50).await;
@@ -127,7 +126,7 @@ async fn a_tail_that_the_disk_lost_comes_back_from_the_others() {
 
 #[test]
 fn a_folder_of_somebody_else_is_refused() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     stop(&mut cluster, 0);
     let dir = cluster.data_dir(0);
     if std::os::unix::fs::chown(&dir, Some(12_345), None).is_err() {
@@ -139,8 +138,7 @@ fn a_folder_of_somebody_else_is_refused() {
 
 #[test]
 fn a_disk_that_cannot_be_written_is_named() {
-    let mut cluster = Cluster::prepare(1);
-    cluster.configure("");
+    let mut cluster = servers(1).prepared();
     let Some(_mounted) = Mounted::at_data_of(&mut cluster, 0, "ro,mode=700") else { return };
     let text = refuses_to_start(&cluster, 0);
     let dir = cluster.data_dir(0);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::fixture::history::{patient, serving_at};
 use crate::fixture::mounted::Mounted;
 use crate::fixture::said::run;
-use crate::fixture::{Cluster, key, lock, until, within};
+use crate::fixture::{Cluster, key, lock, servers, until, within};
 use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, ReadClient, Reason, Status,
     Transacted, TxnError, TxnRequest, Update,
@@ -17,12 +17,10 @@ use geolock::proto::Room;
 
 /// Prepares servers that keep this much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {
-    let cluster = Cluster::prepare(dcs);
     let journal = format!(
         "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n"
     );
-    cluster.configure(&journal);
-    cluster
+    servers(dcs).with(&journal).prepared()
 }
 
 /// A file system of 16 MiB at the data directory of datacenter 0.

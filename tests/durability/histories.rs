@@ -7,8 +7,7 @@ use crate::fixture::backup::{SHORT_LEASES, copy};
 use crate::fixture::calls::{put, read};
 use crate::fixture::history::{serving, serving_at};
 use crate::fixture::said::run;
-use crate::fixture::wan::QUICK;
-use crate::fixture::{Cluster, until};
+use crate::fixture::{Cluster, servers, until};
 use geolock::client::{Client, Snapshot};
 use geolock::proto::Phase;
 
@@ -47,7 +46,7 @@ async fn phase(client: &Client) -> Phase {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_histories_stop_all_until_an_operator_keeps_one() {
-    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SHORT_LEASES}"));
+    let mut cluster = servers(3).quick().with(SHORT_LEASES).listening();
     let last = fork(&mut cluster).await;
     for dc in 0..3 {
         let client = cluster.client(dc).await;
@@ -79,7 +78,7 @@ async fn two_histories_stop_all_until_an_operator_keeps_one() {
 
 #[test]
 fn members_are_not_changed_by_editing_a_file() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = servers(3).listening();
     let serves = |cluster: &Cluster| {
         until("a server that serves", || {
             run(&mut cluster.command(2, ["status"])).stdout.contains("  serving  ").then_some(())

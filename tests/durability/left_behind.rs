@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving;
-use crate::fixture::wan::QUICK;
-use crate::fixture::{Cluster, lock};
+use crate::fixture::{Cluster, lock, servers};
 use geolock::client::{AcquireRequest, Client, Snapshot};
 
 /// The smallest log that can be configured; and short leases, so that leases lost with a disk end soon.
@@ -37,7 +36,7 @@ async fn outgrow(cluster: &Cluster) -> Snapshot {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() {
-    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SMALL_LOG}"));
+    let mut cluster = servers(3).quick().with(SMALL_LOG).listening();
     let far = serving(&cluster).await.remove(2);
     let own = put(&far, "from far", b"kept".to_vec()).await;
     let guard = acquire(&far, AcquireRequest::exclusive(lock("moved"))).await;

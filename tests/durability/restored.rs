@@ -6,14 +6,12 @@ use std::fs;
 use crate::fixture::backup::{SHORT_LEASES, copy};
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving;
-use crate::fixture::wan::QUICK;
-use crate::fixture::{Cluster, lock};
+use crate::fixture::{lock, servers};
 use geolock::client::AcquireRequest;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_copy_catches_up_and_reuses_no_number() {
-    let mut cluster = Cluster::start_with(3, &format!("{QUICK}{SHORT_LEASES}"));
-    let clients = serving(&cluster).await;
+    let (mut cluster, clients) = servers(3).quick().with(SHORT_LEASES).serving().await;
     put(&clients[0], "before", "copied").await;
     drop(clients);
     cluster.kill(0);

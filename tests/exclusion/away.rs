@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use crate::fixture::calls::acquire;
-use crate::fixture::history::{patient, serving};
-use crate::fixture::wan::QUICK;
-use crate::fixture::{Cluster, key, lock, within};
+use crate::fixture::history::patient;
+use crate::fixture::{key, lock, servers, within};
 use geolock::client::{AcquireError, AcquireRequest, Client, TxnRequest, Update, Wait};
 use tokio::task::JoinHandle;
 
@@ -36,8 +35,7 @@ async fn until_parked(client: &Client, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
-    let mut cluster = Cluster::start_with(3, QUICK);
-    let clients = serving(&cluster).await;
+    let (mut cluster, clients) = servers(3).quick().serving().await;
     for (name, dc) in [("here", 0), ("busy", 0), ("open", 1), ("there", 2)] {
         bring(&clients[dc], name).await;
     }

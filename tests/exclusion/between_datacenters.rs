@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fixture::calls::acquire;
-use crate::fixture::{Cluster, lock, within};
+use crate::fixture::{lock, servers, within};
 use geolock::client::{AcquireRequest, Client, LockGuard, Mode};
 use geolock::names::FencingToken;
 use tokio::sync::Barrier;
@@ -23,14 +23,6 @@ async fn release(guard: LockGuard) {
     within(guard.release()).await.expect("it was held");
 }
 
-async fn clients(cluster: &Cluster) -> Vec<Client> {
-    let mut clients = Vec::new();
-    for dc in 0..cluster.servers.len() as u8 {
-        clients.push(cluster.client(dc).await);
-    }
-    clients
-}
-
 async fn all<T: 'static>(mut tasks: JoinSet<T>) {
     while let Some(done) = within(tasks.join_next()).await {
         done.expect("no task fails");
@@ -39,8 +31,7 @@ async fn all<T: 'static>(mut tasks: JoinSet<T>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn datacenters_take_the_same_locks_in_turn() {
-    let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let (_cluster, clients) = servers(3).connected().await;
     let mut last = FencingToken(0);
     for dc in [2, 0, 0, 1, 2, 1, 2, 0] {
         let guard = acquire(&clients[dc], all_of(["a", "b", "c", "d"].map(String::from))).await;
@@ -58,11 +49,11 @@ async fn increment(counter: &Path, pause: Duration) {
 }
 
 async fn count(pause: Duration) {
-    let cluster = Cluster::start(3);
+    let (cluster, clients) = servers(3).connected().await;
     let counter = cluster.dir().join("counter");
     std::fs::write(&counter, "0").expect("the folder is writable");
     let mut tasks = JoinSet::new();
-    for client in clients(&cluster).await {
+    for client in clients {
         let counter = counter.clone();
         tasks.spawn(async move {
             for _ in 0..100 {
@@ -89,12 +80,12 @@ async fn a_counter_under_a_lock_counts_right_with_pauses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_counts_right_while_servers_are_killed() {
     const EACH: u64 = 60;
-    let mut cluster = Cluster::start(3);
+    let (mut cluster, clients) = servers(3).connected().await;
     let counter = cluster.dir().join("counter");
     std::fs::write(&counter, "0").expect("the folder is writable");
     let (tell, mut progress) = tokio::sync::mpsc::channel(1);
     let mut tasks = JoinSet::new();
-    for client in clients(&cluster).await {
+    for client in clients {
         let (counter, tell) = (counter.clone(), tell.clone());
         tasks.spawn(async move {
             for done in 1..=EACH {
@@ -124,8 +115,7 @@ async fn a_counter_counts_right_while_servers_are_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_used_again_in_its_datacenter_says_nothing_to_the_others() {
-    let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let (_cluster, clients) = servers(3).connected().await;
     release(acquire(&clients[1], AcquireRequest::exclusive(lock("local"))).await).await;
     let counts = async || clients[1].status().await.expect("the server answers").counts;
     let before = counts().await;
@@ -140,9 +130,9 @@ async fn a_lock_used_again_in_its_datacenter_says_nothing_to_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_locks_at_once_from_everywhere() {
-    let cluster = Cluster::start(3);
+    let (_cluster, clients) = servers(3).connected().await;
     let mut tasks = JoinSet::new();
-    for client in clients(&cluster).await {
+    for client in clients {
         for _ in 0..20 {
             let client = client.clone();
             tasks.spawn(async move {
@@ -157,8 +147,7 @@ async fn a_hundred_locks_at_once_from_everywhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shared_everywhere_then_exclusive_then_shared_again() {
-    let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let (_cluster, clients) = servers(3).connected().await;
     for writer in &clients {
         let mut readers = Vec::new();
         for client in &clients {
@@ -184,8 +173,7 @@ async fn still_waits<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
-    let cluster = Cluster::start(3);
-    let clients = clients(&cluster).await;
+    let (_cluster, clients) = servers(3).connected().await;
     let overlap = Arc::new(Barrier::new(2));
     let mut readers = JoinSet::new();
     for _ in 0..2 {
@@ -218,7 +206,7 @@ async fn a_writer_elsewhere_gets_in_between_overlapping_readers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_gives_its_clients_their_locks_back() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = servers(3).listening();
     let holder = cluster.client(0).await;
     let guard = acquire(&holder, AcquireRequest::exclusive(lock("leader")).label("the holder")).await;
     let mut contenders = JoinSet::new();

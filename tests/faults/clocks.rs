@@ -3,11 +3,10 @@
 
 use geolock::client::{AcquireRequest, LockGuard};
 
-use crate::fixture::history::serving;
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::lock;
+use crate::fixture::servers;
 use crate::fixture::trouble::{Dice, some_progress};
-use crate::fixture::wan::{QUICK, Wan};
 
 /// The clocks of each datacenter in turn: hours ahead, hours behind, and twice as fast.
 const CLOCKS: [&str; 3] = [
@@ -26,8 +25,7 @@ fn nothing_is_lost(kept: &[LockGuard]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_kept_and_lists_go_on_whatever_the_wall_clocks_say() {
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start_faulty(3, &format!("{QUICK}{HOLD}"));
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().with(HOLD).with_fault_scripts().await;
     let mut kept = Vec::new();
     for (dc, client) in (0..).zip(&clients) {
         let name = lock(&format!("kept/{dc}"));

@@ -2,10 +2,10 @@
 
 use geolock::client::Client;
 
-use crate::fixture::history::serving;
 use crate::fixture::lists::{HOLD, Lists};
+use crate::fixture::servers;
 use crate::fixture::trouble::{Dice, some_progress};
-use crate::fixture::wan::{QUICK, Wan};
+use crate::fixture::wan::Wan;
 use crate::fixture::within;
 
 /// The fates of datagrams, in the order in which servers log them.
@@ -68,8 +68,7 @@ async fn until_far(clients: &[Client]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_survive_every_bad_network() {
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start_faulty(3, &format!("{QUICK}{HOLD}"));
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().with(HOLD).with_fault_scripts().await;
     let lists = Lists::begin(&clients, &mut dice);
     let mut progress = lists.load().progress();
     for (name, path, fates) in EVERYWHERE {

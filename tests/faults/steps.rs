@@ -3,11 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::fixture::history::serving;
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::trouble::{Dice, Load, some_progress};
-use crate::fixture::wan::{QUICK, Wan};
-use crate::fixture::{key, lock, within};
+use crate::fixture::wan::Wan;
+use crate::fixture::{key, lock, servers, within};
 use crate::script::load;
 use bytes::Bytes;
 use geolock::client::{AcquireRequest, Client, Update};
@@ -88,8 +87,7 @@ async fn die_at(wan: &mut Wan, client: &Client, dc: u8, (when, step): (&str, &st
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_may_die_before_and_after_every_step() {
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start_faulty(3, &format!("{QUICK}{HOLD}{JOURNAL}"));
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().with(HOLD).with(JOURNAL).with_fault_scripts().await;
     let lists = Lists::begin(&clients, &mut dice);
     let (load, last, mut others) = (lists.load(), Arc::new(Mutex::new(FencingToken(0))), JoinSet::new());
     for client in &clients {

@@ -1,5 +1,4 @@
 //! Force release, as operators and victims see it: processes, exit codes, output.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::io::{Write as _, copy};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use crate::fixture::said::{Said, run};
-use crate::fixture::{Cluster, Output, Running, until};
+use crate::fixture::{Cluster, Output, Running, servers, until};
 
 /// A path from clients to a server that can be cut: then nothing that the server sends arrives.
 struct Way {
@@ -86,7 +85,7 @@ fn json(said: &Said) -> serde_json::Value {
 
 #[test]
 fn the_victim_ends_with_74_and_says_who_took_it_and_why() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let mut victim = holder(&cluster, 0, &[], &["x", "y"]);
     let described = json(&run(&mut cluster.command(0, ["describe", "--json", "x"])));
     let token = described["holders"][0]["token"].as_str().expect("a string: it is above 2^53").to_owned();
@@ -124,7 +123,7 @@ fn the_victim_ends_with_74_and_says_who_took_it_and_why() {
 
 #[test]
 fn a_victim_that_heard_of_nothing_gets_nothing_back_from_a_server_that_crashed() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = servers(1).listening();
     let way = Way::to(cluster.endpoint(0));
     let mut victim = holder_at(&cluster, &way.address.to_string(), &[], &["x"]);
     let other = holder(&cluster, 0, &[], &["z"]);
@@ -145,7 +144,7 @@ fn a_victim_that_heard_of_nothing_gets_nothing_back_from_a_server_that_crashed()
 
 #[test]
 fn all_who_share_it_here_lose_it_and_those_elsewhere_are_named() {
-    let cluster = Cluster::start(2);
+    let cluster = servers(2).listening();
     let mut here = [(); 2].map(|()| holder(&cluster, 0, &["--shared"], &["x"]));
     let mut there = holder(&cluster, 1, &["--shared"], &["x"]);
     let said = release(&cluster, 0, "x", &["--json"]);
@@ -169,7 +168,7 @@ fn all_who_share_it_here_lose_it_and_those_elsewhere_are_named() {
 
 #[test]
 fn a_transaction_that_lost_its_lock_commits_nothing() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let mut command = cluster.command(0, ["kv", "txn", "--lock", "x", "--"]);
     let mut txn = Running::start(command.stdin(Stdio::piped()), Output::Stderr);
     let mut stdin = txn.stdin();
@@ -185,7 +184,7 @@ fn a_transaction_that_lost_its_lock_commits_nothing() {
 
 #[test]
 fn wrong_usage_is_64_and_takes_nothing() {
-    let cluster = Cluster::start(1);
+    let cluster = servers(1).listening();
     let _holder = holder(&cluster, 0, &[], &["x"]);
     for args in [
         &["release", "x", "--reason", "why"][..],

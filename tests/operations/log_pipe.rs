@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use crate::fixture::calls::acquire;
 use crate::fixture::history::serving_at;
-use crate::fixture::{Cluster, lock, until, within};
+use crate::fixture::{Cluster, lock, servers, until, within};
 use geolock::client::AcquireRequest;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -62,8 +62,7 @@ async fn grants(cluster: &Cluster, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_serves_on_when_the_reader_of_its_log_has_ended() {
-    let cluster = Cluster::prepare(1);
-    cluster.configure("[log]\nfilter = \"debug\"\n");
+    let cluster = servers(1).with("[log]\nfilter = \"debug\"\n").prepared();
     let mut logging = start(&cluster, pipe().expect("a pipe"));
     grants(&cluster, "before").await;
     drop(logging.log.take());
@@ -77,8 +76,7 @@ async fn a_server_serves_on_when_the_reader_of_its_log_has_ended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_starts_serves_and_ends_when_nobody_reads_its_log() {
-    let cluster = Cluster::prepare(1);
-    cluster.configure("[log]\nfilter = \"trace\"\n");
+    let cluster = servers(1).with("[log]\nfilter = \"trace\"\n").prepared();
     let (log, mut stderr) = pipe().expect("a pipe");
     stderr.write_all(&[b'.'; FULL_PIPE]).expect("it takes that much");
     let mut logging = start(&cluster, (log, stderr));

@@ -4,12 +4,12 @@ use std::net::TcpStream;
 
 use crate::fixture::calls::{put, read};
 use crate::fixture::history::serving_at;
-use crate::fixture::{Cluster, within};
+use crate::fixture::{servers, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_leave_files_for_the_journal() {
-    let mut cluster = Cluster::prepare(1);
-    cluster.configure("[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\n");
+    let mut cluster =
+        servers(1).with("[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\n").prepared();
     cluster.runners[0] = ["sh", "-c", "ulimit -n 220; exec \"$0\" \"$@\""].map(String::from).to_vec();
     cluster.restart(0);
     let client = serving_at(&cluster, 0).await;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
-use crate::fixture::{Cluster, HANGS, Output, Running, until};
+use crate::fixture::{HANGS, Output, Running, servers, until};
 use rustix::process::Signal;
 
 const RULE: &str =
@@ -20,8 +20,7 @@ fn named_pipe(path: &Path) {
 
 #[test]
 fn a_server_that_cannot_recover_hears_that_it_shall_stop() {
-    let cluster = Cluster::prepare(1);
-    cluster.configure("");
+    let cluster = servers(1).prepared();
     fs::DirBuilder::new().mode(0o700).create(cluster.data_dir(0)).expect("the folder is writable");
     named_pipe(&cluster.data_dir(0).join("lock"));
     let mut server = Running::start(&mut cluster.server_command(0), Output::Stderr);
@@ -33,8 +32,7 @@ fn a_server_that_cannot_recover_hears_that_it_shall_stop() {
 
 #[test]
 fn the_service_manager_hears_that_a_server_is_ready_alive_and_stopping() {
-    let cluster = Cluster::prepare(1);
-    cluster.configure("");
+    let cluster = servers(1).prepared();
     let path = cluster.dir().join("notify");
     let socket = UnixDatagram::bind(&path).expect("the folder is writable");
     socket.set_read_timeout(Some(HANGS)).expect("it is above 0");
@@ -55,7 +53,7 @@ fn the_service_manager_hears_that_a_server_is_ready_alive_and_stopping() {
 
 #[test]
 fn a_server_is_not_kept_from_stopping_by_a_file_that_it_reads_again() {
-    let mut cluster = Cluster::prepare(1);
+    let mut cluster = servers(1).prepared();
     let acl = cluster.dir().join("acl.toml");
     fs::write(&acl, RULE).expect("the folder is writable");
     cluster.configure(&format!("[api]\nacl = \"{}\"\n", acl.display()));

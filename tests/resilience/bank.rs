@@ -1,9 +1,8 @@
 //! The bank of [`crate::fixture::bank`] while servers are killed and links are cut, each at least once.
 
 use crate::fixture::bank::{Bank, CHECKPOINTS};
-use crate::fixture::history::serving;
+use crate::fixture::servers;
 use crate::fixture::trouble::{Dice, make_trouble};
-use crate::fixture::wan::{QUICK, Wan};
 
 /// A run with less than this proves nothing.
 const MIN_COMMITS: u32 = 80;
@@ -12,9 +11,9 @@ const MIN_AUDITS: u64 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_total_is_the_same_in_every_snapshot_while_servers_are_killed_and_links_cut() {
+    let _alone = crate::alone().await;
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start(3, &format!("{QUICK}{CHECKPOINTS}"));
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().with(CHECKPOINTS).relayed().serving().await;
     let bank = Bank::begin(&clients, &mut dice).await;
     let tally = make_trouble(&mut wan, &mut dice, bank.load()).await;
     let figures = bank.end(&clients).await;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::fixture::history::serving;
-use crate::fixture::{Cluster, lock, within};
+use crate::fixture::{lock, servers, within};
 use geolock::client::{AcquireError, AcquireRequest, Client, TxnError, TxnRequest};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -57,8 +56,10 @@ async fn ask(client: Client, request: usize, seen: Arc<Seen>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_too_much_is_refused_and_the_rest_is_served() {
-    let cluster = Cluster::start_with(1, &format!("[limits]\nwaiting = {MAX_WAITING}\n"));
-    let operator = serving(&cluster).await.swap_remove(0);
+    let _alone = crate::alone().await;
+    let (cluster, mut clients) =
+        servers(1).with(&format!("[limits]\nwaiting = {MAX_WAITING}\n")).serving().await;
+    let operator = clients.swap_remove(0);
     let mut held = Vec::new();
     for number in 0..LOCKS {
         held.push(

@@ -8,7 +8,6 @@
 //! A client that is about to be stopped is told beforehand. It then waits, with its lock, until it is told to
 //! continue. So it has the lock when it is stopped, however busy the machine is, and its use of the lock
 //! afterwards is too late.
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::fixture::history::{patient, serving};
+use crate::fixture::history::patient;
 use crate::fixture::trouble::Dice;
-use crate::fixture::wan::{QUICK, Wan};
-use crate::fixture::{Output, Running, key, lock};
+use crate::fixture::wan::Wan;
+use crate::fixture::{Output, Running, key, lock, servers};
 use geolock::client::{
     AcquireRequest, AtLeast, Client, ClientConfig, ClientTls, CommitError, Reading, TxnRequest, Update, Wait,
 };
@@ -274,9 +273,9 @@ fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> S
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_addition_is_lost_or_doubled_whoever_is_paused() {
+    let _alone = crate::alone().await;
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start(DCS, &format!("{QUICK}{HOLD}"));
-    let viewers = serving(&wan.cluster).await;
+    let (mut wan, viewers) = servers(DCS).quick().with(HOLD).relayed().serving().await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let (address, resource) =
         (listener.local_addr().expect("it is bound"), Arc::<Mutex<Resource>>::default());

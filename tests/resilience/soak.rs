@@ -1,16 +1,14 @@
-//! The bank of [`crate::fixture::bank`] for any length of time, under random kills, cuts and pauses from outside:
-//! every snapshot has the same total, no acknowledged transfer is lost, and no server's memory or disk grows.
+//! The load of [`Bank`] for any length of time, under random kills, cuts and pauses from outside: every
+//! snapshot has the same total, no acknowledged transfer is lost, and no server's memory or disk grows.
 //!
 //! `GEOLOCK_SOAK_MINUTES=30 cargo test --profile sim --test resilience soak:: -- --ignored --nocapture`
-#![allow(clippy::disallowed_methods, reason = "tests are edges")]
 
 use std::time::{Duration, Instant};
 
 use crate::fixture::Cluster;
 use crate::fixture::bank::{Bank, CHECKPOINTS};
-use crate::fixture::history::serving;
+use crate::fixture::servers;
 use crate::fixture::trouble::{Dice, Tally, make_trouble_sparing};
-use crate::fixture::wan::{QUICK, Wan};
 
 const DCS: u8 = 3;
 /// This server is cut off and paused, and never killed: a slow memory leak is visible only in a long-lived
@@ -50,9 +48,9 @@ fn duration() -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it runs for half an hour"]
 async fn a_long_load_under_random_faults_breaks_nothing_and_memory_stays_flat() {
+    let _alone = crate::alone().await;
     let mut dice = Dice::from_environment();
-    let mut wan = Wan::start(DCS, &format!("{QUICK}{CHECKPOINTS}"));
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(DCS).quick().with(CHECKPOINTS).relayed().serving().await;
     let bank = Bank::begin(&clients, &mut dice).await;
     let process = wan.cluster.server(SPARED).id();
     let (begun, lasts) = (Instant::now(), duration());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::fixture::history::{merged, patient, serving};
-use crate::fixture::{Cluster, key, lock};
+use crate::fixture::history::{merged, patient};
+use crate::fixture::{key, lock, servers};
 use geolock::client::{
     AtLeast, Batch, Client, ClientError, Reason, Snapshot, TxnError, TxnRequest, Update, Value, Wait,
 };
@@ -17,8 +17,7 @@ fn text(value: &Value) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly() {
-    let cluster = Cluster::start(3);
-    let clients = serving(&cluster).await;
+    let (_cluster, clients) = servers(3).serving().await;
     let key = key("register");
     let mut last: Option<&str> = None;
     for (turn, value) in ["n1", "x2", "x3", "y4", "n5", "n6", "y7", "n8", "x9", "y10"].into_iter().enumerate()
@@ -36,8 +35,7 @@ async fn a_register_handed_from_datacenter_to_datacenter_is_always_read_exactly(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of_it() {
-    let cluster = Cluster::start(3);
-    let clients = serving(&cluster).await;
+    let (_cluster, clients) = servers(3).serving().await;
     let mut commit = Snapshot::default();
     for turn in 0..12 {
         let client = &clients[turn % 3];
@@ -53,7 +51,7 @@ async fn what_was_committed_in_one_datacenter_is_seen_in_another_that_is_told_of
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_does_not_come_is_not_waited_for_for_ever() {
-    let cluster = Cluster::start(3);
+    let cluster = servers(3).listening();
     let client = cluster.client(0).await;
     let never =
         AtLeast { snapshot: Snapshot { seqs: vec![0, 1_000_000] }, patience: Duration::from_millis(50) };
@@ -68,8 +66,7 @@ async fn a_snapshot_that_does_not_come_is_not_waited_for_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_is_never_seen_half() {
     const TRANSFERS: i64 = 50;
-    let cluster = Cluster::start(3);
-    let clients = serving(&cluster).await;
+    let (_cluster, clients) = servers(3).serving().await;
     let accounts = [key("alice"), key("bob")];
     let opening = clients[0].update(&accounts[0], Update::counter(100)).await.expect("it needs no lock");
     let over = Arc::new(AtomicBool::new(false));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fixture::in_process::{AnyError, Datacenter, Proxy, connect, key, name, start};
+use crate::fixture::in_process::{AnyError, Datacenter, Proxy};
+use crate::fixture::{key, lock as name};
 use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, ClientConfig, CommitError, LostReason, Mode,
     OnDisconnect, Reason, Snapshot, Transport, TxnError, TxnRequest, Update, Wait,
@@ -17,8 +18,7 @@ async fn count(client: &Client) -> Result<i64, AnyError> {
 
 #[tokio::test]
 async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let mut txn = client.begin(TxnRequest::new()).await?;
     assert_eq!(txn.token(), None);
     txn.update(&key("n"), Update::counter(5)).await?;
@@ -58,7 +58,7 @@ async fn a_transaction_reads_its_own_writes_and_others_when_it_has_committed() -
 /// direction is no reason to leave a connection that makes progress, and delays no renewal.
 #[tokio::test]
 async fn large_values_cost_nobody_on_a_slow_line_his_lease() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let over = |transport| large_values_over(transport, &datacenter);
     tokio::try_join!(over(Transport::Native), over(Transport::Grpc))?;
     datacenter.stop().await?;
@@ -87,8 +87,7 @@ async fn large_values_over(transport: Transport, datacenter: &Datacenter) -> Res
 /// Each side writes more than the kernels of both buffer, at the same time.
 #[tokio::test]
 async fn large_values_go_both_ways_at_once() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let value = |n: u8| vec![n; 1_000_000];
     let keys = [key("a"), key("b"), key("c")];
     for (key, n) in keys.iter().zip(1..) {
@@ -112,8 +111,7 @@ async fn large_values_go_both_ways_at_once() -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn what_is_refused_is_typed_and_leaves_the_transaction_as_it_was() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     client.update(&key("r"), Update::register("v")).await?;
     let mut txn = client.begin(TxnRequest::new()).await?;
     txn.update(&key("n"), Update::counter(1)).await?;
@@ -150,8 +148,7 @@ async fn what_is_refused_is_typed_and_leaves_the_transaction_as_it_was() -> Resu
 
 #[tokio::test]
 async fn locks_are_the_transactions_until_it_ends_or_is_dropped() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let locked = || TxnRequest::exclusive(name("a")).wait(Wait::Try);
     let mut first = client.begin(locked()).await?;
     first.update(&key("n"), Update::counter(1)).await?;
@@ -175,8 +172,7 @@ async fn locks_are_the_transactions_until_it_ends_or_is_dropped() -> Result<(), 
 
 #[tokio::test]
 async fn a_restart_of_the_server_ends_what_is_open_and_keeps_what_committed() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     client.update(&key("n"), Update::counter(1)).await?;
     let mut open = client.begin(TxnRequest::exclusive(name("a"))).await?;
     open.update(&key("n"), Update::counter(10)).await?;
@@ -229,7 +225,7 @@ const TIMES: u32 = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_acknowledged_commit_counts_once_through_cuts_and_restarts() -> Result<(), AnyError> {
-    let (_dir, mut datacenter) = start().await?;
+    let mut datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let client = Client::connect(datacenter.client_config(&[proxy.address])?).await?;
     let (tell, mut acknowledged) = watch::channel(0);
@@ -262,12 +258,12 @@ async fn every_acknowledged_commit_counts_once_through_cuts_and_restarts() -> Re
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_in_doubt_is_known_although_its_lease_ended_with_the_connection() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let mut config = datacenter.client_config(&[proxy.address])?;
     config.on_disconnect = OnDisconnect::Release;
     let client = Client::connect(config).await?;
-    let direct = connect(&datacenter).await?;
+    let direct = datacenter.client().await?;
     let (n, mut committed) = (key("n"), 0);
     for turn in 0..50 {
         let one_shot = client.update(&n, Update::counter(1));

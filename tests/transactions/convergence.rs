@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::fixture::history::{Commit, History, merged, patient, serving, shown_by_all};
-use crate::fixture::wan::{QUICK, Wan};
-use crate::fixture::{HANGS, within};
+use crate::fixture::history::{Commit, History, merged, patient, shown_by_all};
+use crate::fixture::{HANGS, servers, within};
 use geolock::client::{Client, Key, Snapshot, Transaction, TxnRequest, Update};
 use geolock::names::LockName;
 use tokio::task::{JoinHandle, JoinSet};
@@ -38,8 +37,7 @@ async fn ten_thousand_increments_converge_along_a_chain() {
     const INCREMENTS: usize = 10_000;
     /// Concurrent tasks in each datacenter.
     const TASKS: usize = 16;
-    let mut wan = Wan::start_cut(3, QUICK, &[(0, 2)]);
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().relayed().cut(0, 2).serving().await;
     let committed = Arc::new(Mutex::new(Snapshot::default()));
     let mut tasks = JoinSet::new();
     for worker in 0..3 * TASKS {
@@ -114,8 +112,7 @@ async fn arrived(here: &Client, there: &Client) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_third_datacenter_bridges_a_cut() {
     const TURNS: usize = 10;
-    let mut wan = Wan::start(3, QUICK);
-    let clients = serving(&wan.cluster).await;
+    let (mut wan, clients) = servers(3).quick().relayed().serving().await;
     wan.break_link(0, 1);
     let mut hand_over =
         HandOver { clients: [&clients[0], &clients[1]], dcs: [0, 1], turn: 0, history: History::default() };

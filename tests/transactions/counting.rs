@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::fixture::HANGS;
-use crate::fixture::history::{Commit, History, serving, shown_by_all};
-use crate::fixture::wan::{QUICK, Wan};
+use crate::fixture::history::{Commit, History, shown_by_all};
+use crate::fixture::servers;
 use geolock::client::{Batch, Client, CommitError, Key, TxnRequest, Update, Value};
 use geolock::names::LockName;
 use tokio::task::JoinSet;
@@ -93,8 +93,7 @@ impl Number {
 /// Increments all these numbers concurrently in each datacenter. Asserts that each lock moves at least that
 /// often.
 async fn count(numbers: &[Number], hold: &str, min_hand_offs: u32) {
-    let wan = Wan::start(DCS as u8, &format!("{QUICK}{hold}"));
-    let clients = serving(&wan.cluster).await;
+    let (_wan, clients) = servers(DCS as u8).quick().with(hold).relayed().serving().await;
     let mut counting = JoinSet::new();
     for (index, number) in numbers.iter().enumerate() {
         for (dc, client) in (0..).zip(&clients) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::fixture::in_process::{AnyError, Datacenter, Proxy, connect, key, name, start, within};
+use crate::fixture::in_process::{AnyError, Datacenter, Proxy};
+use crate::fixture::{key, lock as name, within};
 use geolock::client::{
     AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, LockEvent, LockWatch,
     LockWatchRequest, Mode, News, ReadClient, Reason, Snapshot, TxnError, TxnRequest, Update, Watch,
@@ -37,9 +38,9 @@ async fn hears(watch: &mut Watch, expected: Change) -> Result<(), AnyError> {
 
 #[tokio::test]
 async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
-    let client = connect(&datacenter).await?;
+    let client = datacenter.client().await?;
     let reader = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
     writes(&client, "a", "before").await?;
     let mut watch = reader.watch(WatchRequest::new("test", "a").and("test", "b")).await?;
@@ -84,7 +85,7 @@ async fn forget(client: &Client) -> Result<Snapshot, AnyError> {
 
 #[tokio::test]
 async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let reader = ReadClient::connect(config.clone()).await?;
@@ -116,7 +117,7 @@ async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError>
 
 #[tokio::test]
 async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_so() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let config = datacenter.client_config(&[datacenter.address])?;
     let client = Client::connect(config.clone()).await?;
     let reader = ReadClient::connect(config.clone()).await?;
@@ -167,7 +168,7 @@ async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, An
 
 #[tokio::test]
 async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
+    let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let client = Client::connect(datacenter.client_config(&[datacenter.address])?).await?;
     let reader = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
@@ -212,8 +213,7 @@ async fn who_follows_locks_knows_who_holds_them_also_when_the_connection_breaks(
 
 #[tokio::test]
 async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
-    let (_dir, datacenter) = start().await?;
-    let client = connect(&datacenter).await?;
+    let (datacenter, client) = Datacenter::with_client().await?;
     let mut watch = client.read_client()?.watch(WatchRequest::new("test", "")).await?;
     let lives = Duration::from_millis(50);
     client.update_for(&key("k"), Update::register("v"), lives).await?;

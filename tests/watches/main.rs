@@ -1,4 +1,5 @@
-//! Tests of docs/guarantees.md.
+//! Watches: every change once and in order, also across reconnects and restarts. Guarantees:
+//! docs/guarantees.md#watches.
 
 #[path = "../fixture/mod.rs"]
 mod fixture;

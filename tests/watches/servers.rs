@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fixture::said::run;
-use crate::fixture::{Cluster, Output, Running, key, lock, within};
+use crate::fixture::{Cluster, Output, Running, key, lock, servers, within};
 use geolock::client::{
     Batch, Client, LockEvent, LockWatch, LockWatchRequest, ReadClient, TxnRequest, Update, Watch,
     WatchRequest,
@@ -84,7 +84,7 @@ async fn owners(reader: &ReadClient) -> Owners {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
     // With an early checkpoint, so that it restarts from one.
-    let mut cluster = Cluster::start_with(3, "[journal]\ncheckpoint_bytes = \"1 MiB\"\n");
+    let mut cluster = servers(3).with("[journal]\ncheckpoint_bytes = \"1 MiB\"\n").listening();
     let watcher = reader(&cluster, 0).await;
     let counts = watcher.watch(WatchRequest::of(&key("n"))).await.expect("it begins");
     let moves = watcher.watch_locks(LockWatchRequest::prefix("l/")).await.expect("it begins");
@@ -118,7 +118,7 @@ async fn nothing_is_told_twice_or_left_out_while_the_server_is_killed() {
 
 #[test]
 fn a_watch_shows_who_has_locks_and_where_they_go() {
-    let cluster = Cluster::start(2);
+    let cluster = servers(2).listening();
     let succeeds = |dc, args: &[&str]| {
         let said = run(&mut cluster.command(dc, args));
         assert_eq!(said.code, 0, "{args:?}: {}", said.stderr);
