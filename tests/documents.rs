@@ -1,5 +1,5 @@
-//! Checks references: links from documents to documents and sources, and from comments to sections of
-//! documents.
+//! Checks references: links from documents to documents and sources, from comments to sections of documents,
+//! and from each promise of docs/guarantees.md to the tests that hold it, and back.
 
 #[path = "fixture/files.rs"]
 mod files;
@@ -35,14 +35,14 @@ fn prose(text: &str) -> String {
 
 /// Returns the anchors of a document, as GitHub generates them from its headings.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let prose = prose(text);
-    let headings = prose.lines().filter(|line| line.starts_with('#'));
-    let anchor = |line: &str| {
-        let heading = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-    };
-    headings.map(anchor).collect()
+    prose(text).lines().filter(|line| line.starts_with('#')).map(anchor).collect()
+}
+
+/// Returns the anchor of a heading.
+fn anchor(line: &str) -> String {
+    let heading = line.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// Returns every text between two delimiters.
@@ -133,4 +133,106 @@ fn a_link_that_leads_nowhere_is_found() {
     assert_eq!(of("README.md", Some("43-output-commit")), None);
     assert!(of("README.md", Some("no-heading")).is_some() && of("README.ms", None).is_some());
     assert_eq!(of("Cargo.toml", None), None);
+}
+
+const GUARANTEES: &str = "docs/guarantees.md";
+
+/// A promise: a bullet of a document.
+struct Promise {
+    /// The anchor of the nearest heading.
+    section: String,
+    text: String,
+}
+
+/// Returns the top bullets of a document, each with all lines that are indented below it.
+fn promises(text: &str) -> Vec<Promise> {
+    let (mut promises, mut section, mut is_open) = (Vec::<Promise>::new(), String::new(), false);
+    for line in prose(text).lines() {
+        if line.starts_with('#') {
+            section = anchor(line);
+        }
+        if line.starts_with("- ") {
+            promises.push(Promise { section: section.clone(), text: String::new() });
+            is_open = true;
+        } else if !line.is_empty() && !line.starts_with("  ") {
+            is_open = false;
+        }
+        if let Some(promise) = promises.last_mut().filter(|_| is_open) {
+            promise.text += line;
+            promise.text.push('\n');
+        }
+    }
+    promises
+}
+
+/// Returns the tests that a promise names: a name, and a path below the root.
+fn tests_of(promise: &str) -> impl Iterator<Item = (&str, PathBuf)> {
+    between(promise, "[`", &[')']).filter_map(|link| {
+        let (name, path) = link.split_once("`](")?;
+        path.ends_with(".rs").then(|| (name, plain(&Path::new("docs").join(path))))
+    })
+}
+
+/// Returns true if the source has a test of that name. A name with a capital letter is a verdict of the
+/// simulator, which the source gives.
+fn has_test(source: &str, name: &str) -> bool {
+    if name.starts_with(char::is_uppercase) {
+        let verdict = format!("FailureKind::{name}");
+        let mut ends = source.split(&verdict).skip(1).map(|rest| rest.chars().next());
+        return ends.any(|end| !end.is_some_and(|c| c.is_alphanumeric() || c == '_'));
+    }
+    let Some((before, _)) = source.split_once(&format!("fn {name}(")) else { return false };
+    let attributes = before.lines().rev().take_while(|line| !matches!(line.trim(), "" | "}"));
+    let is_test = |line: &str| ["#[test]", "#[tokio::test"].iter().any(|test| line.trim().starts_with(test));
+    attributes.into_iter().any(is_test)
+}
+
+/// Returns the documentation at the top of a source and, if it is a module of a test binary, of that binary.
+fn heads(path: &Path) -> String {
+    let main = path.with_file_name("main.rs");
+    let sources = [path, &main].map(|path| fs::read_to_string(root().join(path)).unwrap_or_default());
+    let lines = sources.iter().flat_map(|source| source.lines().take_while(|line| line.starts_with("//!")));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn promises_and_their_tests_name_each_other() {
+    let text = fs::read_to_string(root().join(GUARANTEES)).expect("the document is readable");
+    let promises = promises(&text);
+    let (mut faults, mut named) = (Vec::new(), 0);
+    for Promise { section, text } in &promises {
+        let (first, mut tests) = (text.lines().next().unwrap_or_default(), 0);
+        for (name, path) in tests_of(text) {
+            tests += 1;
+            let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
+            if !has_test(&source, name) {
+                faults.push(format!("{first}: there is no {name} in {}", path.display()));
+            }
+            // Tests of the sources hold sections of docs/algorithm.md, too, and name those.
+            let back = format!("{GUARANTEES}#{section}");
+            if path.starts_with("tests") && !heads(&path).contains(&back) {
+                faults.push(format!("{}: its head does not name {back}, which names {name}", path.display()));
+            }
+        }
+        named += tests;
+        // No test shows that something is not promised.
+        if tests == 0 && !text.starts_with("- **Not promised**") {
+            faults.push(format!("{first}: no test holds it"));
+        }
+    }
+    assert!(promises.len() > 30 && named > 80, "{} promises name {named} tests", promises.len());
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn a_promise_without_its_test_is_found() {
+    let text = "## One two\n- **A.** It\n  holds.\n\n  Tests: [`a`](../tests/a.rs),\n  [`B`](../src/b.rs).\n- C.\nno more\n";
+    let found = promises(text);
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].section.as_str(), found[1].text.as_str()), ("one-two", "- C.\n"));
+    let tests: Vec<_> = tests_of(&found[0].text).collect();
+    assert_eq!(tests, [("a", PathBuf::from("tests/a.rs")), ("B", PathBuf::from("src/b.rs"))]);
+    let source = "fn a() {}\n\n#[tokio::test]\n#[ignore]\nasync fn b() {\n}\nfn c() { FailureKind::Late }\n";
+    let names = ["a", "b", "c", "d", "Late", "La"].map(|name| has_test(source, name));
+    assert_eq!(names, [false, true, false, false, true, false]);
 }

@@ -1,4 +1,6 @@
 //! Access control on a real server: tokens, rules, SIGHUP, certificates that are replaced while it runs.
+//!
+//! Guarantee: docs/guarantees.md#access.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,6 @@
 //! The `geolock` command as a user sees it: processes, exit codes, output.
+//!
+//! Guarantee: docs/guarantees.md#not-promised.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};

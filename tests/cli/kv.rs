@@ -1,4 +1,6 @@
 //! `geolock kv` as a user sees it: processes, exit codes, output.
+//!
+//! Guarantee: docs/guarantees.md#keys-that-end.
 
 use std::ffi::OsStr;
 use std::io::Write as _;

@@ -1,5 +1,7 @@
 //! The Python examples against real servers, where there is a Python that has gRPC: `python3`, or the one
 //! that `GEOLOCK_TEST_PYTHON` names. Elsewhere these tests say so and pass.
+//!
+//! Guarantee: docs/guarantees.md#not-promised.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,7 @@
 //! The Rust client against a real server: TLS, loopback, disk.
+//!
+//! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#locks-after-a-restart,
+//! docs/guarantees.md#not-promised.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Real servers whose disks were damaged while they were down, or belong to other servers.
+//!
+//! Guarantee: docs/guarantees.md#commits.
 
 use std::fs;
 use std::path::PathBuf;

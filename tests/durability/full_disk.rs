@@ -1,4 +1,6 @@
 //! A real server on a real file system that is full.
+//!
+//! Guarantee: docs/guarantees.md#commits.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -1,5 +1,7 @@
 //! Actions of operators on data directories and configurations that servers cannot repair: servers refuse
 //! them, and say how to resolve them.
+//!
+//! Guarantee: docs/guarantees.md#locks-after-a-restart.
 
 use std::fs;
 

@@ -1,5 +1,7 @@
 //! A datacenter that is away for longer than the others keep entries for it recovers by itself; so does one
 //! that lost its disk.
+//!
+//! Guarantees: docs/guarantees.md#replicas, docs/guarantees.md#not-promised.
 
 use std::collections::BTreeMap;
 

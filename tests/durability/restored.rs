@@ -1,5 +1,7 @@
 //! A datacenter with an old copy of its data directory gets back the entries it had made since, before it
 //! does anything else.
+//!
+//! Guarantee: docs/guarantees.md#locks-after-a-restart.
 
 use std::fs;
 

@@ -1,5 +1,7 @@
 //! A datacenter that is down. Requests that do not need its parts are not affected; those that do are told so
 //! while they wait, and are granted when it is back.
+//!
+//! Guarantees: docs/guarantees.md#order-and-availability, docs/guarantees.md#not-promised.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! Three real servers with real TLS, links and disks, and clients of each.
+//!
+//! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#order-and-availability,
+//! docs/guarantees.md#tokens-and-snapshots-of-grants, docs/guarantees.md#locks-after-a-restart.
 
 use std::future::Future;
 use std::path::Path;

@@ -9,3 +9,4 @@ mod fixture;
 
 mod away;
 mod between_datacenters;
+mod requests;

@@ -1,5 +1,7 @@
 //! Wall clocks that jump by hours or run twice as fast, and monotonic clocks that run 1 % fast or slow: the
 //! order of requests may suffer, no lease does.
+//!
+//! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#not-promised.
 
 use geolock::client::{AcquireRequest, LockGuard};
 

@@ -1,5 +1,7 @@
 //! A server is killed before and after each of its steps, and its disk fails, under load: nothing that was
 //! acknowledged is lost, and no lock has two holders.
+//!
+//! Guarantee: docs/guarantees.md#commits.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,6 @@
 //! Force release, as operators and victims see it: processes, exit codes, output.
+//!
+//! Guarantees: docs/guarantees.md#commits, docs/guarantees.md#not-promised.
 
 use std::io::{Write as _, copy};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,6 @@
 //! The bank of [`crate::fixture::bank`] while servers are killed and links are cut, each at least once.
+//!
+//! Guarantee: docs/guarantees.md#isolation.
 
 use crate::fixture::bank::{Bank, CHECKPOINTS};
 use crate::fixture::servers;

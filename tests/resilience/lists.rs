@@ -1,5 +1,7 @@
 //! Lists that all clients append to, each under its lock, in three datacenters concurrently, while servers
 //! are killed and links are cut: no append is lost or doubled, and the order is the same everywhere.
+//!
+//! Guarantee: docs/guarantees.md#isolation.
 
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::servers;

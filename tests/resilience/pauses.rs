@@ -8,6 +8,8 @@
 //! A client that is about to be stopped is told beforehand. It then waits, with its lock, until it is told to
 //! continue. So it has the lock when it is stopped, however busy the machine is, and its use of the lock
 //! afterwards is too late.
+//!
+//! Guarantee: docs/guarantees.md#not-promised.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};

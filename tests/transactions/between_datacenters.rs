@@ -1,4 +1,6 @@
 //! Transactions between three datacenters, each a process, through the public client.
+//!
+//! Guarantees: docs/guarantees.md#isolation, docs/guarantees.md#commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,6 @@
 //! Transactions of the Rust client against a real server, with breaking connections and restarts.
+//!
+//! Guarantee: docs/guarantees.md#commits.
 
 use std::sync::Arc;
 use std::time::Duration;

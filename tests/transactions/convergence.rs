@@ -1,4 +1,6 @@
 //! Two datacenters without a link to each other, and a third with links to both: every entry still arrives.
+//!
+//! Guarantees: docs/guarantees.md#tokens-and-snapshots-of-grants, docs/guarantees.md#isolation.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,7 @@
 //! Counting under a lock, from three datacenters concurrently: no increment is lost, and each sees the one
 //! before.
+//!
+//! Guarantee: docs/guarantees.md#isolation.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Watches of the Rust client against a real server, with breaking connections and restarts.
+//!
+//! Guarantees: docs/guarantees.md#keys-that-end, docs/guarantees.md#watches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

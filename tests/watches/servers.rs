@@ -1,4 +1,6 @@
 //! Watches of real servers: their events across kills and restarts, and `geolock watch` as a user sees it.
+//!
+//! Guarantee: docs/guarantees.md#watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
