@@ -91,9 +91,10 @@ use crate::work;
 /// - [`handle`](Replica::handle) is one step: it passes in the time and one event. All timers that expired by
 ///   then fire first, however late it is: no timer has to be delivered in time, and there is nothing to
 ///   cancel. Monotonic time never goes back; the wall clock may jump.
-/// - [`poll_effect`](Replica::poll_effect) returns the outputs of the steps so far, oldest first. Perform them
-///   in this order, and all of them before waiting for the next event. The next `handle` does not require it:
-///   effects of several steps queue up behind each other, and nothing but memory and latency is lost.
+/// - [`poll_effect`](Replica::poll_effect) returns the outputs of the steps so far, oldest first. Perform
+///   them in this order, and all of them before waiting for the next event. The next `handle` does not
+///   require it: effects of several steps queue up behind each other, and nothing but memory and latency is
+///   lost.
 /// - [`next_deadline`](Replica::next_deadline) returns when to call `handle` again if no event comes first.
 ///   Only `handle` changes it, in either direction, so read it after each step. If it is not after `now`,
 ///   more work is left than one step may do: call again without delay. A call that comes early does no harm.

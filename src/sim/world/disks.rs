@@ -21,8 +21,7 @@
 //!   both. Then people choose one ([`World::keep_one_history`]), and with that the cluster has to serve
 //!   without conflicting holders and to become equal.
 //! - If it lacks only entries of others that it once announced, and writes an entry, removed keys may come
-//!   back, and a value may be lost to the end of an earlier lifetime, depending on which tombstones a replica
-//!   still has: readings are not compared any more, also not those of two ways of recovery.
+//!   back and values may be lost, depending on the tombstones of a replica: readings are not compared.
 
 use std::time::Duration;
 
@@ -410,12 +409,6 @@ impl World {
                 of_forks || matches!(kind, FailureKind::ConflictingHolders | FailureKind::Diverged)
             }
         }
-    }
-
-    /// Returns true if every replica with one vector shows the same readings, whichever tombstones it has
-    /// dropped.
-    pub(super) fn compares_readings(&self) -> bool {
-        self.history == History::Whole
     }
 
     /// Returns true if there is one history that everything can be compared with.

@@ -227,6 +227,12 @@ impl World {
         }
     }
 
+    /// Returns true if every replica with one vector shows the same readings, whichever tombstones it has
+    /// dropped.
+    fn compares_readings(&self) -> bool {
+        self.history == super::disks::History::Whole
+    }
+
     fn compare_recoveries(&mut self, dc: DcId, short: &Checkpoint, longer: &Checkpoint) {
         // The longer way knows less of the peers' acknowledgements, so it keeps more of the log; less of
         // stability, so it keeps more marks of keys; less of what clients have acknowledged, so it keeps more
