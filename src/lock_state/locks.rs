@@ -20,8 +20,8 @@ use super::owners::Owners;
 use super::policies::Policies;
 use super::request::{Request, RequestIndex};
 use super::request_table::{Reading, RequestTable};
-use super::requests::Requests;
-use super::schedule::Schedule;
+use super::requests::{RequestCounts, Requests};
+use super::schedule::{MoveCounts, Schedule};
 use super::tables::Tables;
 use super::view::{Permissions, View};
 use crate::causal_log::Op;
@@ -36,24 +36,6 @@ pub(crate) struct Locks {
     idle_return: IdleReturn,
     /// The lock table or the table of requests became empty: its memory is being released.
     pub(super) gives_back: bool,
-}
-
-/// Gauges and counters, see [`crate::replica::call::Counts`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LockCounts {
-    pub held: u64,
-    pub waiting: u64,
-    pub published: u64,
-    pub remote: u64,
-    pub parked: u64,
-    /// Number of locks that local requests want, not counting the first lock of each.
-    pub further: u64,
-    pub transfers_sent: u64,
-    pub transfers_received: u64,
-    /// Locks whose parts were returned to their homes because they were idle.
-    pub idle_returns: u64,
-    pub hand_offs_sent: u64,
-    pub hand_offs_received: u64,
 }
 
 impl Locks {
@@ -92,22 +74,15 @@ impl Locks {
         Reading { is_in_log: self.schedule.is_in_log(), tables: &mut self.tables }
     }
 
+    /// Returns the numbers of requests now.
     #[inline]
-    pub fn counts(&self) -> LockCounts {
-        let (requests, moves) = (self.tables.requests.counts(), self.schedule.counts());
-        LockCounts {
-            held: requests.held,
-            waiting: requests.waiting,
-            published: requests.published,
-            remote: requests.remote,
-            parked: requests.parked,
-            further: requests.further,
-            transfers_sent: moves.transfers_sent,
-            transfers_received: moves.transfers_received,
-            idle_returns: moves.idle_returns,
-            hand_offs_sent: moves.hand_offs_sent,
-            hand_offs_received: moves.hand_offs_received,
-        }
+    pub fn request_counts(&self) -> RequestCounts {
+        self.tables.requests.counts()
+    }
+
+    /// Returns the numbers of moves so far.
+    pub fn move_counts(&self) -> MoveCounts {
+        self.schedule.counts()
     }
 
     #[inline]

@@ -16,9 +16,9 @@ pub(super) struct Requests {
     counts: RequestCounts,
 }
 
-/// Numbers of requests.
+/// Numbers of requests, see [`crate::replica::call::Counts`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct RequestCounts {
+pub(crate) struct RequestCounts {
     pub held: u64,
     pub waiting: u64,
     pub published: u64,

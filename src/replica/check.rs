@@ -18,7 +18,7 @@ impl Replica {
         assert!(self.output_commit.durable() <= self.position, "nothing is durable that was not persisted");
         assert!(self.reservations.recorded().n >= self.next_n, "request numbers are bounded");
         let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
-        let counts = self.locks.counts();
+        let counts = self.locks.request_counts();
         assert_eq!(
             by_lease as u64,
             counts.held + counts.waiting,

@@ -174,7 +174,7 @@ impl Replica {
         if self.lifecycle.disk_space() == DiskSpace::Full {
             return Err(Refusal::DiskFull);
         }
-        let (local, counts) = (&self.config.local, self.locks.counts());
+        let (local, counts) = (&self.config.local, self.locks.request_counts());
         #[cold]
         fn exhausted(limit: Limit) -> Result<(), Refusal> {
             Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })

@@ -48,14 +48,15 @@ impl Replica {
 
     /// Returns gauges and counters.
     pub fn counts(&self) -> Counts {
-        let (locks, store) = (self.locks.counts(), self.store.counts());
+        let (requests, moves) = (self.locks.request_counts(), self.locks.move_counts());
+        let store = self.store.counts();
         Counts {
             leases: self.leases.len() as u64,
-            held: locks.held,
-            waiting: locks.waiting,
-            published: locks.published,
-            remote_requests: locks.remote,
-            parked: locks.parked,
+            held: requests.held,
+            waiting: requests.waiting,
+            published: requests.published,
+            remote_requests: requests.remote,
+            parked: requests.parked,
             locks_active: self.locks.inspect().active() as u64,
             locks_moved: self.locks.owners().map().len() as u64,
             log_entries: self.log.len() as u64,
@@ -68,11 +69,11 @@ impl Replica {
             snapshots: store.snapshots,
             unsettled: store.uncompacted,
             keys_mortal: self.expiry.len() as u64,
-            transfers_sent: locks.transfers_sent,
-            transfers_received: locks.transfers_received,
-            hand_offs_sent: locks.hand_offs_sent,
-            hand_offs_received: locks.hand_offs_received,
-            gone_home: locks.idle_returns,
+            transfers_sent: moves.transfers_sent,
+            transfers_received: moves.transfers_received,
+            hand_offs_sent: moves.hand_offs_sent,
+            hand_offs_received: moves.hand_offs_received,
+            gone_home: moves.idle_returns,
             ..self.counts
         }
     }

@@ -66,7 +66,7 @@ impl Replica {
             self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
             self.on_watch_heartbeat();
-            let counts = self.locks.counts();
+            let counts = self.locks.request_counts();
             if counts.held + counts.waiting == 0 {
                 self.client_requests.give_back();
             }

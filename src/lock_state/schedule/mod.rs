@@ -38,9 +38,9 @@ struct Output {
     granted: VecDeque<RequestIndex>,
 }
 
-/// Numbers of parts and locks that moved.
+/// Numbers of parts and locks that moved, see [`crate::replica::call::Counts`].
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct MoveCounts {
+pub(crate) struct MoveCounts {
     pub transfers_sent: u64,
     pub transfers_received: u64,
     /// Locks whose parts were returned to their homes because they were idle.

@@ -84,7 +84,7 @@ fn a_request_that_does_not_wait_leaves_no_trace() {
     assert_eq!(f.try_acquire(1, &[("a", EXCLUSIVE)], IfNotFree::GiveUp), Acquired::NotFree);
     assert_eq!(f.settle(), [""; 0]);
     assert_eq!(f.locks.find(Fixture::id(1)), None);
-    assert_eq!(f.locks.counts().waiting, 0);
+    assert_eq!(f.locks.request_counts().waiting, 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn any_number_of_waiters_costs_one_published_request() {
     for n in 2..10 {
         assert_eq!(f.acquire(n, &[("a", if n % 2 == 0 { SHARED } else { EXCLUSIVE })]), [""; 0]);
     }
-    assert_eq!(f.locks.counts().published, 1);
+    assert_eq!(f.locks.request_counts().published, 1);
     assert_eq!(
         f.cancel(1),
         ["grant 2", "withdraw 1", "publish 3"],
@@ -93,7 +93,7 @@ fn a_request_that_is_over_before_its_entry_is_made_is_not_published() {
     f.try_acquire(1, &[("a", EXCLUSIVE)], IfNotFree::Wait);
     f.locks.cancel(f.index(1), f.now);
     assert_eq!(f.settle(), [""; 0]);
-    assert_eq!(f.locks.counts().published, 0);
+    assert_eq!(f.locks.request_counts().published, 0);
 }
 
 #[test]

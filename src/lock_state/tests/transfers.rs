@@ -99,7 +99,7 @@ fn unused_parts_return_to_their_homes() {
     assert_eq!(round(&mut f, ms(3_000)), ["dc1 of a to dc1"]);
     assert_eq!(f.set_away(&[]), [""; 0]);
     assert_eq!(round(&mut f, ms(0)), ["dc2 of a to dc2"]);
-    assert_eq!(f.locks.counts().idle_returns, 2);
+    assert_eq!(f.locks.move_counts().idle_returns, 2);
     assert_eq!(round(&mut f, ms(100_000)), [""; 0], "a lock in use stays");
 }
 
@@ -124,7 +124,7 @@ fn every_step_counts_the_parts_that_move() {
     f.release(1);
     f.remote(1, 2, &[("a", EXCLUSIVE)]);
     assert_eq!(f.pass(ms(250)), ["dc0+dc1+dc2 of a to dc1"]);
-    let counts = f.locks.counts();
+    let counts = f.locks.move_counts();
     assert_eq!((counts.transfers_received, counts.hand_offs_received), (2, 2));
     assert_eq!((counts.transfers_sent, counts.hand_offs_sent), (3, 1));
 }
