@@ -177,10 +177,7 @@ impl LockTable {
             let was_there = lock.queue.remove(row.class(want.mode), order);
             assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
             lock.recheck_shared |= want.mode == Mode::Exclusive;
-            if !lock.dirty {
-                lock.dirty = true;
-                self.marked.push(want.lock);
-            }
+            self.mark(want.lock);
         }
     }
 
