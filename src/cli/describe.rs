@@ -1,5 +1,6 @@
 //! `geolock describe`: shows the holders of a lock, and why requests wait for it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -86,8 +87,11 @@ fn parts(lock: &LockDescription, names: &DcNames) -> String {
     if lock.owners.iter().all(|part| part.owner == first.owner) {
         return format!("all {} in {}", lock.owners.len(), names.show(first.owner));
     }
-    let part = |part: &proto::PartOwner| format!("{} in {}", part.part, names.show(part.owner));
-    lock.owners.iter().map(part).collect::<Vec<_>>().join(", ")
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    lock.owners.iter().for_each(|part| *counts.entry(part.owner).or_default() += 1);
+    let all = lock.owners.len();
+    let owned = counts.iter().map(|(owner, count)| format!("{count} of {all} in {}", names.show(*owner)));
+    owned.collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn held(holder: &Holder, names: &DcNames) -> Vec<String> {
@@ -240,7 +244,7 @@ mod tests {
         };
         let expected = "\
 lock orders
-  parts        0 in dc0 (fra), 1 in dc1 (virginia)
+  parts        1 of 2 in dc0 (fra), 1 of 2 in dc1 (virginia)
   held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
   not known    who holds it in dc0 (fra): no answer in time
   unreachable  dc2: what needs the parts there waits until that ends
