@@ -204,8 +204,8 @@ enum Pending {
     Acquire(ClientKey),
     End(ClientKey),
     Reclaim,
-    /// The release of a lock that it had released and got back.
-    Drop,
+    /// The release of a lock that it does not want.
+    Drop(RequestId),
     Close {
         lease: LeaseId,
         /// It had run out by the client's own count.
@@ -252,8 +252,9 @@ pub(super) struct Client {
     looks: BTreeMap<u64, Look>,
     /// The lock that it released last, if it is forgetful.
     released: Option<Reclaim>,
-    /// Locks that it reclaimed after it had released them, and that the server may have granted it again.
-    stale: Vec<RequestId>,
+    /// Locks that it does not want and that the server may have granted it: it reclaimed them after it had
+    /// released them, or had already cancelled them. Each is released until that is answered.
+    unwanted: Vec<RequestId>,
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
     /// Requests whose cancel was answered.
@@ -288,7 +289,7 @@ impl Client {
             txns: BTreeMap::new(),
             looks: BTreeMap::new(),
             released: None,
-            stale: Vec::new(),
+            unwanted: Vec::new(),
             last_commit: VersionVector::default(),
             cancelled: BTreeSet::new(),
             pending: BTreeMap::new(),
@@ -409,6 +410,7 @@ impl Client {
     /// The lease is over, with everything that it had.
     fn forget_lease(&mut self, why: HoldEnd, out: &mut Vec<Out>) {
         self.released = None;
+        self.unwanted.clear();
         if let Some(lease) = self.lease.take() {
             self.forget_txns_of(lease.id, out);
         }

@@ -53,11 +53,11 @@ impl Client {
                 }
                 self.over(key, out);
             }
-            (Pending::Drop, Reply::Released) => {}
+            (Pending::Drop(id), Reply::Released) => self.unwanted.retain(|unwanted| *unwanted != id),
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
-                let given_back = kept.iter().filter(|id| self.stale.contains(id)).count();
+                let given_back = kept.iter().filter(|id| self.unwanted.contains(id)).count();
                 out.push(Out::Reclaimed { count: kept.len() - given_back });
-                self.drop_stale(out);
+                self.drop_unwanted(out);
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close { .. }, Reply::LeaseClosed) => {}
@@ -98,27 +98,31 @@ impl Client {
                 Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
             });
             let mut held: Vec<Reclaim> = held.collect();
+            // It does not reclaim these, so they have ended with the server.
+            self.unwanted.clear();
             if let Some(stale) = self.released.take() {
                 out.push(Out::ReclaimsStale);
-                self.stale.push(stale.request);
+                self.unwanted.push(stale.request);
                 held.push(stale);
             }
             let call = Call::Reclaim { lease: id, proof: Proof::Attached, held };
             self.call(Pending::Reclaim, call, out);
         } else {
             // The answer to an earlier reclaim was lost with its session.
-            self.drop_stale(out);
+            self.drop_unwanted(out);
         }
         self.resend(now, out);
     }
 
-    /// Releases the locks that it may have got back without a right to them.
-    fn drop_stale(&mut self, out: &mut Vec<Out>) {
+    /// Releases the locks that it does not want. An answer may be lost with its session, so they stay noted.
+    fn drop_unwanted(&mut self, out: &mut Vec<Out>) {
+        self.unwanted.clone().into_iter().for_each(|id| self.drop_hold(id, out));
+    }
+
+    fn drop_hold(&mut self, id: RequestId, out: &mut Vec<Out>) {
         let Some(lease) = self.lease() else { return };
-        for stale in std::mem::take(&mut self.stale) {
-            let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(stale) };
-            self.call(Pending::Drop, call, out);
-        }
+        let call = Call::Release { lease, proof: Proof::Attached, target: Target::Id(id) };
+        self.call(Pending::Drop(id), call, out);
     }
 
     fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
@@ -162,9 +166,9 @@ impl Client {
             out.push(Out::Fails { kind: FailureKind::Contract, what });
         }
         let of_this_lease = |lease: &&Lease| lease.attached && grant.request.n > lease.id.n();
-        if let Some(lease) = self.lease.as_ref().filter(of_this_lease).map(|lease| lease.id) {
-            let target = Target::Id(grant.request);
-            self.call(Pending::Drop, Call::Release { lease, proof: Proof::Attached, target }, out);
+        if self.lease.as_ref().filter(of_this_lease).is_some() {
+            self.unwanted.push(grant.request);
+            self.drop_hold(grant.request, out);
         }
     }
 
@@ -225,11 +229,13 @@ impl Client {
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
             (Pending::End(key), Refusal::ForcedOut(_)) => self.over(key, out),
-            (Pending::Drop, Refusal::NotHeld | Refusal::ForcedOut(_)) => {}
+            (Pending::Drop(id), Refusal::NotHeld | Refusal::ForcedOut(_)) => {
+                self.unwanted.retain(|unwanted| *unwanted != id);
+            }
             // An earlier reclaim was accepted, and its answer was lost with its session.
-            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => self.drop_stale(out),
+            (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => self.drop_unwanted(out),
             (
-                Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop | Pending::Reclaim,
+                Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop(_) | Pending::Reclaim,
                 Refusal::NotAttached(lease),
             ) if self.lease() != Some(*lease) => {}
             (pending, refusal) => {

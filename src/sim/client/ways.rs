@@ -59,6 +59,7 @@ impl Client {
     /// Its server restarted, and it does not reclaim.
     pub(super) fn give_up_holds(&mut self, out: &mut Vec<Out>) {
         self.released = None;
+        self.unwanted.clear();
         self.requests.retain(|key, request| {
             let is_held = matches!(request.state, State::Held { .. });
             if is_held {
