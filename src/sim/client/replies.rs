@@ -98,8 +98,6 @@ impl Client {
                 Some(Reclaim { request: id, key: Some(key), wants, token, label: self.label.clone() })
             });
             let mut held: Vec<Reclaim> = held.collect();
-            // It does not reclaim these, so they have ended with the server.
-            self.unwanted.clear();
             if let Some(stale) = self.released.take() {
                 out.push(Out::ReclaimsStale);
                 self.unwanted.push(stale.request);
