@@ -3,6 +3,7 @@
 //!
 //! Guarantee: docs/guarantees.md#isolation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fixture::HANGS;
@@ -10,6 +11,7 @@ use crate::fixture::history::{Commit, History, shown_by_all};
 use crate::fixture::servers;
 use geolock::client::{Batch, Client, CommitError, Key, TxnRequest, Update, Value};
 use geolock::names::LockName;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -80,9 +82,19 @@ impl Number {
         Ok((read, Commit { dc, token, saw, commit }))
     }
 
-    async fn count(self, dc: u8, client: Client) -> Vec<(usize, Commit)> {
+    /// Waits for the other datacenters after each round.
+    async fn count(
+        self,
+        dc: u8,
+        client: Client,
+        rounds: usize,
+        meeting: Arc<Barrier>,
+    ) -> Vec<(usize, Commit)> {
         let mut done = Vec::new();
-        for _ in 0..TIMES {
+        for time in 0..TIMES {
+            if time % (TIMES / rounds) == 0 {
+                meeting.wait().await;
+            }
             done.push(self.increment(dc, &client).await.expect("nothing is broken"));
             if !self.pause.is_zero() {
                 sleep(self.pause).await;
@@ -93,13 +105,14 @@ impl Number {
 }
 
 /// Increments all these numbers concurrently in each datacenter. Asserts that each lock moves at least that
-/// often.
-async fn count(numbers: &[Number], hold: &str, min_hand_offs: u32) {
+/// often. In each round all datacenters need the lock, so it moves twice or more, however fast they are.
+async fn count(numbers: &[Number], hold: &str, rounds: usize, min_hand_offs: u32) {
     let (_wan, clients) = servers(DCS as u8).quick().with(hold).relayed().serving().await;
     let mut counting = JoinSet::new();
     for (index, number) in numbers.iter().enumerate() {
+        let meeting = Arc::new(Barrier::new(DCS));
         for (dc, client) in (0..).zip(&clients) {
-            let counted = number.count(dc, client.clone());
+            let counted = number.count(dc, client.clone(), rounds, Arc::clone(&meeting));
             counting.spawn(async move { (index, counted.await) });
         }
     }
@@ -132,25 +145,25 @@ async fn count(numbers: &[Number], hold: &str, min_hand_offs: u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_counts_right() {
-    count(&NUMBERS[..1], RESTLESS, 10).await;
+    count(&NUMBERS[..1], RESTLESS, 10, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_counts_right() {
-    count(&NUMBERS[1..2], RESTLESS, 10).await;
+    count(&NUMBERS[1..2], RESTLESS, 10, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_counts_right_with_pauses() {
-    count(&NUMBERS[2..3], RESTLESS, 50).await;
+    count(&NUMBERS[2..3], RESTLESS, 25, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_counts_right_with_pauses() {
-    count(&NUMBERS[3..], RESTLESS, 50).await;
+    count(&NUMBERS[3..], RESTLESS, 25, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_and_registers_count_right_side_by_side() {
-    count(&NUMBERS, "", 2).await;
+    count(&NUMBERS, "", 1, 2).await;
 }
