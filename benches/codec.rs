@@ -141,7 +141,7 @@ fn acquire() -> ClientMessage {
         lease: LeaseId::new(dc(0), 42).get(),
         locks: vec![wanted],
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
-        key: 1_234_567,
+        idempotency_key: 1_234_567,
         ..Default::default()
     };
     ClientMessage { tag: 1_234_567, call: Some(Call::Acquire(acquire)) }

@@ -144,13 +144,13 @@ fn acquire(lease: u64, key: u64, slot: usize) -> Call {
         secret: Bytes::new(),
         locks: vec![proto::LockMode { name, mode: proto::Mode::Exclusive.into() }],
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
-        key,
+        idempotency_key: key,
         label: String::new(),
     })
 }
 
 fn release(lease: u64, key: u64) -> Call {
-    let target = Some(release_request::Target::Key(key));
+    let target = Some(release_request::Target::IdempotencyKey(key));
     Call::Release(proto::ReleaseRequest { lease, secret: Bytes::new(), target })
 }
 

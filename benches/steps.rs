@@ -97,15 +97,17 @@ impl Bench {
     fn commit(&mut self, changes: Vec<Change>, reads: &[&str]) {
         let step = Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then: Then::Commit };
         let (lease, key) = (self.lease, self.tag);
-        let (proof, at_least, settled) = (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
+        let (proof, at_least, acknowledged_through) =
+            (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
         self.tag += 1;
         let call = CallId { session: SessionId(9), tag: self.tag };
-        let request = Call::Begin(Begin { lease, proof, key, locks: None, at_least, settled, step });
+        let request =
+            Call::Begin(Begin { lease, proof, key, locks: None, at_least, acknowledged_through, step });
         self.all.handle(0, Event::Client { call, request });
     }
 
     /// Lets that much of the bench's time pass, and runs until nothing is left to do.
-    fn go_on(&mut self, passed: Duration) {
+    fn advance(&mut self, passed: Duration) {
         self.all.time += passed;
         for _ in 0..1_000_000 {
             for id in 0..self.all.all.len() {
@@ -129,7 +131,7 @@ impl Bench {
 
     fn checkpoint(&mut self) {
         self.all.handle(0, Event::Checkpoint);
-        self.go_on(Duration::ZERO);
+        self.advance(Duration::ZERO);
     }
 
     fn steps(&mut self) -> Vec<(Duration, &'static str)> {
@@ -185,7 +187,7 @@ fn locks(bench: &mut Bench) {
     for (lease, request) in held {
         bench.call(Call::Release { lease, proof: Proof::Attached, target: Target::Id(request) });
     }
-    bench.go_on(60 * SECOND);
+    bench.advance(60 * SECOND);
 }
 
 /// That many locks arrive from the other datacenter, are written to a checkpoint, and return home.
@@ -205,14 +207,14 @@ fn away(bench: &mut Bench) {
             bench.call(Call::CloseLease { lease, proof: Proof::Attached });
         }
         bench.all.time += Duration::from_millis(100);
-        bench.go_on(Duration::ZERO);
+        bench.advance(Duration::ZERO);
     }
     bench.checkpoint();
     for lease in before {
         bench.call(Call::CloseLease { lease, proof: Proof::Attached });
     }
     for _ in 0..2_500 {
-        bench.go_on(10 * SECOND);
+        bench.advance(10 * SECOND);
     }
 }
 
@@ -224,7 +226,7 @@ fn waits(bench: &mut Bench) {
     bench.crowd(WAITERS, |n| format!("x{}", n % 100), Mode::Exclusive, Wait::AtMost(SECOND));
     bench.measure();
     bench.checkpoint();
-    bench.go_on(2 * SECOND);
+    bench.advance(2 * SECOND);
 }
 
 /// Writers that come and go beside blocked readers; then all readers are granted.
@@ -240,19 +242,19 @@ fn readers(bench: &mut Bench) {
         bench.call(Call::Cancel { lease: bench.lease, proof: Proof::Attached, target });
     }
     bench.call(Call::Release { lease, proof: Proof::Attached, target: Target::Id(holder) });
-    bench.go_on(Duration::ZERO);
+    bench.advance(Duration::ZERO);
 }
 
 /// The only peer goes away and comes back, beside waiters for that many locks.
 fn peer(bench: &mut Bench) {
     bench.all.cut_off(1);
-    bench.go_on(60 * SECOND);
+    bench.advance(60 * SECOND);
     bench.crowd(WAITERS, |n| format!("x{n}"), Mode::Exclusive, Wait::Forever);
     bench.measure();
     bench.all.link(0, 1);
-    bench.go_on(SECOND);
+    bench.advance(SECOND);
     bench.all.cut_off(1);
-    bench.go_on(60 * SECOND);
+    bench.advance(60 * SECOND);
 }
 
 /// Leases that end together, with ten locks each.
@@ -264,7 +266,7 @@ fn leases(bench: &mut Bench) {
         }
     }
     bench.measure();
-    bench.go_on(20 * SECOND);
+    bench.advance(20 * SECOND);
 }
 
 /// Watches that begin now, with a full history.
@@ -304,7 +306,7 @@ fn values(bench: &mut Bench) {
 /// Additions to a counter that can be reset, while a member that may reset it is away.
 fn counter(bench: &mut Bench) {
     bench.all.cut_off(2);
-    bench.go_on(60 * SECOND);
+    bench.advance(60 * SECOND);
     let add = || vec![update("n", Op::ResettableCounter(ResettableCounterOp::Add(1)))];
     for _ in 0..ELEMENTS {
         bench.commit(add(), &[]);
@@ -323,7 +325,7 @@ fn counter(bench: &mut Bench) {
 /// away.
 fn compare(bench: &mut Bench) {
     bench.all.cut_off(2);
-    bench.go_on(60 * SECOND);
+    bench.advance(60 * SECOND);
     for n in 0..WAITERS {
         let key = Key::new(format!("bucket {n}").as_bytes(), b"k").expect("a valid key");
         bench.commit(vec![Change { key, action: Action::Update(Update::of(Op::Counter(1))) }], &[]);
@@ -335,7 +337,7 @@ fn compare(bench: &mut Bench) {
     bench.measure();
     for _ in 0..100 {
         bench.commit(vec![update("n", Op::Counter(1))], &[]);
-        bench.go_on(5 * SECOND);
+        bench.advance(5 * SECOND);
     }
 }
 

@@ -17,7 +17,7 @@ use geolock::keys::Key;
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
-use geolock::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then, TxnState};
+use geolock::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then, TxnState};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock::time::{Instant, Now, Wall};
 
@@ -113,8 +113,16 @@ impl Bench {
             label: Arc::from(""),
         });
         let (lease, proof, at_least) = (self.lease, Proof::Attached, AtLeast::default());
-        let settled = self.key.saturating_sub(2 * BATCH);
-        self.call(Call::Begin(Begin { lease, proof, key: self.key, locks, at_least, settled, step }));
+        let acknowledged_through = self.key.saturating_sub(2 * BATCH);
+        self.call(Call::Begin(Begin {
+            lease,
+            proof,
+            key: self.key,
+            locks,
+            at_least,
+            acknowledged_through,
+            step,
+        }));
     }
 
     fn change(&self, i: usize, op: Op) -> Vec<Change> {
@@ -136,7 +144,7 @@ impl Bench {
 
     fn read(&mut self, i: usize) {
         let reads = vec![self.keys[i % WORKING_SET].clone()];
-        self.call(Call::Look(Look { reads, at_least: AtLeast::default() }));
+        self.call(Call::Read(Read { reads, at_least: AtLeast::default() }));
     }
 
     fn locked_once(&mut self, i: usize) {
@@ -146,12 +154,12 @@ impl Bench {
 
     fn locked_in_steps(&mut self, i: usize) {
         let reads = vec![self.keys[i % WORKING_SET].clone()];
-        self.begin(Some(i), Step { changes: vec![], reads, then: Then::GoOn });
+        self.begin(Some(i), Step { changes: vec![], reads, then: Then::Continue });
         // The lock may protect a commit that is not durable yet.
         self.sync();
         let changes = self.change(i, Op::Counter(1));
         let step = Step { changes, reads: vec![], then: Then::Commit };
-        self.call(Call::GoOn(GoOn {
+        self.call(Call::Step(NextStep {
             lease: self.lease,
             proof: Proof::Attached,
             key: self.key,
@@ -214,7 +222,7 @@ fn main() {
         bench.begin(None, Step { changes, reads: vec![], then: Then::Commit });
     }
     print("commit while 1 000 000 other keys exist", bench.run(Bench::update));
-    bench.begin(None, Step { changes: vec![], reads: vec![], then: Then::GoOn });
+    bench.begin(None, Step { changes: vec![], reads: vec![], then: Then::Continue });
     print("commit while an old snapshot is open", bench.run(Bench::update));
     print("read while an old snapshot is open", bench.run(Bench::read));
     bench.assert_open();

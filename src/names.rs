@@ -373,7 +373,7 @@ impl fmt::Display for ForceReason {
 
 /// An idempotency key: a client's number for a request or a transaction, increasing within its lease. A retry
 /// has the same key.
-pub type ClientKey = u64;
+pub type IdempotencyKey = u64;
 
 /// Proves that a client owns a lease. Made by the edge from a secure source; never logged.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

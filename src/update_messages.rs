@@ -43,8 +43,8 @@ fn show_op(op: Op) -> update::Op {
             update::Op::ResettableCounter(proto::ResettableCounterOp { op: Some(op) })
         }
         Op::BoundedCounter(amount) => update::Op::BoundedCounter(amount),
-        Op::MoveRights { to, amount } => {
-            update::Op::MoveRights(proto::MoveRights { to: to.get().into(), amount })
+        Op::TransferRights { to, amount } => {
+            update::Op::TransferRights(proto::TransferRights { to: to.get().into(), amount })
         }
         Op::LwwRegister(value) => update::Op::LwwRegister(value),
         Op::MvRegister(op) => {
@@ -113,10 +113,10 @@ fn parse_op(message: update::Op) -> Result<Op, UpdateFault> {
             resettable_counter_op::Op::Reset(_) => ResettableCounterOp::Reset,
         }),
         update::Op::BoundedCounter(amount) => Op::BoundedCounter(amount),
-        update::Op::MoveRights(message) => {
+        update::Op::TransferRights(message) => {
             let to = u8::try_from(message.to).ok().and_then(DcId::new);
-            let to = to.ok_or(UpdateFault("`move_rights.to`: no datacenter has that number"))?;
-            Op::MoveRights { to, amount: message.amount }
+            let to = to.ok_or(UpdateFault("`transfer_rights.to`: no datacenter has that number"))?;
+            Op::TransferRights { to, amount: message.amount }
         }
         update::Op::LwwRegister(value) => Op::LwwRegister(own(&value)),
         update::Op::MvRegister(message) => Op::MvRegister(match message.op.ok_or(NO_OP)? {
@@ -182,7 +182,7 @@ mod tests {
             Op::ResettableCounter(ResettableCounterOp::Add(i64::MIN)),
             Op::ResettableCounter(ResettableCounterOp::Reset),
             Op::BoundedCounter(5),
-            Op::MoveRights { to, amount: u64::MAX },
+            Op::TransferRights { to, amount: u64::MAX },
             Op::LwwRegister(bytes(b"")),
             Op::MvRegister(RegisterOp::Assign(bytes(b"v"))),
             Op::MvRegister(RegisterOp::Reset),

@@ -153,7 +153,7 @@ mod tests {
         Secret,
     };
     use crate::replica::call::HolderInfo;
-    use crate::replica::force_release::Forced;
+    use crate::replica::force_release::ForceReleased;
     use crate::replica::{
         Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
         Record, RequestRow, StatePiece, SumAt, Terms,
@@ -201,11 +201,11 @@ mod tests {
         StatePiece { number: 3, bytes: bytes::Bytes::from_static(b"ab"), last: true }
     }
 
-    fn forced() -> Forced {
-        Forced {
+    fn forced() -> ForceReleased {
+        ForceReleased {
             number: 3,
             at_ms: 300,
-            by: Arc::from("client ann"),
+            operator: Arc::from("client ann"),
             reason: ForceReason::new("it hangs").expect("a reason"),
             lock: LockName::new(b"a").expect("valid"),
             mode: Mode::Exclusive,
@@ -316,7 +316,7 @@ mod tests {
         let commit = Commit {
             seen: VersionVector::from_iter([(dc(0), 5)]),
             client: Some((LeaseId::new(dc(1), 5), 9)),
-            changes: vec![add, change(Action::Remove), change(Action::Expire(ttl)), change(Action::Lapse)],
+            changes: vec![add, change(Action::Remove), change(Action::Expire(ttl)), change(Action::Expired)],
         };
         golden(&Op::Commit(commit), GOLDEN_COMMIT);
         let too_long = [&[2][..], &[0xfd], &(TimeToLive::MAX_MILLIS + 1).to_le_bytes()].concat();
@@ -341,7 +341,7 @@ mod tests {
         golden(&Record::StatePiece(piece()), "050302616201");
         golden(&Record::StateTaken { vector: VersionVector::from_iter([(dc(0), 2)]) }, "060102");
         golden(&Record::Restored, "07");
-        golden(&Record::Forced(Arc::new(forced())), GOLDEN_FORCED);
+        golden(&Record::ForceReleased(Arc::new(forced())), GOLDEN_FORCED);
         golden(&Record::Entry(Arc::new(chained())), GOLDEN_ENTRY_RECORD);
         let fork = Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) };
         golden(&Record::Forked(fork), "0a0205060701");
@@ -364,7 +364,7 @@ mod tests {
             (ValueOp::Counter(-1), "000001"),
             (ValueOp::ResettableCounter(ResettableCounterOp::Add(300)), "000100fb5802"),
             (ValueOp::BoundedCounter(-2), "000203"),
-            (ValueOp::MoveRights { to: dc(1), amount: 2 }, "00030102"),
+            (ValueOp::TransferRights { to: dc(1), amount: 2 }, "00030102"),
             (ValueOp::LwwRegister(a()), "00040161"),
             (ValueOp::MvRegister(RegisterOp::Assign(a())), "0005000161"),
             (ValueOp::MvRegister(RegisterOp::Reset), "000501"),

@@ -234,14 +234,14 @@ fn acquire(lease: u64, index: u64, set: &[proto::LockMode]) -> ClientMessage {
         secret: Bytes::new(),
         locks: set.to_vec(),
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
-        key: index + 1,
+        idempotency_key: index + 1,
         label: String::new(),
     };
     ClientMessage { tag: ACQUIRES + index, call: Some(Call::Acquire(acquire)) }
 }
 
 fn release(lease: u64, key: u64) -> Call {
-    let target = Some(release_request::Target::Key(key));
+    let target = Some(release_request::Target::IdempotencyKey(key));
     Call::Release(proto::ReleaseRequest { lease, secret: Bytes::new(), target })
 }
 

@@ -159,7 +159,7 @@ impl Replicas {
             key,
             locks: None,
             at_least: AtLeast::default(),
-            settled: key - 1,
+            acknowledged_through: key - 1,
             step,
         };
         self.call(Call::Begin(begin));

@@ -76,7 +76,7 @@ class Held:
     """Locks that are held until `lost` is set. Then `why` has the reason, and the locks must not be used any more."""
 
     def __init__(self, lease, acquire, granted):
-        self.lease, self.key, self.locks, self.label = lease, acquire.key, acquire.locks, acquire.label
+        self.lease, self.key, self.locks, self.label = lease, acquire.idempotency_key, acquire.locks, acquire.label
         self.request, self.token = granted.request, granted.token
         self.lost, self.why = threading.Event(), None
 
@@ -96,7 +96,7 @@ class Call:
     def place(self):
         """Returns the sort key for repeating: new requests by their idempotency key, all other calls before them."""
         kind = self.message.WhichOneof("call")
-        return getattr(self.message, kind).key if kind in ("acquire", "begin") else 0
+        return getattr(self.message, kind).idempotency_key if kind in ("acquire", "begin") else 0
 
 
 class Lease:
@@ -144,14 +144,15 @@ class Lease:
         # Calls must be sent in the order of their keys, so both are assigned under one lock.
         with self.lock:
             acquire = pb.AcquireRequest(
-                lease=self.id, locks=locks, wait_ms=int(wait * 1000), key=self.key(), label=label
+                lease=self.id, locks=locks, wait_ms=int(wait * 1000), idempotency_key=self.key(), label=label
             )
             call = self._make(now() + wait, {"acquire": acquire})
         try:
             held = self._answer(call, wait + self.ttl)
         except Unreachable:
             # The lock may have been granted without our knowledge: cancel it as soon as a server answers.
-            self._make(None, {"cancel": pb.CancelRequest(lease=self.id, key=call.message.acquire.key)})
+            key = call.message.acquire.idempotency_key
+            self._make(None, {"cancel": pb.CancelRequest(lease=self.id, idempotency_key=key)})
             raise
         if held.lost.is_set():
             raise Lost(held.why)
@@ -164,13 +165,13 @@ class Lease:
             # From now on the lock is not reclaimed.
             del self.held[held.request.n]
         try:
-            self.call(self.ttl, release=pb.ReleaseRequest(lease=self.id, key=held.key))
+            self.call(self.ttl, release=pb.ReleaseRequest(lease=self.id, idempotency_key=held.key))
         except Over as over:
             raise Lost(str(over)) from over
         except Refused as refused:
-            # NOT_HELD: a restarted server never got the lock back. FORCED_OUT: an operator took it before the release
-            # arrived, so it was lost.
-            if refused.error.reason == pb.REASON_FORCED_OUT:
+            # NOT_HELD: a restarted server never got the lock back. FORCE_RELEASED: an operator took it before the
+            # release arrived, so it was lost.
+            if refused.error.reason == pb.REASON_FORCE_RELEASED:
                 raise Lost(str(refused)) from refused
             if refused.error.reason != pb.REASON_NOT_HELD:
                 raise
@@ -310,7 +311,9 @@ class Lease:
         """Returns the message that tells a restarted server all held locks."""
         with self.lock:
             return pb.ReclaimRequest(lease=self.id, held=[
-                pb.HeldLocks(request=it.request, key=it.key, locks=it.locks, token=it.token, label=it.label)
+                pb.HeldLocks(
+                    request=it.request, idempotency_key=it.key, locks=it.locks, token=it.token, label=it.label
+                )
                 for it in self.held.values()
             ])
 
@@ -321,7 +324,7 @@ class Lease:
             for call in self.calls.values():
                 # The restarted server does not know the waiting requests, and has seen higher keys.
                 if call.message.HasField("acquire"):
-                    call.message.acquire.key = self.key()
+                    call.message.acquire.idempotency_key = self.key()
             self._resend(outgoing)
 
     def _resend(self, outgoing):
@@ -341,8 +344,9 @@ class Lease:
             if kind == "lease_ended" and message.lease_ended.lease == self.id:
                 self._end("the server ended the lease")
             elif kind == "lock_lost":
-                forced = message.lock_lost.forced
-                why = f"taken away by {forced.by}: {forced.reason}" if forced.by else "it is somebody else's"
+                forced = message.lock_lost.force_released
+                taken = f"taken away by {forced.operator}: {forced.reason}"
+                why = taken if forced.operator else "another client holds it"
                 self._lose(message.lock_lost.request, why)
             elif kind == "draining" and len(self.endpoints) > 1:
                 raise ConnectionError("the server shuts down")

@@ -62,11 +62,11 @@ class Model(unittest.TestCase):
 
     def test_keys_rise_also_after_a_restart(self):
         lease, outgoing = Alone(), queue.SimpleQueue()
-        lease._make(now() + 60, {"acquire": pb.AcquireRequest(key=lease.key())})
-        lease._make(None, {"begin": pb.BeginRequest(key=lease.key())})
+        lease._make(now() + 60, {"acquire": pb.AcquireRequest(idempotency_key=lease.key())})
+        lease._make(None, {"begin": pb.BeginRequest(idempotency_key=lease.key())})
         lease._reclaimed(pb.ReclaimResponse(), outgoing)
         begin, acquire = outgoing.get(), outgoing.get()
-        self.assertEqual((begin.begin.key, acquire.acquire.key), (2, 3))
+        self.assertEqual((begin.begin.idempotency_key, acquire.acquire.idempotency_key), (2, 3))
 
     def test_where_one_server_opens_no_lease_the_next_one_may(self):
         class Two(Alone):

@@ -27,17 +27,17 @@ def transfer(lease, source, target, amount):
     lock = pb.LockMode(name=b"accounts", mode=pb.MODE_EXCLUSIVE)
     opened = lease.call(begin=pb.BeginRequest(
         lease=lease.id,
-        key=key,
+        idempotency_key=key,
         locks=pb.BeginLocks(locks=[lock], wait_ms=20_000, label="python"),
         # All earlier transactions were answered: the server may discard their outcomes.
-        settled=key - 1,
-        step=pb.Step(reads=[account(source)], then=pb.THEN_GO_ON),
+        acknowledged_through=key - 1,
+        step=pb.Step(reads=[account(source)], then=pb.THEN_CONTINUE),
     ))
     enough = opened.values[0].counter - amount >= -100
-    done = lease.call(go_on=pb.GoOnRequest(
+    done = lease.call(step=pb.StepRequest(
         lease=lease.id,
-        key=key,
-        after=0,
+        idempotency_key=key,
+        applied_changes=0,
         step=pb.Step(
             changes=[add(source, -amount), add(target, amount)] if enough else [],
             reads=[account(source), account(target)],

@@ -25,7 +25,7 @@ pub(super) fn lease_opened(
         lease: lease.get(),
         secret: Bytes::copy_from_slice(secret.as_bytes()),
         ttl_ms: millis(ttl),
-        instance: info.instance,
+        boot_id: info.boot_id,
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn granted(grant: &Grant) -> proto::AcquireResponse {
 }
 
 pub(super) fn kept_alive(info: &ServerInfo, ttl: std::time::Duration) -> proto::KeepAliveResponse {
-    proto::KeepAliveResponse { ttl_ms: millis(ttl), instance: info.instance }
+    proto::KeepAliveResponse { ttl_ms: millis(ttl), boot_id: info.boot_id }
 }
 
 /// `denied`: the requests that the access rules forbid, which the datacenter therefore was not asked to keep.
@@ -60,7 +60,7 @@ pub(super) fn welcome(info: &ServerInfo, revision: u32) -> Answer {
         dc: info.dc.get().into(),
         dc_name: info.name(info.dc),
         version: VERSION.to_owned(),
-        instance: info.instance,
+        boot_id: info.boot_id,
     })
 }
 
@@ -83,7 +83,7 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
             let denied = if let Some(Asked::Reclaim(denied)) = asked { denied } else { Vec::new() };
             Answer::Reclaimed(reclaimed(kept, lost, denied))
         }
-        (Reply::Stepped(stepped), Some(Asked::Look)) => Answer::Stepped(show_store::looked(*stepped)),
+        (Reply::Stepped(stepped), Some(Asked::Read)) => Answer::Stepped(show_store::read(*stepped)),
         (Reply::Stepped(stepped), _) => Answer::Stepped(show_store::stepped(*stepped)),
         (reply, _) => return Err(unfit(&reply)),
     })
@@ -94,7 +94,7 @@ pub(super) fn on_stream(info: &ServerInfo, reply: Reply, asked: Option<Asked>) -
 pub(super) enum Asked {
     OpenLease(Secret),
     Cancel,
-    Look,
+    Read,
     /// The requests that no rule allows: they are lost.
     Reclaim(Vec<RequestId>),
 }
@@ -104,14 +104,14 @@ pub(super) fn notice(notice: Notice) -> ServerMessage {
         Notice::LeaseEnded { lease } => Answer::LeaseEnded(proto::LeaseEnded { lease: lease.get() }),
         Notice::LockLost { lease, request: lost } => {
             let (lease, request) = (lease.get(), Some(request(lost)));
-            Answer::LockLost(proto::LockLost { lease, request, forced: None })
+            Answer::LockLost(proto::LockLost { lease, request, force_released: None })
         }
-        Notice::ForcedOut(forced) => Answer::LockLost(proto::LockLost {
+        Notice::ForceReleased(forced) => Answer::LockLost(proto::LockLost {
             lease: forced.lease.get(),
             request: Some(request(forced.request)),
-            forced: Some(show::forced_out(&forced)),
+            force_released: Some(show::force_released(&forced)),
         }),
-        Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. } => {
+        Notice::Changed(_) | Notice::Lock(_) | Notice::Progress { .. } | Notice::WatchEnded { .. } => {
             unreachable!("no call on this stream begins a watch: each watch has a session of its own")
         }
     };

@@ -10,8 +10,8 @@ use crate::access::{Action, Authorizer, Refused, Resource};
 use crate::causal_log::Wants;
 use crate::names::{Mode, RequestId};
 use crate::replica::call::{Call, Reclaim};
-use crate::replica::force_release::Force;
-use crate::replica::store_call::{Begin, GoOn, Look, Step};
+use crate::replica::force_release::ForceRelease;
+use crate::replica::store_call::{Begin, NextStep, Read, Step};
 use crate::replica::watch_call::{Subject, Watch};
 
 /// The actions that need a lease.
@@ -37,7 +37,7 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         Call::List { prefix, .. } | Call::Top { prefix, .. } => {
             authorizer.check(Action::Describe, Resource::Locks(prefix))
         }
-        Call::ForceRelease(Force { lock, .. }) => {
+        Call::ForceRelease(ForceRelease { lock, .. }) => {
             authorizer.check(Action::ForceRelease, Resource::Lock(lock))
         }
         Call::Audit => authorizer.check(Action::Admin, Resource::Server),
@@ -47,8 +47,8 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
             locks.as_ref().map_or(Ok(()), |locks| wants(authorizer, &locks.wants))?;
             step(authorizer, first)
         }
-        Call::GoOn(GoOn { step: next, .. }) => step(authorizer, next),
-        Call::Look(Look { reads, .. }) => {
+        Call::Step(NextStep { step: next, .. }) => step(authorizer, next),
+        Call::Read(Read { reads, .. }) => {
             reads.iter().try_for_each(|key| authorizer.check(Action::Read, Resource::Key(key)))
         }
         Call::Watch(followed) => watch(authorizer, followed),

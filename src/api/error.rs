@@ -131,7 +131,7 @@ impl BorderError {
             | BorderError::Socket(_) => Reason::Malformed,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
-            BorderError::Key(_) => Reason::BadKey,
+            BorderError::Key(_) => Reason::InvalidKey,
             BorderError::Expiry { .. } => Reason::ExpiryOutOfRange,
             BorderError::Transaction(refusal) => transaction_reason(refusal),
             BorderError::Watch(refusal) => watch_reason(refusal),
@@ -191,7 +191,7 @@ fn to_error(refusal: &Refusal, room: usize) -> Error {
         Refusal::TimedOut(locks) => {
             error.locks = explain(locks, room);
             let left_out = locks.len() - error.locks.len();
-            error.locks_left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
+            error.omitted_locks = u32::try_from(left_out).unwrap_or(u32::MAX);
         }
         Refusal::ResourceExhausted { retry_after, .. } => error.retry_after_ms = show::millis(*retry_after),
         _ => {}
@@ -224,8 +224,8 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::TtlOutOfRange { .. } => Reason::TtlOutOfRange,
         Refusal::LabelTooLong { .. } => Reason::LabelTooLong,
         Refusal::NotHeld => Reason::NotHeld,
-        Refusal::KeyReused(_) => Reason::KeyReused,
-        Refusal::KeyFinished(_) => Reason::KeyFinished,
+        Refusal::IdempotencyKeyReused(_) => Reason::IdempotencyKeyReused,
+        Refusal::IdempotencyKeyFinished(_) => Reason::IdempotencyKeyFinished,
         Refusal::NotFree => Reason::NotFree,
         Refusal::TimedOut(_) => Reason::TimedOut,
         Refusal::Cancelled => Reason::Cancelled,
@@ -234,7 +234,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::ResourceExhausted { .. } => Reason::ResourceExhausted,
         Refusal::DiskFull => Reason::DiskFull,
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
-        Refusal::ForcedOut(_) => Reason::ForcedOut,
+        Refusal::ForceReleased(_) => Reason::ForceReleased,
         Refusal::HoldersUnknown(_) => Reason::HoldersUnknown,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
         Refusal::Watch(refusal) => watch_reason(refusal),
@@ -249,7 +249,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
                 Reason::ImpossibleOperation
             }
             OpError::Overflow => Reason::CounterOverflow,
-            OpError::NoRights { .. } => Reason::NoRights,
+            OpError::InsufficientRights { .. } => Reason::InsufficientRights,
             OpError::Stale { .. } => Reason::StaleVersion,
             OpError::Done { .. } => Reason::ValueDone,
             OpError::KeyEnded => Reason::KeyEnded,
@@ -263,10 +263,10 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::StepMissing { .. } => Reason::StepMissing,
         TxnRefusal::TooOld(..) | TxnRefusal::StateReplaced(_) => Reason::TransactionTooOld,
         TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
-        TxnRefusal::ForcedOut { .. } => Reason::ForcedOut,
+        TxnRefusal::ForceReleased { .. } => Reason::ForceReleased,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
-        TxnRefusal::Over(_) => Reason::TransactionOver,
-        TxnRefusal::FromTheFuture { .. } => Reason::SnapshotFromTheFuture,
+        TxnRefusal::Committed(_) => Reason::TransactionCommitted,
+        TxnRefusal::SnapshotAhead { .. } => Reason::SnapshotAhead,
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
         TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
@@ -290,26 +290,25 @@ fn code(reason: Reason) -> Code {
         Reason::Unauthenticated => Code::Unauthenticated,
         Reason::ForeignLease
         | Reason::NotHeld
-        | Reason::KeyFinished
+        | Reason::IdempotencyKeyFinished
         | Reason::NoReclaimExpected
         | Reason::HelloExpected
         | Reason::WrongType
-        | Reason::NoRights
+        | Reason::InsufficientRights
         | Reason::StaleVersion
         | Reason::ValueDone
         | Reason::TransactionNotOpenYet
-        | Reason::TransactionOver
+        | Reason::TransactionCommitted
         | Reason::StepMissing => Code::FailedPrecondition,
         Reason::NotFree
         | Reason::LeaseEnded
         | Reason::TransactionTooOld
         | Reason::TransactionLostLocks
         | Reason::KeyEnded
-        | Reason::ForcedOut => Code::Aborted,
-        Reason::CounterOverflow
-        | Reason::ReadsTooLarge
-        | Reason::SnapshotFromTheFuture
-        | Reason::WatchTooOld => Code::OutOfRange,
+        | Reason::ForceReleased => Code::Aborted,
+        Reason::CounterOverflow | Reason::ReadsTooLarge | Reason::SnapshotAhead | Reason::WatchTooOld => {
+            Code::OutOfRange
+        }
         Reason::TimedOut | Reason::SnapshotNotReached => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
         Reason::Draining
@@ -321,7 +320,7 @@ fn code(reason: Reason) -> Code {
         Reason::UnsupportedRevision => Code::Unimplemented,
         Reason::TtlOutOfRange
         | Reason::LabelTooLong
-        | Reason::KeyReused
+        | Reason::IdempotencyKeyReused
         | Reason::Malformed
         | Reason::LockNameEmpty
         | Reason::LockNameTooLong
@@ -333,7 +332,7 @@ fn code(reason: Reason) -> Code {
         | Reason::TransactionTooLarge
         | Reason::TooManyReads
         | Reason::UnknownDc
-        | Reason::BadKey
+        | Reason::InvalidKey
         | Reason::ExpiryOutOfRange => Code::InvalidArgument,
     }
 }

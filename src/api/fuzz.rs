@@ -56,7 +56,7 @@ fn call(message: proto::ClientMessage, by: ProofBy) -> bool {
         Call::Cancel(message) => is_taken(parse::cancel(&message, by)),
         Call::Reclaim(message) => is_taken(parse::reclaim(&message, by)),
         Call::Begin(message) => is_taken(parse_store::begin(message, by)),
-        Call::GoOn(message) => is_taken(parse_store::go_on(message, by)),
-        Call::Look(message) => is_taken(parse_store::look(message)),
+        Call::Step(message) => is_taken(parse_store::next_step(message, by)),
+        Call::Read(message) => is_taken(parse_store::read(message)),
     }
 }

@@ -170,8 +170,8 @@ impl Locks for LocksService {
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse_store::look(message)?;
-        answer!(self.call(authorizer, call).await?, Reply::Stepped(looked) => show_store::looked(*looked))
+        let call = parse_store::read(message)?;
+        answer!(self.call(authorizer, call).await?, Reply::Stepped(read) => show_store::read(*read))
     }
 
     async fn watch(
@@ -244,8 +244,8 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::ForceReleaseResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
         let call = parse::force_release(&message, authorizer.principal())?;
-        answer!(self.call(authorizer, call).await?, Reply::Forced(outcome) => {
-            show::force_outcome(&self.info, &outcome)
+        answer!(self.call(authorizer, call).await?, Reply::ForceReleased(outcome) => {
+            show::force_release_outcome(&self.info, &outcome)
         })
     }
 
@@ -255,7 +255,7 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::AuditResponse>, Status> {
         let (authorizer, proto::AuditRequest {}) = self.enter(request)?;
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
-            forced: rows.iter().map(|row| show::forced(row)).collect(),
+            records: rows.iter().map(|row| show::forced(row)).collect(),
         })
     }
 }

@@ -15,9 +15,9 @@ use crate::names::{
 };
 use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
-    Acquire, Call, ClientKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
+    Acquire, Call, IdempotencyKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
 };
-use crate::replica::force_release::Force;
+use crate::replica::force_release::ForceRelease;
 
 use BorderError::Malformed;
 
@@ -64,7 +64,7 @@ pub(super) fn close_lease(message: &proto::CloseLeaseRequest, by: ProofBy) -> Re
 }
 
 pub(super) fn acquire(message: proto::AcquireRequest, by: ProofBy) -> Result<Call, BorderError> {
-    let key = key(message.key);
+    let key = key(message.idempotency_key);
     if by == ProofBy::Secret && key.is_none() {
         return Err(Malformed("`key`: a unary acquire needs one, so that it can be called again"));
     }
@@ -87,7 +87,7 @@ pub(super) fn acquire(message: proto::AcquireRequest, by: ProofBy) -> Result<Cal
 pub(super) fn release(message: &proto::ReleaseRequest, by: ProofBy) -> Result<Call, BorderError> {
     let target = match &message.target {
         Some(release_request::Target::Request(id)) => Target::Id(request(*id)?),
-        Some(release_request::Target::Key(key)) => target_key(*key)?,
+        Some(release_request::Target::IdempotencyKey(key)) => target_key(*key)?,
         None => return Err(NO_TARGET),
     };
     Ok(Call::Release { lease: lease(message.lease)?, proof: proof(&message.secret, by)?, target })
@@ -96,7 +96,7 @@ pub(super) fn release(message: &proto::ReleaseRequest, by: ProofBy) -> Result<Ca
 pub(super) fn cancel(message: &proto::CancelRequest, by: ProofBy) -> Result<Call, BorderError> {
     let target = match &message.target {
         Some(cancel_request::Target::Request(id)) => Target::Id(request(*id)?),
-        Some(cancel_request::Target::Key(key)) => target_key(*key)?,
+        Some(cancel_request::Target::IdempotencyKey(key)) => target_key(*key)?,
         None => return Err(NO_TARGET),
     };
     Ok(Call::Cancel { lease: lease(message.lease)?, proof: proof(&message.secret, by)?, target })
@@ -126,7 +126,7 @@ pub(super) fn reclaim(message: &proto::ReclaimRequest, by: ProofBy) -> Result<Re
 fn held(message: &proto::HeldLocks) -> Result<Reclaim, BorderError> {
     Ok(Reclaim {
         request: request(message.request.ok_or(Malformed("`request` of what is held is missing"))?)?,
-        key: key(message.key),
+        key: key(message.idempotency_key),
         wants: wants(&message.locks)?,
         token: FencingToken(message.token),
         label: label(&message.label)?,
@@ -143,7 +143,7 @@ pub(super) fn force_release(
     principal: &Principal,
 ) -> Result<Call, BorderError> {
     let (lock, by) = (LockName::new(&message.name)?, principal.to_string().into());
-    Ok(Call::ForceRelease(Force { lock, by, reason: ForceReason::new(&message.reason)? }))
+    Ok(Call::ForceRelease(ForceRelease { lock, operator: by, reason: ForceReason::new(&message.reason)? }))
 }
 
 pub(super) fn list(message: proto::ListLocksRequest) -> Result<Call, BorderError> {
@@ -198,7 +198,7 @@ pub(super) fn proof(secret: &Bytes, by: ProofBy) -> Result<Proof, BorderError> {
     Ok(Proof::Secret(Secret::new(secret)))
 }
 
-pub(super) fn key(raw: u64) -> Option<ClientKey> {
+pub(super) fn key(raw: u64) -> Option<IdempotencyKey> {
     (raw != 0).then_some(raw)
 }
 

@@ -14,7 +14,9 @@ use crate::keys::Key;
 use crate::names::{DcId, MAX_DCS};
 use crate::proto::{self, begin_locks, change};
 use crate::replica::call::{Call, Wait};
-use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, MAX_READS, Step, Then, TxnRefusal};
+use crate::replica::store_call::{
+    AtLeast, Begin, BeginLocks, MAX_READS, NextStep, Read, Step, Then, TxnRefusal,
+};
 use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
 use crate::update_messages;
@@ -25,10 +27,10 @@ pub(super) fn begin(message: proto::BeginRequest, by: ProofBy) -> Result<Call, B
     Ok(Call::Begin(Begin {
         lease: lease(message.lease)?,
         proof: proof(&message.secret, by)?,
-        key: key(message.key).ok_or(NO_KEY)?,
+        key: key(message.idempotency_key).ok_or(NO_KEY)?,
         locks: message.locks.map(locks).transpose()?,
         at_least: at_least(message.at_least)?,
-        settled: message.settled,
+        acknowledged_through: message.acknowledged_through,
         step: step(message.step)?,
     }))
 }
@@ -43,18 +45,18 @@ pub(super) fn transact(message: proto::BeginRequest) -> Result<Call, BorderError
     }
 }
 
-pub(super) fn go_on(message: proto::GoOnRequest, by: ProofBy) -> Result<Call, BorderError> {
-    Ok(Call::GoOn(GoOn {
+pub(super) fn next_step(message: proto::StepRequest, by: ProofBy) -> Result<Call, BorderError> {
+    Ok(Call::Step(NextStep {
         lease: lease(message.lease)?,
         proof: proof(&message.secret, by)?,
-        key: key(message.key).ok_or(NO_KEY)?,
-        after: message.after as usize,
+        key: key(message.idempotency_key).ok_or(NO_KEY)?,
+        after: message.applied_changes as usize,
         step: step(message.step)?,
     }))
 }
 
-pub(super) fn look(message: proto::ReadRequest) -> Result<Call, BorderError> {
-    Ok(Call::Look(Look { reads: reads(message.keys)?, at_least: at_least(message.at_least)? }))
+pub(super) fn read(message: proto::ReadRequest) -> Result<Call, BorderError> {
+    Ok(Call::Read(Read { reads: reads(message.keys)?, at_least: at_least(message.at_least)? }))
 }
 
 const NO_KEY: BorderError = Malformed("`key`: a transaction has one, so that it can be asked for again");
@@ -86,7 +88,7 @@ pub(super) fn vector(message: proto::Snapshot) -> Result<VersionVector, BorderEr
 fn step(message: Option<proto::Step>) -> Result<Step, BorderError> {
     let message = message.ok_or(Malformed("`step` is missing"))?;
     let then = match message.then() {
-        proto::Then::Unspecified | proto::Then::GoOn => Then::GoOn,
+        proto::Then::Unspecified | proto::Then::Continue => Then::Continue,
         proto::Then::Commit => Then::Commit,
         proto::Then::Abort => Then::Abort,
     };
@@ -127,8 +129,10 @@ fn change(message: proto::Change) -> Result<Change, BorderError> {
             Ok(ttl) => Action::Expire(ttl),
             Err(error) => return Err(BorderError::Expiry { key, error }),
         },
-        Some(change::Action::Lapse(_)) => {
-            return Err(Malformed("`change.lapse`: datacenters say that, clients `remove`"));
+        Some(change::Action::Expired(_)) => {
+            return Err(Malformed(
+                "`change.expired`: only datacenters make this change, clients use `remove`",
+            ));
         }
         None => return Err(Malformed("`change`: set `update`, `remove` or `expire_ms`")),
     };

@@ -7,21 +7,21 @@ use crate::proto;
 use crate::replica::watch_call::{MAX_PATTERNS, Pattern, Subject, Watch, WatchRefusal};
 
 pub(super) fn keys(message: proto::WatchRequest) -> Result<Watch, BorderError> {
-    let proto::WatchRequest { prefixes, keys, from } = message;
+    let proto::WatchRequest { prefixes, keys, from_snapshot } = message;
     check(prefixes.len() + keys.len())?;
     let prefixes = prefixes.iter().map(|of| Ok(Pattern::keys(&of.bucket, &of.prefix)?));
     let keys = keys.iter().map(|key| Ok(Pattern::key(&store_key(key)?)));
     let patterns = prefixes.chain(keys).collect::<Result<_, BorderError>>()?;
-    Ok(Watch { subject: Subject::Keys, patterns, from: from.map(vector).transpose()? })
+    Ok(Watch { subject: Subject::Keys, patterns, from: from_snapshot.map(vector).transpose()? })
 }
 
 pub(super) fn locks(message: proto::WatchLocksRequest) -> Result<Watch, BorderError> {
-    let proto::WatchLocksRequest { names, prefixes, from } = message;
+    let proto::WatchLocksRequest { names, prefixes, from_snapshot } = message;
     check(names.len() + prefixes.len())?;
     let names = names.iter().map(|name| Ok(Pattern::lock(&LockName::new(name)?)));
     let prefixes = prefixes.iter().map(|prefix| Ok(Pattern::locks(prefix)?));
     let patterns = names.chain(prefixes).collect::<Result<_, BorderError>>()?;
-    Ok(Watch { subject: Subject::Locks, patterns, from: from.map(vector).transpose()? })
+    Ok(Watch { subject: Subject::Locks, patterns, from: from_snapshot.map(vector).transpose()? })
 }
 
 /// Refuses a number of patterns that the datacenter would refuse too, before anything is allocated for them.

@@ -139,7 +139,7 @@ mod tests {
     fn piece(lease: u64, count: u64, more: bool) -> ReclaimPiece {
         let held = |n: u64| proto::HeldLocks {
             request: Some(proto::RequestId { dc: 0, n }),
-            key: n,
+            idempotency_key: n,
             locks: vec![proto::LockMode {
                 name: format!("{n:->1000}").into(),
                 mode: proto::Mode::Exclusive.into(),

@@ -14,15 +14,15 @@ pub struct ServerInfo {
     /// Names of datacenters, for people.
     pub names: BTreeMap<DcId, String>,
     /// The run of this server; random, positive. Shows clients that the server was restarted.
-    pub instance: u64,
+    pub boot_id: u64,
     /// Start of the run.
     pub started: Instant,
 }
 
 impl ServerInfo {
     pub fn new(dc: DcId, names: BTreeMap<DcId, String>) -> Result<ServerInfo, GetRandomFailed> {
-        let instance = u64::from_le_bytes(random()?).max(1);
-        Ok(ServerInfo { dc, names, instance, started: Instant::now() })
+        let boot_id = u64::from_le_bytes(random()?).max(1);
+        Ok(ServerInfo { dc, names, boot_id, started: Instant::now() })
     }
 
     /// Returns the name of a datacenter, empty if it has none.

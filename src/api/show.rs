@@ -16,7 +16,7 @@ use crate::replica::NotServing;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
-use crate::replica::force_release::{ForceOutcome, Forced};
+use crate::replica::force_release::{ForceReleaseOutcome, ForceReleased};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 
 /// Returns whole milliseconds, rounded up: a client that waits for a rounded-down time would try once too
@@ -62,13 +62,13 @@ pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
         waiters: lock.waiters.iter().map(waiter).collect(),
         waiting: lock.waiting as u64,
         unreachable_dcs: dcs(lock.unreachable),
-        not_serving: lock.not_serving.iter().map(|(dc, why)| idle_owner(*dc, *why)).collect(),
+        not_serving: lock.not_serving.iter().map(|(dc, why)| not_serving_owner(*dc, *why)).collect(),
     }
 }
 
-fn idle_owner(dc: DcId, why: NotServing) -> proto::IdleOwner {
-    let (why, for_ms) = not_serving(Some(why));
-    proto::IdleOwner { dc: dc.get().into(), why: why.into(), for_ms }
+fn not_serving_owner(dc: DcId, why: NotServing) -> proto::NotServingOwner {
+    let (reason, grace_remaining_ms) = not_serving(Some(why));
+    proto::NotServingOwner { dc: dc.get().into(), reason: reason.into(), grace_remaining_ms }
 }
 
 /// Returns the reason, and the remaining time in milliseconds if known.
@@ -106,19 +106,22 @@ fn waiter(waiter: &WaiterInfo) -> proto::Waiter {
     }
 }
 
-pub(super) fn force_outcome(info: &ServerInfo, outcome: &ForceOutcome) -> proto::ForceReleaseResponse {
+pub(super) fn force_release_outcome(
+    info: &ServerInfo,
+    outcome: &ForceReleaseOutcome,
+) -> proto::ForceReleaseResponse {
     proto::ForceReleaseResponse {
-        taken: outcome.taken.iter().map(|taken| forced(taken)).collect(),
+        released: outcome.taken.iter().map(|taken| forced(taken)).collect(),
         lock: Some(description(&outcome.lock)),
         dc: info.dc.get().into(),
     }
 }
 
-pub(super) fn forced(forced: &Forced) -> proto::ForcedRelease {
-    proto::ForcedRelease {
+pub(super) fn forced(forced: &ForceReleased) -> proto::AuditRecord {
+    proto::AuditRecord {
         number: forced.number,
         at_ms: forced.at_ms,
-        forced: Some(forced_out(forced)),
+        force_released: Some(force_released(forced)),
         name: name(&forced.lock),
         mode: mode(forced.mode).into(),
         request: Some(request(forced.request)),
@@ -129,16 +132,16 @@ pub(super) fn forced(forced: &Forced) -> proto::ForcedRelease {
     }
 }
 
-pub(super) fn forced_out(forced: &Forced) -> proto::ForcedOut {
-    proto::ForcedOut { by: forced.by.to_string(), reason: forced.reason.as_str().to_owned() }
+pub(super) fn force_released(forced: &ForceReleased) -> proto::ForceReleased {
+    proto::ForceReleased { operator: forced.operator.to_string(), reason: forced.reason.as_str().to_owned() }
 }
 
 pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     proto::LockSummary {
         name: name(&lock.lock),
-        parts_here: dcs(lock.parts_here),
+        owned_parts: dcs(lock.owned_parts),
         holders: lock.holders as u64,
-        held: lock.held.map_or(proto::Mode::Unspecified, mode).into(),
+        held_mode: lock.held.map_or(proto::Mode::Unspecified, mode).into(),
         waiting: lock.waiting as u64,
     }
 }
@@ -162,7 +165,7 @@ pub(super) fn status(
         dc: status.dc.get().into(),
         dc_name: info.name(status.dc),
         version: VERSION.to_owned(),
-        instance: info.instance,
+        boot_id: info.boot_id,
         phase: phase.into(),
         grace_leases,
         draining: status.draining,
@@ -174,7 +177,7 @@ pub(super) fn status(
         counts: counts(&status.counts),
         durations: show_top::durations(&status.acquires, picture),
         uptime_ms: millis(info.started.elapsed()),
-        room: room(status.room).into(),
+        disk_space: disk_space(status.disk_space).into(),
         journal: picture.map(|picture| journal(&picture.journal)),
         resident_bytes: resident_bytes().unwrap_or(0),
         certificates: certificates.iter().map(certificate).collect(),
@@ -201,36 +204,36 @@ fn journal(figures: &Figures) -> proto::JournalStatus {
         files: figures.log.segments,
         bytes: figures.log.bytes,
         backlog_bytes: figures.backlog_bytes,
-        waits_for_room: figures.waits_for_room,
+        waiting_for_disk_space: figures.waiting_for_disk_space,
         free_bytes: figures.free_bytes,
         since_checkpoint_bytes: figures.since_checkpoint,
         last_checkpoint: figures.last_checkpoint.map(checkpoint),
     }
 }
 
-fn room(room: DiskSpace) -> proto::Room {
-    match room {
-        DiskSpace::Enough => proto::Room::Enough,
-        DiskSpace::Low => proto::Room::Low,
-        DiskSpace::Full => proto::Room::Full,
+fn disk_space(space: DiskSpace) -> proto::DiskSpace {
+    match space {
+        DiskSpace::Enough => proto::DiskSpace::Enough,
+        DiskSpace::Low => proto::DiskSpace::Low,
+        DiskSpace::Full => proto::DiskSpace::Full,
     }
 }
 
 fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> proto::PeerStatus {
     let link = links.iter().find(|link| link.peer == peer.dc);
     let rtt = link.and_then(|link| link.rtt);
-    let (why, not_serving_for_ms) = not_serving(peer.not_serving);
+    let (why, grace_remaining_ms) = not_serving(peer.not_serving);
     proto::PeerStatus {
         not_serving: why.into(),
-        not_serving_for_ms,
+        grace_remaining_ms,
         dc: peer.dc.get().into(),
         dc_name: info.name(peer.dc),
-        linked: peer.linked,
+        connected: peer.connected,
         reachable: peer.reachable,
         acknowledged: Some(snapshot(&peer.acknowledged)),
-        lag: peer.lag,
+        unacked_entries: peer.unacked_entries,
         lag_ms: peer.lag_ms,
-        lacking: peer.lacking,
+        missing_entries: peer.missing_entries,
         too_far_behind: peer.too_far_behind,
         clock_ahead_ms: peer.clock_ahead_ms,
         paused_by_skew: peer.paused_by_skew,
@@ -260,7 +263,7 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
             grants grants_local releases refusals timeouts cancels leases_expired transfers_sent
             transfers_received hand_offs_sent hand_offs_received gone_home entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
-            rights_moved states_given states_taken keys_lapsed watch_news_lost forced_releases shed
+            rights_transferred states_given states_taken keys_expired watch_news_lost forced_releases shed
         }
     )
 }

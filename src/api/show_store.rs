@@ -24,8 +24,8 @@ pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
 }
 
 /// Returns the answer to a read without a transaction.
-pub(super) fn looked(looked: Stepped) -> proto::StepResponse {
-    proto::StepResponse { state: proto::TransactionState::Unspecified.into(), ..stepped(looked) }
+pub(super) fn read(read: Stepped) -> proto::StepResponse {
+    proto::StepResponse { state: proto::TransactionState::Unspecified.into(), ..stepped(read) }
 }
 
 fn value(reading: Option<Reading>) -> proto::Value {

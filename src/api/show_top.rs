@@ -12,7 +12,7 @@ use crate::telemetry::Snapshot;
 pub(super) fn durations(
     acquires: &Acquires,
     picture: Option<&Snapshot>,
-) -> BTreeMap<String, proto::Durations> {
+) -> BTreeMap<String, proto::Histogram> {
     let of_machine = [("acquire_local", &acquires.local), ("acquire_remote", &acquires.remote)];
     let of_edge = picture
         .map(|picture| [("journal_sync", &picture.sync_times), ("mailbox_delay", &picture.mailbox_delays)]);
@@ -20,13 +20,13 @@ pub(super) fn durations(
     all.map(|(name, histogram)| (name.to_owned(), histogram_shown(histogram))).collect()
 }
 
-fn histogram_shown(histogram: &Histogram) -> proto::Durations {
-    let bucket = |bucket: Bucket| proto::DurationBucket {
+fn histogram_shown(histogram: &Histogram) -> proto::Histogram {
+    let bucket = |bucket: Bucket| proto::HistogramBucket {
         above_us: bucket.above_us,
         up_to_us: bucket.up_to_us.unwrap_or(0),
         count: bucket.count,
     };
-    proto::Durations {
+    proto::Histogram {
         count: histogram.count(),
         sum_us: micros(histogram.sum()),
         buckets: histogram.buckets().filter(|bucket| bucket.count > 0).map(bucket).collect(),
@@ -36,12 +36,12 @@ fn histogram_shown(histogram: &Histogram) -> proto::Durations {
 pub(super) fn hot_lock(hot: &HotLock) -> proto::HotLock {
     proto::HotLock {
         lock: Some(description(&hot.lock)),
-        holders_here: hot.holders_here as u64,
-        first_waits_ms: millis(hot.first_waits),
-        seen_for_ms: millis(hot.seen_for),
-        waited_us: micros(hot.heat.waited),
+        local_holders: hot.local_holders as u64,
+        head_wait_ms: millis(hot.head_wait),
+        tracked_ms: millis(hot.tracked),
+        total_wait_us: micros(hot.heat.waited),
         grants: hot.heat.grants,
         hand_offs: hot.heat.hand_offs,
-        worst_wait_us: micros(hot.heat.worst_wait),
+        max_wait_us: micros(hot.heat.max_wait),
     }
 }

@@ -13,25 +13,25 @@ use crate::update_messages;
 /// The responses of one kind of watch.
 pub(super) trait Told: Sized {
     /// Returns the first response.
-    fn begun(from: &VersionVector) -> Self;
+    fn created(from: &VersionVector) -> Self;
     /// Returns the response for an event, or `None` if the event is not for this kind of watch.
     fn news(notice: Notice) -> Option<Self>;
 }
 
 impl Told for proto::WatchResponse {
-    fn begun(from: &VersionVector) -> Self {
-        proto::WatchResponse { event: Some(watch_response::Event::Begun(begun(from))) }
+    fn created(from: &VersionVector) -> Self {
+        proto::WatchResponse { event: Some(watch_response::Event::Created(created(from))) }
     }
 
     fn news(notice: Notice) -> Option<Self> {
         use watch_response::Event;
         let event = match notice {
             Notice::Changed(news) => Event::Changed(changed(*news)),
-            Notice::Reached { vector, watch: _ } => Event::Reached(reached(&vector)),
+            Notice::Progress { vector, watch: _ } => Event::Progress(progress(&vector)),
             Notice::Lock(_)
             | Notice::LeaseEnded { .. }
             | Notice::LockLost { .. }
-            | Notice::ForcedOut(_)
+            | Notice::ForceReleased(_)
             | Notice::WatchEnded { .. } => return None,
         };
         Some(proto::WatchResponse { event: Some(event) })
@@ -39,30 +39,30 @@ impl Told for proto::WatchResponse {
 }
 
 impl Told for proto::WatchLocksResponse {
-    fn begun(from: &VersionVector) -> Self {
-        proto::WatchLocksResponse { event: Some(watch_locks_response::Event::Begun(begun(from))) }
+    fn created(from: &VersionVector) -> Self {
+        proto::WatchLocksResponse { event: Some(watch_locks_response::Event::Created(created(from))) }
     }
 
     fn news(notice: Notice) -> Option<Self> {
         let event = match notice {
             Notice::Lock(news) => lock_event(*news),
-            Notice::Reached { vector, watch: _ } => watch_locks_response::Event::Reached(reached(&vector)),
+            Notice::Progress { vector, watch: _ } => watch_locks_response::Event::Progress(progress(&vector)),
             Notice::Changed(_)
             | Notice::LeaseEnded { .. }
             | Notice::LockLost { .. }
-            | Notice::ForcedOut(_)
+            | Notice::ForceReleased(_)
             | Notice::WatchEnded { .. } => return None,
         };
         Some(proto::WatchLocksResponse { event: Some(event) })
     }
 }
 
-fn begun(from: &VersionVector) -> proto::WatchBegun {
-    proto::WatchBegun { snapshot: Some(snapshot(from)) }
+fn created(from: &VersionVector) -> proto::WatchCreated {
+    proto::WatchCreated { snapshot: Some(snapshot(from)) }
 }
 
-fn reached(vector: &VersionVector) -> proto::WatchReached {
-    proto::WatchReached { snapshot: Some(snapshot(vector)) }
+fn progress(vector: &VersionVector) -> proto::WatchProgress {
+    proto::WatchProgress { snapshot: Some(snapshot(vector)) }
 }
 
 fn changed(Changed { dc, seq, changes, watch: _, at: _ }: Changed) -> proto::WatchChanged {
@@ -75,7 +75,7 @@ fn change(Change { key, action }: Change) -> proto::Change {
         Action::Update(update) => change::Action::Update(update_messages::show(update)),
         Action::Remove => change::Action::Remove(proto::Remove {}),
         Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
-        Action::Lapse => change::Action::Lapse(proto::Lapse {}),
+        Action::Expired => change::Action::Expired(proto::Expired {}),
     };
     let (bucket, name) = (Bytes::copy_from_slice(key.bucket()), Bytes::copy_from_slice(key.name()));
     proto::Change { key: Some(proto::Key { bucket, name }), action: Some(action) }
@@ -89,8 +89,8 @@ fn lock_event(LockNews { event, watch: _ }: LockNews) -> watch_locks_response::E
             seq,
             moves: moves.iter().map(lock_move).collect(),
         }),
-        LockEvent::Anew => Event::Anew(proto::HoldersAnew {}),
-        LockEvent::Current => Event::Current(proto::HoldersCurrent {}),
+        LockEvent::HoldersReset => Event::HoldersReset(proto::HoldersReset {}),
+        LockEvent::HoldersSynced => Event::HoldersSynced(proto::HoldersSynced {}),
         LockEvent::Granted(holding) => Event::Granted(held(&holding)),
         LockEvent::Released(holding) => Event::Released(held(&holding)),
     }

@@ -220,10 +220,10 @@ impl ClientStream {
                 None => return Ok(Next::Answer(Answer::Reclaimed(proto::ReclaimResponse::default()))),
             },
             Some(Asking::Begin(message)) => parse_store::begin(message, BY)?,
-            Some(Asking::GoOn(message)) => parse_store::go_on(message, BY)?,
-            Some(Asking::Look(message)) => {
-                let call = parse_store::look(message)?;
-                self.asked.insert(tag, Asked::Look);
+            Some(Asking::Step(message)) => parse_store::next_step(message, BY)?,
+            Some(Asking::Read(message)) => {
+                let call = parse_store::read(message)?;
+                self.asked.insert(tag, Asked::Read);
                 call
             }
             Some(Asking::Hello(_)) => return Err(BorderError::HelloExpected),

@@ -59,7 +59,7 @@ impl<T: Told> Watching<T> {
         loop {
             match session.next().await.map_err(BorderError::from)? {
                 Output::Reply { reply: Reply::Watching { from }, .. } => {
-                    let begun = Some(T::begun(&from));
+                    let begun = Some(T::created(&from));
                     return Ok(Watching { session, authorizer, watch, begun, taken: 0, is_over: false });
                 }
                 Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),

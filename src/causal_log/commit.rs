@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{self, OpError, Update};
 use crate::keys::Key;
-use crate::names::{ClientKey, DcId, LeaseId};
+use crate::names::{DcId, IdempotencyKey, LeaseId};
 use crate::time::TimeToLive;
 
 /// Maximum number of changes of one transaction.
@@ -23,7 +23,7 @@ pub struct Commit {
     /// are concurrent.
     pub seen: VersionVector,
     /// Lease and idempotency key of the transaction, if it was a client's.
-    pub client: Option<(LeaseId, ClientKey)>,
+    pub client: Option<(LeaseId, IdempotencyKey)>,
     /// In the order in which they were made.
     pub changes: Vec<Change>,
 }
@@ -47,7 +47,7 @@ pub enum Action {
     Expire(TimeToLive),
     /// Expires the key: a datacenter ends it because its time is over or its value is done. As
     /// [`Action::Remove`], but an update that has seen another end of the same key stays.
-    Lapse,
+    Expired,
 }
 
 /// A rule that a commit of a peer breaks.
@@ -90,7 +90,7 @@ impl Change {
     /// Returns the datacenter that this change names, if any.
     pub fn names_dc(&self) -> Option<DcId> {
         match &self.action {
-            Action::Update(Update { op: value::Op::MoveRights { to, .. }, .. }) => Some(*to),
+            Action::Update(Update { op: value::Op::TransferRights { to, .. }, .. }) => Some(*to),
             _ => None,
         }
     }
@@ -99,7 +99,7 @@ impl Change {
     pub fn weight(&self) -> usize {
         let action = match &self.action {
             Action::Update(update) => update.weight(),
-            Action::Remove | Action::Lapse => 1,
+            Action::Remove | Action::Expired => 1,
             Action::Expire(_) => 6,
         };
         3 + self.key.as_bytes().len() + action

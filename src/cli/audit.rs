@@ -6,7 +6,7 @@ use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
 use super::print::{lock_name, named, number, print, utc};
-use crate::client::ForcedRelease;
+use crate::client::AuditRecord;
 
 /// Show the force releases of operators in this datacenter: time, victim, operator and reason.
 ///
@@ -30,14 +30,14 @@ pub async fn run(args: AuditArgs) -> Result<(), Failure> {
 }
 
 /// `3  2026-01-02 03:04:05 UTC  client ann took orders (exclusive, token 77) from bob@web: it hangs`
-fn text(row: &ForcedRelease) -> String {
-    let forced = row.forced.clone().unwrap_or_default();
-    let (at, lost, reason) = (utc(row.at_ms), lost(row), label(&forced.reason));
-    format!("{}  {at}  {} took {}: {reason}", row.number, label(&forced.by), lost)
+fn text(row: &AuditRecord) -> String {
+    let force_released = row.force_released.clone().unwrap_or_default();
+    let (at, lost, reason) = (utc(row.at_ms), lost(row), label(&force_released.reason));
+    format!("{}  {at}  {} took {}: {reason}", row.number, label(&force_released.operator), lost)
 }
 
 /// Returns `orders (exclusive, token 77) from bob@web`, and how many other locks were lost with it.
-pub(super) fn lost(row: &ForcedRelease) -> String {
+pub(super) fn lost(row: &AuditRecord) -> String {
     let more = match row.locks.saturating_sub(1) {
         0 => String::new(),
         1 => ", with 1 other lock".into(),
@@ -47,13 +47,13 @@ pub(super) fn lost(row: &ForcedRelease) -> String {
     format!("{name} ({}, token {}) from {whose}{more}", mode(row.mode), row.token)
 }
 
-pub(super) fn json(row: &ForcedRelease) -> Value {
-    let forced = row.forced.clone().unwrap_or_default();
+pub(super) fn json(row: &AuditRecord) -> Value {
+    let force_released = row.force_released.clone().unwrap_or_default();
     let rest = json!({
         "number": row.number,
         "at_ms": row.at_ms,
-        "by": forced.by,
-        "reason": forced.reason,
+        "operator": force_released.operator,
+        "reason": force_released.reason,
         "mode": mode(row.mode),
         "request": request(row.request.as_ref()),
         "token": number(row.token),
@@ -69,20 +69,23 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::proto::{ForcedOut, Mode};
+    use crate::proto::{ForceReleased, Mode};
 
     #[test]
     fn a_line_says_it_all_and_plays_no_tricks() {
-        let mut row = ForcedRelease {
+        let mut row = AuditRecord {
             number: 3,
             at_ms: 1_767_323_045_678,
-            forced: Some(ForcedOut { by: "client ann".into(), reason: "it\u{1b} hangs".into() }),
+            force_released: Some(ForceReleased {
+                operator: "client ann".into(),
+                reason: "it\u{1b} hangs".into(),
+            }),
             name: Bytes::from_static(b"orders"),
             mode: Mode::Exclusive.into(),
             token: 77,
             label: "bob@web".into(),
             locks: 1,
-            ..ForcedRelease::default()
+            ..AuditRecord::default()
         };
         let said = "3  2026-01-02 03:04:05 UTC  client ann took orders (exclusive, token 77) from bob@web: it\\u{1b} hangs";
         assert_eq!(text(&row), said);

@@ -169,12 +169,12 @@ pub fn refused(reason: Reason) -> Code {
         | Reason::LockNameEmpty
         | Reason::LockNameTooLong
         | Reason::TtlOutOfRange
-        | Reason::BadKey
+        | Reason::InvalidKey
         | Reason::ExpiryOutOfRange
         | Reason::ChangeTooLarge
         | Reason::TransactionTooLarge
         | Reason::TooManyReads
-        | Reason::SnapshotFromTheFuture
+        | Reason::SnapshotAhead
         | Reason::UnknownDc => Code::Usage,
         Reason::PermissionDenied | Reason::Unauthenticated => Code::NotAllowed,
         _ => Code::Failed,

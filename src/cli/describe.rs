@@ -68,9 +68,9 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
         let away = names.list(&lock.unreachable_dcs);
         line("unreachable", &format!("{away}: what needs the parts there waits until that ends"));
     }
-    for idle in &lock.not_serving {
-        let why = why_not_serving(idle.why(), idle.for_ms);
-        line("not serving", &format!("{} {why}: what needs it waits until that ends", names.show(idle.dc)));
+    for owner in &lock.not_serving {
+        let why = why_not_serving(owner.reason(), owner.grace_remaining_ms);
+        line("not serving", &format!("{} {why}: what needs it waits until that ends", names.show(owner.dc)));
     }
     let waiters: Vec<_> =
         lock.waiters.iter().enumerate().map(|(place, waiter)| waits(place, waiter, now, names)).collect();
@@ -128,12 +128,12 @@ fn waits(place: usize, waiter: &Waiter, now: Duration, names: &DcNames) -> Vec<S
 }
 
 /// Returns the text after the name of a datacenter that is reachable and does not serve.
-pub(super) fn why_not_serving(why: NotServing, for_ms: u64) -> String {
-    match why {
+pub(super) fn why_not_serving(reason: NotServing, grace_remaining_ms: u64) -> String {
+    match reason {
         NotServing::Unspecified => "does not serve".into(),
         NotServing::Starting => "is starting".into(),
         NotServing::ReadOnly => "is read-only: it does not know all of its own log".into(),
-        NotServing::Grace => format!("is in grace for {} s more", for_ms.div_ceil(1_000)),
+        NotServing::Grace => format!("is in grace for {} s more", grace_remaining_ms.div_ceil(1_000)),
         NotServing::ClockSkew => "has a clock that is too far ahead of most others".into(),
         NotServing::DiskFull => "has a full disk".into(),
         NotServing::Forked => "is forked: two datacenters have different entries of one log".into(),
@@ -177,10 +177,10 @@ fn json(lock: &LockDescription) -> Value {
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "unreachable_dcs": lock.unreachable_dcs,
-        "not_serving": lock.not_serving.iter().map(|idle| json!({
-            "dc": idle.dc,
-            "why": not_serving(idle.why()),
-            "for_ms": idle.for_ms,
+        "not_serving": lock.not_serving.iter().map(|owner| json!({
+            "dc": owner.dc,
+            "reason": not_serving(owner.reason()),
+            "grace_remaining_ms": owner.grace_remaining_ms,
         })).collect::<Vec<_>>(),
     });
     named(&lock.name, rest)
@@ -240,7 +240,11 @@ mod tests {
             waiters: vec![waiter(1, "bob@web", 7_500, false), waiter(2, "", 9_000, true)],
             waiting: 5,
             unreachable_dcs: vec![2],
-            not_serving: vec![proto::IdleOwner { dc: 1, why: NotServing::Grace.into(), for_ms: 11_500 }],
+            not_serving: vec![proto::NotServingOwner {
+                dc: 1,
+                reason: NotServing::Grace.into(),
+                grace_remaining_ms: 11_500,
+            }],
         };
         let expected = "\
 lock orders

@@ -158,7 +158,7 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, R
                 if let Some(reason) = guard.is_lost() {
                     return Err(end_lost(job, reason, Duration::ZERO).await);
                 }
-                job.go_on();
+                job.resume();
             }
             Err(error) => {
                 job.end(Duration::ZERO).await;

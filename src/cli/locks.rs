@@ -61,14 +61,14 @@ fn row([held, holders, waiting, parts, name]: [String; 5]) -> String {
 }
 
 fn cells(lock: &LockSummary) -> [String; 5] {
-    let parts: Vec<_> = lock.parts_here.iter().map(u32::to_string).collect();
+    let parts: Vec<_> = lock.owned_parts.iter().map(u32::to_string).collect();
     let parts = if parts.is_empty() { "none".into() } else { parts.join(",") };
     let held = held(lock).unwrap_or("no");
     [held.into(), lock.holders.to_string(), lock.waiting.to_string(), parts, lock_name(&lock.name)]
 }
 
 fn held(lock: &LockSummary) -> Option<&'static str> {
-    match lock.held() {
+    match lock.held_mode() {
         Mode::Shared => Some("shared"),
         Mode::Exclusive => Some("exclusive"),
         Mode::Unspecified => None,
@@ -77,10 +77,10 @@ fn held(lock: &LockSummary) -> Option<&'static str> {
 
 fn json(lock: &LockSummary) -> Value {
     let rest = json!({
-        "held": held(lock),
+        "held_mode": held(lock),
         "holders": lock.holders,
         "waiting": lock.waiting,
-        "parts_here": lock.parts_here,
+        "owned_parts": lock.owned_parts,
     });
     named(&lock.name, rest)
 }

@@ -55,18 +55,18 @@ pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let operator = args.connect.admin_client().await?;
     let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
     // One call is not enough if very many hold it shared.
-    while !all.taken.is_empty() && is_held_here(&all) {
+    while !all.released.is_empty() && is_held_here(&all) {
         let more = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
-        if more.taken.is_empty() {
+        if more.released.is_empty() {
             break;
         }
-        all.taken.extend(more.taken);
+        all.released.extend(more.released);
         all.lock = more.lock;
     }
     if args.json {
         print(json(&all))?;
     } else {
-        all.taken.iter().try_for_each(|taken| print(format!("taken: {}", audit::lost(taken))))?;
+        all.released.iter().try_for_each(|taken| print(format!("released: {}", audit::lost(taken))))?;
     }
     let lock = all.lock.clone().unwrap_or_default();
     let elsewhere: Vec<&Holder> = lock.holders.iter().filter(|holder| holder.dc != all.dc).collect();
@@ -74,7 +74,7 @@ pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         let names = DcNames::of_answer(operator.read_client().status().await);
         return Err(held_elsewhere(&lock, &elsewhere, &names));
     }
-    if all.taken.is_empty() && !args.json {
+    if all.released.is_empty() && !args.json {
         print(format!("Nobody holds {}: nothing was changed.", lock_name(name.as_bytes())))?;
     }
     Ok(())
@@ -104,7 +104,7 @@ fn held_elsewhere(lock: &LockDescription, elsewhere: &[&Holder], names: &DcNames
 fn json(all: &ForceReleaseResponse) -> Value {
     let lock = all.lock.clone().unwrap_or_default();
     let rest = json!({
-        "taken": all.taken.iter().map(audit::json).collect::<Vec<_>>(),
+        "released": all.released.iter().map(audit::json).collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
     });

@@ -83,7 +83,7 @@ async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
         request = request.and_prefix(b"");
     }
     if let Some(after) = &args.after {
-        request = request.after(after);
+        request = request.from_snapshot(after);
     }
     let reader = args.connect.read_client().await?;
     let names = DcNames::of_answer(reader.status().await);
@@ -105,8 +105,8 @@ impl Screen {
     fn see(&mut self, event: &LockEvent, position: &Snapshot) -> Vec<String> {
         let lines = self.lines(event, position);
         match event {
-            LockEvent::Anew => (self.is_current, self.has_begun) = (false, true),
-            LockEvent::Current => self.is_current = true,
+            LockEvent::HoldersReset => (self.is_current, self.has_begun) = (false, true),
+            LockEvent::HoldersSynced => self.is_current = true,
             _ => {}
         }
         lines
@@ -127,11 +127,11 @@ impl Screen {
                 holder_lines(if self.is_current { "granted" } else { "held" }, holding)
             }
             LockEvent::Released(holding) => holder_lines("released", holding),
-            LockEvent::Anew if self.json => vec![json!({ "event": "anew" }).to_string()],
-            LockEvent::Current if self.json => vec![json!({ "event": "current" }).to_string()],
-            LockEvent::Anew if self.has_begun => vec!["anew".into()],
-            LockEvent::Reached if self.reached => vec![show::reached(position, self.json)],
-            LockEvent::Anew | LockEvent::Current | LockEvent::Reached => Vec::new(),
+            LockEvent::HoldersReset if self.json => vec![json!({ "event": "anew" }).to_string()],
+            LockEvent::HoldersSynced if self.json => vec![json!({ "event": "current" }).to_string()],
+            LockEvent::HoldersReset if self.has_begun => vec!["anew".into()],
+            LockEvent::Progress if self.reached => vec![show::reached(position, self.json)],
+            LockEvent::HoldersReset | LockEvent::HoldersSynced | LockEvent::Progress => Vec::new(),
         }
     }
 }
@@ -203,14 +203,14 @@ mod tests {
             LockMove { lock: lock(b"b"), parts: vec![dc(1)], to: dc(1) },
         ];
         [
-            LockEvent::Anew,
+            LockEvent::HoldersReset,
             LockEvent::Granted(holding.clone()),
-            LockEvent::Current,
+            LockEvent::HoldersSynced,
             LockEvent::Granted(holding.clone()),
             LockEvent::Released(holding),
             LockEvent::Moved(Moved { dc: dc(0), seq: 9, moves }),
-            LockEvent::Anew,
-            LockEvent::Reached,
+            LockEvent::HoldersReset,
+            LockEvent::Progress,
         ]
     }
 

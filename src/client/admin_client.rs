@@ -6,7 +6,7 @@ use super::config::ClientConfig;
 use super::error::ClientError;
 use super::read_client::ReadClient;
 use crate::names::{ForceReason, LockName};
-use crate::proto::{AuditRequest, ForceReleaseRequest, ForceReleaseResponse, ForcedRelease};
+use crate::proto::{AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse};
 
 /// Releases locks by force, and lists earlier force releases. If the server has access rules, they must allow
 /// these calls.
@@ -43,8 +43,8 @@ impl AdminClient {
 
     /// Returns the last 1 000 requests of this datacenter that lost their locks to operators, the latest
     /// last.
-    pub async fn audit(&self) -> Result<Vec<ForcedRelease>, ClientError> {
+    pub async fn audit(&self) -> Result<Vec<AuditRecord>, ClientError> {
         let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
-        Ok(answer.forced)
+        Ok(answer.records)
     }
 }

@@ -37,7 +37,7 @@ pub enum ClientError {
     #[error("the server at {endpoint} is too old for that: it does not have this call; upgrade it")]
     Unsupported { endpoint: String },
     /// The datacenter no longer keeps the commits since the position of the watch. Read the keys, and start a
-    /// new watch [after](super::WatchRequest::after) the snapshot of that read.
+    /// new watch [after](super::WatchRequest::from_snapshot) the snapshot of that read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
     #[error("the locks were lost before they were released: {0}")]
@@ -108,10 +108,10 @@ pub enum LostReason {
     #[error("after its restart the server could not give the locks back")]
     NotReclaimed,
     /// An operator released the locks by force
-    /// ([`AdminClient::force_release`](super::AdminClient::force_release)) and gave a reason. `by` is
+    /// ([`AdminClient::force_release`](super::AdminClient::force_release)) and gave a reason. `operator` is
     /// `client NAME`, `token NAME` or `anonymous`, as the server authenticated the operator.
-    #[error("taken away by {by}: {reason}")]
-    ForcedOut { by: Arc<str>, reason: Arc<str> },
+    #[error("taken away by {operator}: {reason}")]
+    ForceReleased { operator: Arc<str>, reason: Arc<str> },
     #[error("the client was closed")]
     Closed,
     /// Not a loss: the guard was released or dropped, and nothing more will be reported.

@@ -115,8 +115,8 @@ pub use txn_error::{CommitError, TxnError};
 pub use txn_request::{AtLeast, Batch, TxnRequest};
 pub use values::{Value, WrongType};
 pub use watch::{
-    Action, Change, Changed, Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved, News, Watch,
-    WatchRequest,
+    Action, Change, Changed, Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved, Watch,
+    WatchEvent, WatchRequest,
 };
 
 pub use crate::crdt::value::{
@@ -126,6 +126,6 @@ pub use crate::crdt::value::{
 pub use crate::keys::{Key, KeyError};
 pub use crate::names::Mode;
 pub use crate::proto::{
-    ForceReleaseResponse, ForcedRelease, HotLock, LockDescription, LockSummary, Reason, Snapshot,
+    AuditRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, Reason, Snapshot,
     StatusResponse as Status,
 };

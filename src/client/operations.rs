@@ -37,8 +37,8 @@ impl Update {
     }
 
     /// Transfers rights to decrement a bounded counter to another datacenter.
-    pub fn move_rights(to: DcId, amount: u64) -> Update {
-        Update::of(Op::MoveRights { to, amount })
+    pub fn transfer_rights(to: DcId, amount: u64) -> Update {
+        Update::of(Op::TransferRights { to, amount })
     }
 
     /// Assigns a register whose last writer wins.

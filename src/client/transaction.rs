@@ -63,7 +63,7 @@ impl Client {
     /// Acquires the locks, then opens a snapshot that contains every commit ever made under them. Dropping
     /// the future cancels the transaction.
     pub async fn begin(&self, request: TxnRequest) -> Result<Transaction, TxnError> {
-        let (ticket, answer) = self.start(request, Batch::new(), Then::GoOn).await?;
+        let (ticket, answer) = self.start(request, Batch::new(), Then::Continue).await?;
         let token = Some(FencingToken(answer.token)).filter(|token| token.0 > 0);
         Ok(Transaction { ticket, snapshot: answer.snapshot.unwrap_or_default(), token })
     }
@@ -162,7 +162,7 @@ impl Transaction {
 
     /// Makes changes, then reads, in one round trip.
     pub async fn run(&mut self, batch: Batch) -> Result<Vec<Value>, TxnError> {
-        let answer = self.ticket.step(batch, Then::GoOn).await?;
+        let answer = self.ticket.step(batch, Then::Continue).await?;
         Ok(answer.values.into_iter().map(Value::from).collect())
     }
 

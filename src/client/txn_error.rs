@@ -16,8 +16,8 @@ pub enum TxnError {
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
     /// The transaction is over, and none of its changes ever happen: it was open for too long, it lost its
-    /// locks (to an operator if the reason is [`Reason::ForcedOut`]), or the server restarted. Begin another
-    /// one.
+    /// locks (to an operator if the reason is [`Reason::ForceReleased`]), or the server restarted. Begin
+    /// another one.
     #[error("the transaction is over without a trace: {message} ({name})", message = .1, name = .0.as_str_name())]
     Over(Reason, String),
     /// The transaction ended with its lease; none of its changes ever happen.
@@ -55,14 +55,14 @@ impl From<CommitError> for TxnError {
 /// Translates the refusal of a step.
 pub(super) fn of_step(error: proto::Error) -> CommitError {
     use Reason::{
-        Cancelled, Draining, ForcedOut, NotFree, OutcomeUnknown, ResourceExhausted, TimedOut,
-        TransactionLostLocks, TransactionOver, TransactionTooOld, TransactionUnknown,
+        Cancelled, Draining, ForceReleased, NotFree, OutcomeUnknown, ResourceExhausted, TimedOut,
+        TransactionCommitted, TransactionLostLocks, TransactionTooOld, TransactionUnknown,
     };
     let refused = match error.reason() {
         OutcomeUnknown => return CommitError::OutcomeUnknown(error.message),
         TimedOut | NotFree | Draining | ResourceExhausted => TxnError::NotBegun(of_refusal(error)),
-        reason @ (TransactionUnknown | TransactionTooOld | TransactionLostLocks | TransactionOver
-        | ForcedOut | Cancelled) => TxnError::Over(reason, error.message),
+        reason @ (TransactionUnknown | TransactionTooOld | TransactionLostLocks | TransactionCommitted
+        | ForceReleased | Cancelled) => TxnError::Over(reason, error.message),
         reason => TxnError::Refused(reason, error.message),
     };
     CommitError::NotCommitted(refused)

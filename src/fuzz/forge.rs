@@ -271,7 +271,7 @@ fn digest(choices: &mut Choices<'_>) -> Digest {
 pub(super) fn change(members: u8, choices: &mut Choices<'_>) -> Change {
     let action = match choices.below(8) {
         0 => Action::Remove,
-        1 => Action::Lapse,
+        1 => Action::Expired,
         2 => Action::Expire(
             TimeToLive::from_millis(choices.number(500).clamp(1, TimeToLive::MAX_MILLIS)).expect("in bounds"),
         ),
@@ -318,7 +318,7 @@ fn value_op(members: u8, choices: &mut Choices<'_>) -> ValueOp {
         1 => ValueOp::ResettableCounter(ResettableCounterOp::Add(choices.number(1) as i64)),
         2 => ValueOp::ResettableCounter(ResettableCounterOp::Reset),
         3 | 4 => ValueOp::BoundedCounter(choices.number(5) as i64),
-        5 => ValueOp::MoveRights { to: choices.dc(members), amount: choices.number(1) },
+        5 => ValueOp::TransferRights { to: choices.dc(members), amount: choices.number(1) },
         6 => ValueOp::LwwRegister(element(choices)),
         7 => ValueOp::MvRegister(RegisterOp::Assign(element(choices))),
         8 => ValueOp::MvRegister(RegisterOp::Reset),

@@ -10,8 +10,8 @@ use crate::crdt::VersionVector;
 use crate::leases::{OnDisconnect, Proof};
 use crate::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
-use crate::replica::force_release::Force;
-use crate::replica::store_call::{AtLeast, Begin, BeginLocks, GoOn, Look, Step, Then};
+use crate::replica::force_release::ForceRelease;
+use crate::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 
 /// The secret of all leases here.
@@ -67,18 +67,18 @@ impl Client {
                     label: Arc::from("fuzz"),
                 }),
                 at_least: self.at_least(choices),
-                settled: choices.number(1),
+                acknowledged_through: choices.number(1),
                 step: step(members, choices),
             }),
             16 => {
                 let (key, after) = (choices.number(tag - 1), choices.number(1) as usize);
-                Call::GoOn(GoOn { lease, proof, key, after, step: step(members, choices) })
+                Call::Step(NextStep { lease, proof, key, after, step: step(members, choices) })
             }
-            17 => Call::Look(Look { reads: choices.many(3, key), at_least: self.at_least(choices) }),
+            17 => Call::Read(Read { reads: choices.many(3, key), at_least: self.at_least(choices) }),
             18 => Call::Watch(self.watch(choices)),
             19 => {
                 let reason = ForceReason::new("it hangs").expect("a short reason");
-                Call::ForceRelease(Force { lock: lock(choices), by: Arc::from("fuzz"), reason })
+                Call::ForceRelease(ForceRelease { lock: lock(choices), operator: Arc::from("fuzz"), reason })
             }
             20 if choices.one_in(2) => Call::Audit,
             20 => Call::Top { prefix: choices.pick(&[&b""[..], b"a"]).to_vec(), limit: choices.below(4) },
@@ -175,6 +175,6 @@ fn step(members: u8, choices: &mut Choices<'_>) -> Step {
         // The API passes on no others.
         changes: choices.many(1, |choices| change(members, choices)).into_iter().filter(is_valid).collect(),
         reads: choices.many(3, key),
-        then: choices.pick(&[Then::Commit, Then::Commit, Then::GoOn, Then::Abort]),
+        then: choices.pick(&[Then::Commit, Then::Commit, Then::Continue, Then::Abort]),
     }
 }

@@ -316,7 +316,7 @@ impl<'a> World<'a> {
                 self.happened.grants += 1;
                 node.client.granted.push((grant.request, grant.token));
             }
-            Reply::Forced(outcome) => self.happened.forced += outcome.taken.len() as u64,
+            Reply::ForceReleased(outcome) => self.happened.forced += outcome.taken.len() as u64,
             Reply::Status(status) => node.status = Some(status),
             _ => {}
         }

@@ -148,9 +148,10 @@ impl Journal {
         };
         let writer = {
             let queue = Arc::clone(&queue);
-            let room = DiskSpace::default();
-            let run =
-                move || WriterThread { writer, queue: &queue, sink, reserve, room, restored, resolved }.run();
+            let disk_space = DiskSpace::default();
+            let run = move || {
+                WriterThread { writer, queue: &queue, sink, reserve, disk_space, restored, resolved }.run()
+            };
             thread::Builder::new().name("journal".into()).spawn(run)
         };
         let writer = match writer {

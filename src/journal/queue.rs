@@ -55,9 +55,9 @@ pub struct Figures {
     /// Bytes of records since the last checkpoint, which a restart would replay.
     pub since_checkpoint: u64,
     pub last_checkpoint: Option<LastCheckpoint>,
-    pub room: DiskSpace,
+    pub disk_space: DiskSpace,
     /// A batch found no room and is retried.
-    pub waits_for_room: bool,
+    pub waiting_for_disk_space: bool,
     /// Bytes free on the disk at the last check, which is made every second. `None` if the disk does not
     /// report it.
     pub free_bytes: Option<u64>,
@@ -249,14 +249,14 @@ impl Queue {
     }
 
     /// Notes how much is free on the disk.
-    pub fn note_room(&self, room: DiskSpace, free_bytes: Option<u64>) {
+    pub fn note_disk_space(&self, space: DiskSpace, free_bytes: Option<u64>) {
         let mut state = self.lock();
-        state.figures.room = room;
+        state.figures.disk_space = space;
         state.figures.free_bytes = free_bytes;
     }
 
-    pub fn note_waiting_for_room(&self) {
-        self.lock().figures.waits_for_room = true;
+    pub fn note_waiting_for_disk_space(&self) {
+        self.lock().figures.waiting_for_disk_space = true;
     }
 
     /// Notes that `batch` is durable.
@@ -264,7 +264,7 @@ impl Queue {
         let mut state = self.lock();
         let figures = &mut state.figures;
         figures.durable = batch.last;
-        figures.waits_for_room = false;
+        figures.waiting_for_disk_space = false;
         figures.backlog_bytes -= (batch.bytes.len() - FRAME_HEADER) as u64;
         figures.batches += 1;
         figures.written_bytes += batch.bytes.len() as u64;

@@ -30,7 +30,7 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     /// Bytes to keep free.
     pub reserve: u64,
     /// The disk space last reported to the sink.
-    pub room: DiskSpace,
+    pub disk_space: DiskSpace,
     /// The directory is marked as a copy.
     pub restored: bool,
     /// The directory is marked as the history to keep.
@@ -49,7 +49,7 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
     fn work(&mut self) -> Result<(), JournalError> {
         loop {
             let free = self.free();
-            self.note_room(self.room.when_free(free.unwrap_or(u64::MAX), self.reserve), free);
+            self.note_disk_space(self.disk_space.when_free(free.unwrap_or(u64::MAX), self.reserve), free);
             match self.queue.next_work(LOOK) {
                 Some(Work::Close) => return Ok(()),
                 Some(work) => self.perform(work)?,
@@ -100,10 +100,10 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
     /// Waits until there may be room for that many bytes. Does not wait while the journal closes: the sink
     /// could not be told any more that the batch is durable.
     fn wait_for_room(&mut self, bytes: u64) -> Result<(), JournalError> {
-        self.queue.note_waiting_for_room();
+        self.queue.note_waiting_for_disk_space();
         loop {
             let free = self.free();
-            self.note_room(DiskSpace::Full, free);
+            self.note_disk_space(DiskSpace::Full, free);
             match self.queue.next_work_without_room(LOOK) {
                 Some(Work::Close) => return Err(JournalError::NoRoom { path: self.writer.disk.path("") }),
                 Some(work) => self.perform(work)?,
@@ -121,11 +121,11 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
         self.writer.disk.free().ok().filter(|free| *free < u64::MAX)
     }
 
-    fn note_room(&mut self, room: DiskSpace, free: Option<u64>) {
-        self.queue.note_room(room, free);
-        if room != self.room {
-            self.room = room;
-            (self.sink)(JournalEvent::DiskSpace(room));
+    fn note_disk_space(&mut self, space: DiskSpace, free: Option<u64>) {
+        self.queue.note_disk_space(space, free);
+        if space != self.disk_space {
+            self.disk_space = space;
+            (self.sink)(JournalEvent::DiskSpace(space));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::names::ClientKey;
+use crate::names::IdempotencyKey;
 
 /// Maximum number of them that a lease remembers one by one.
 const MAX_FINISHED: usize = 128;
@@ -16,18 +16,18 @@ const MAX_WAITING: usize = 1_024;
 #[derive(Default)]
 pub(crate) struct FinishedKeys {
     /// The highest key used.
-    last: Option<ClientKey>,
+    last: Option<IdempotencyKey>,
     /// Keys above `last` that are over.
-    above: BTreeSet<ClientKey>,
+    above: BTreeSet<IdempotencyKey>,
     /// Keys of deferred calls that have neither begun nor ended since: the use of higher keys does not end
     /// them. They stay even when their session is lost, because their client asks again.
-    waiting: BTreeSet<ClientKey>,
+    waiting: BTreeSet<IdempotencyKey>,
 }
 
 impl FinishedKeys {
     /// Returns true if nothing new may begin under this key.
     #[inline]
-    pub fn is_over(&self, key: ClientKey) -> bool {
+    pub fn is_over(&self, key: IdempotencyKey) -> bool {
         self.last.is_some_and(|last| key <= last && !self.waiting.contains(&key))
             || self.is_over_by_itself(key)
     }
@@ -35,13 +35,13 @@ impl FinishedKeys {
     /// The same, but use of a higher key does not count: after a restart, a client reclaims its requests in
     /// any order.
     #[inline]
-    pub fn is_over_by_itself(&self, key: ClientKey) -> bool {
+    pub fn is_over_by_itself(&self, key: IdempotencyKey) -> bool {
         !self.above.is_empty() && self.above.contains(&key)
     }
 
     /// Records that the key is used now.
     #[inline]
-    pub fn begin(&mut self, key: Option<ClientKey>) {
+    pub fn begin(&mut self, key: Option<IdempotencyKey>) {
         self.last = key.max(self.last);
         if let Some(key) = key {
             self.end_wait(key);
@@ -49,14 +49,14 @@ impl FinishedKeys {
     }
 
     /// Records that the call of this key is deferred. Beyond the limit, further keys are not remembered.
-    pub fn wait(&mut self, key: ClientKey) {
+    pub fn wait(&mut self, key: IdempotencyKey) {
         if self.waiting.len() < MAX_WAITING {
             self.waiting.insert(key);
         }
     }
 
     #[inline]
-    fn end_wait(&mut self, key: ClientKey) {
+    fn end_wait(&mut self, key: IdempotencyKey) {
         if !self.waiting.is_empty() {
             self.waiting.remove(&key);
         }
@@ -65,7 +65,7 @@ impl FinishedKeys {
     /// Records that the request of this key is over, or may not begin any more. Beyond the limit, the lowest
     /// of these keys stands for all below it.
     #[inline]
-    pub fn finish(&mut self, key: ClientKey) {
+    pub fn finish(&mut self, key: IdempotencyKey) {
         self.end_wait(key);
         if self.last.is_none_or(|last| key > last) {
             self.remember(key);
@@ -73,7 +73,7 @@ impl FinishedKeys {
     }
 
     #[cold]
-    fn remember(&mut self, key: ClientKey) {
+    fn remember(&mut self, key: IdempotencyKey) {
         if let Some(last) = self.last {
             self.above = self.above.split_off(&last);
         }

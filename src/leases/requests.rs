@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::lock_state::RequestIndex;
-use crate::names::ClientKey;
+use crate::names::IdempotencyKey;
 
 /// Below this capacity, unused memory is not released.
 const KEPT: usize = 64;
@@ -55,8 +55,8 @@ impl Requests {
 
 /// Requests by idempotency key. Most clients have one request at a time: that one needs no table.
 pub(crate) struct Keys {
-    one: Option<(ClientKey, RequestIndex)>,
-    others: HashTable<(ClientKey, RequestIndex)>,
+    one: Option<(IdempotencyKey, RequestIndex)>,
+    others: HashTable<(IdempotencyKey, RequestIndex)>,
     hasher: FixedState,
 }
 
@@ -66,7 +66,7 @@ impl Keys {
         Keys { one: None, others: HashTable::new(), hasher: FixedState::with_seed(hash_seed) }
     }
 
-    pub fn get(&self, key: ClientKey) -> Option<RequestIndex> {
+    pub fn get(&self, key: IdempotencyKey) -> Option<RequestIndex> {
         match self.one {
             Some((one, request)) if one == key => Some(request),
             _ if self.others.is_empty() => None,
@@ -75,18 +75,18 @@ impl Keys {
     }
 
     /// Inserts a key that is not in the index.
-    pub fn insert(&mut self, key: ClientKey, request: RequestIndex) {
+    pub fn insert(&mut self, key: IdempotencyKey, request: RequestIndex) {
         match self.one {
             None => self.one = Some((key, request)),
             Some(_) => {
                 let hasher = &self.hasher;
-                let rehash = |(key, _): &(ClientKey, RequestIndex)| hasher.hash_one(key);
+                let rehash = |(key, _): &(IdempotencyKey, RequestIndex)| hasher.hash_one(key);
                 self.others.insert_unique(hasher.hash_one(key), (key, request), rehash);
             }
         }
     }
 
-    pub fn remove(&mut self, key: ClientKey) {
+    pub fn remove(&mut self, key: IdempotencyKey) {
         if self.one.take_if(|(one, _)| *one == key).is_some() {
             return;
         }

@@ -45,7 +45,7 @@ impl Checkpoints {
     pub(super) fn are_due(&self, figures: &Figures, after: u64, now: Instant) -> bool {
         let last = figures.last_checkpoint.map_or(0, |checkpoint| checkpoint.bytes);
         let fits = figures.free_bytes.is_none_or(|free| free > last);
-        let room_is_short = figures.room != DiskSpace::Enough && figures.log.reclaimable > last && fits;
+        let room_is_short = figures.disk_space != DiskSpace::Enough && figures.log.reclaimable > last && fits;
         let is_idle = matches!(self, Checkpoints::Idle { since } if *since <= now);
         is_idle && (figures.since_checkpoint >= after || room_is_short)
     }

@@ -287,7 +287,8 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let figures = self.outlets.store.figures();
         // On a full disk the machine accepts nothing that would be written, so clients that only read are
         // still served.
-        if figures.backlog_bytes <= self.options.max_journal_backlog || figures.room == DiskSpace::Full {
+        if figures.backlog_bytes <= self.options.max_journal_backlog || figures.disk_space == DiskSpace::Full
+        {
             DiskPace::KeepsUp
         } else if self.overload.load() == Load::TooMuch {
             DiskPace::BehindForLong

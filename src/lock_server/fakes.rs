@@ -58,8 +58,8 @@ struct Disk {
     appended: Position,
     backlog: u64,
     since_checkpoint: u64,
-    room: DiskSpace,
-    waits_for_room: bool,
+    disk_space: DiskSpace,
+    waiting_for_disk_space: bool,
 }
 
 /// When records become durable.
@@ -117,15 +117,15 @@ impl Rig {
     }
 
     /// Changes the reported disk space.
-    pub(crate) fn room(&self, room: DiskSpace) {
-        self.disk.lock().expect("no test panics while it looks").room = room;
-        self.journal.put(JournalEvent::DiskSpace(room));
+    pub(crate) fn disk_space(&self, disk_space: DiskSpace) {
+        self.disk.lock().expect("no test panics while it looks").disk_space = disk_space;
+        self.journal.put(JournalEvent::DiskSpace(disk_space));
     }
 
     /// Makes the disk full: appended records find no room.
     pub(crate) fn fill_disk(&self) {
-        self.disk.lock().expect("no test panics while it looks").waits_for_room = true;
-        self.room(DiskSpace::Full);
+        self.disk.lock().expect("no test panics while it looks").waiting_for_disk_space = true;
+        self.disk_space(DiskSpace::Full);
     }
 
     /// Returns how many bytes are appended and not synced.
@@ -239,8 +239,8 @@ impl FakeMachine {
             Call::Top { .. } => self.reply(call, Reply::Top(vec![])),
             Call::List { .. } => self.reply(call, Reply::Listed { locks: vec![], next: None }),
             Call::Begin(_)
-            | Call::GoOn(_)
-            | Call::Look(_)
+            | Call::Step(_)
+            | Call::Read(_)
             | Call::Watch(_)
             | Call::Unwatch { .. }
             | Call::ForceRelease(_)
@@ -301,7 +301,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
-            room: DiskSpace::default(),
+            disk_space: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),
@@ -381,8 +381,8 @@ impl Store for FakeStore {
             backlog_bytes: disk.backlog,
             since_checkpoint: disk.since_checkpoint,
             log: LogSize { reclaimable: disk.since_checkpoint, ..LogSize::default() },
-            room: disk.room,
-            waits_for_room: disk.waits_for_room,
+            disk_space: disk.disk_space,
+            waiting_for_disk_space: disk.waiting_for_disk_space,
             ..Figures::default()
         }
     }
@@ -392,7 +392,7 @@ impl Store for FakeStore {
     }
 
     fn close(self) -> Result<(), JournalError> {
-        if self.disk().waits_for_room {
+        if self.disk().waiting_for_disk_space {
             self.journal.put(JournalEvent::Failed(JournalError::NoRoom { path: "data".into() }));
             return Err(JournalError::Stopped);
         }

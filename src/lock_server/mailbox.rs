@@ -208,7 +208,7 @@ fn is_new(call: &Call) -> bool {
 
 /// Returns true if the disk has to write something for the call that can wait.
 fn is_written(call: &Call) -> bool {
-    is_new(call) || matches!(call, Call::GoOn(_) | Call::Reclaim { .. })
+    is_new(call) || matches!(call, Call::Step(_) | Call::Reclaim { .. })
 }
 
 /// Bytes that a call that is never held back may take without being counted: more than a name and a reason.
@@ -230,8 +230,8 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
             let locks = begin.locks.as_ref();
             begin.step.weight() + locks.map_or(0, |locks| names(&locks.wants) + locks.label.len())
         }
-        Call::GoOn(go_on) => go_on.step.weight(),
-        Call::Look(look) => reads_weight(&look.reads),
+        Call::Step(next_step) => next_step.step.weight(),
+        Call::Read(look) => reads_weight(&look.reads),
         Call::Reclaim { held, .. } => {
             held.iter().map(|held| 64 + names(&held.wants) + held.label.len()).sum()
         }

@@ -19,7 +19,7 @@ use crate::crdt::value::Reading;
 use crate::names::MAX_DCS;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
-use crate::replica::force_release::Forced;
+use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::TxnRefusal;
 
 /// An output for a session.
@@ -256,16 +256,16 @@ impl Output {
                 BASE + changed.changes.iter().map(Change::weight).sum::<usize>()
             }
             Output::Notice(Notice::Lock(news)) => BASE + news.event.weight(),
-            Output::Notice(Notice::ForcedOut(forced))
-            | Output::Reply { reply: Reply::Refused(Refusal::ForcedOut(forced)), .. }
+            Output::Notice(Notice::ForceReleased(forced))
+            | Output::Reply { reply: Reply::Refused(Refusal::ForceReleased(forced)), .. }
             | Output::Reply {
-                reply: Reply::Refused(Refusal::Transaction(TxnRefusal::ForcedOut { forced, .. })),
+                reply: Reply::Refused(Refusal::Transaction(TxnRefusal::ForceReleased { forced, .. })),
                 ..
             } => BASE + forced.weight(),
             Output::Reply { reply: Reply::Audited(rows), .. } => {
                 BASE + rows.iter().map(|forced| forced.weight()).sum::<usize>()
             }
-            Output::Notice(Notice::Reached { .. } | Notice::WatchEnded { .. })
+            Output::Notice(Notice::Progress { .. } | Notice::WatchEnded { .. })
             | Output::Reply { reply: Reply::Watching { .. }, .. } => BASE + 8 * MAX_DCS,
             _ => BASE,
         }
@@ -282,10 +282,10 @@ impl LockDescription {
     }
 }
 
-impl Forced {
+impl ForceReleased {
     /// Returns about how many bytes this takes, in memory and on the wire.
     fn weight(&self) -> usize {
-        let texts = self.by.len() + self.reason.as_str().len() + self.label.len();
+        let texts = self.operator.len() + self.reason.as_str().len() + self.label.len();
         128 + self.lock.as_bytes().len() + texts
     }
 }
@@ -374,10 +374,10 @@ mod tests {
 
     #[test]
     fn what_names_a_long_lock_counts() {
-        let forced = Arc::new(Forced {
+        let forced = Arc::new(ForceReleased {
             number: 1,
             at_ms: 0,
-            by: Arc::from("ann"),
+            operator: Arc::from("ann"),
             reason: ForceReason::new("it hangs").expect("it says something"),
             lock: LockName::try_from(&*"x".repeat(1_000)).expect("it is not too long"),
             mode: Mode::Exclusive,
@@ -388,8 +388,8 @@ mod tests {
             locks: 1,
         });
         for output in [
-            Output::Notice(Notice::ForcedOut(forced.clone())),
-            Output::Reply { tag: 1, reply: Reply::Refused(Refusal::ForcedOut(forced.clone())) },
+            Output::Notice(Notice::ForceReleased(forced.clone())),
+            Output::Reply { tag: 1, reply: Reply::Refused(Refusal::ForceReleased(forced.clone())) },
             Output::Reply { tag: 1, reply: Reply::Audited(vec![forced]) },
         ] {
             assert!(Outbox::new(1000, plenty()).push(output).is_err());

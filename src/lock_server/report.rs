@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::capacity::DiskSpace;
 use crate::names::{DcId, LeaseId};
 use crate::replica::call::Phase;
-use crate::replica::force_release::Forced;
+use crate::replica::force_release::ForceReleased;
 use crate::replica::{Fork, Report, Summed};
 use crate::time::Instant;
 
@@ -86,16 +86,16 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
         }
-        Report::DiskRoom { room } => log_room(*room),
+        Report::DiskRoom { room } => log_disk_space(*room),
         Report::LogFull { full: true } => tracing::error!(
             "four times limits.log is kept for datacenters that cannot be reached: no lock moves, nothing is committed here until \
              most of them are back"
         ),
         Report::LogFull { full: false } => tracing::info!("there is room in the log again"),
-        Report::Forced(forced) => {
-            let Forced { number, by, reason, lock, request, token, label, .. } = &**forced;
-            let (label, by) = (label.escape_debug(), by.escape_debug());
-            tracing::warn!(number, %by, %reason, %lock, %request, %token, %label, "lock taken from its holder");
+        Report::ForceReleased(forced) => {
+            let ForceReleased { number, operator, reason, lock, request, token, label, .. } = &**forced;
+            let (label, operator) = (label.escape_debug(), operator.escape_debug());
+            tracing::warn!(number, %operator, %reason, %lock, %request, %token, %label, "lock taken from its holder");
         }
         Report::LeaseExpired { lease, held, waiting } => expired.add(*lease, *held, *waiting),
         Report::PeerTooFarBehind { peer } => {
@@ -151,8 +151,8 @@ fn log_difference(peer: DcId, of: Summed) {
     }
 }
 
-fn log_room(room: DiskSpace) {
-    match room {
+fn log_disk_space(space: DiskSpace) {
+    match space {
         DiskSpace::Low => tracing::error!(
             "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
         ),

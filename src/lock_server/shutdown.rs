@@ -40,7 +40,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
     async fn last_sync(&mut self, engine: &mut Engine<M, S, L>) -> Result<(), StopError> {
         let synced = timeout(LAST_SYNC, async {
             while engine.outlets.durable < engine.outlets.appended
-                && !engine.outlets.store.figures().waits_for_room
+                && !engine.outlets.store.figures().waiting_for_disk_space
             {
                 self.inputs.journal_changed().await;
                 engine.now = clock::now();

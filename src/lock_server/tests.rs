@@ -393,7 +393,7 @@ async fn a_checkpoint_is_made_when_room_is_short_and_it_would_give_some_back() {
     handle.call(open_lease()).await.expect("the server runs");
     rig.settle(|seen| !seen.events.is_empty()).await;
     assert_eq!(rig.seen().checkpoints, []);
-    rig.room(DiskSpace::Low);
+    rig.disk_space(DiskSpace::Low);
     rig.settle(|seen| seen.checkpoints == [Position(1)]).await;
     rig.journal.put(JournalEvent::CheckpointSkipped);
     handle.call(open_lease()).await.expect("the server runs");

@@ -47,7 +47,7 @@ pub struct Heat {
     /// Number of times that parts came here or left.
     pub hand_offs: u64,
     /// Longest wait of the last one to two half-lives (10 s to 20 s).
-    pub worst_wait: Duration,
+    pub max_wait: Duration,
 }
 
 struct Row {
@@ -90,7 +90,7 @@ impl HotLocks {
         let heat = self.add(lock, waited.as_micros() as u64);
         heat.grants += 1;
         heat.waited += waited;
-        heat.worst_wait = heat.worst_wait.max(waited);
+        heat.max_wait = heat.max_wait.max(waited);
     }
 
     /// Records that parts of the lock came or left.
@@ -143,8 +143,8 @@ impl HotLocks {
             let halved = |weight: u64| u32::try_from(over).ok().and_then(|over| weight.checked_shr(over));
             *weight = halved(*weight).unwrap_or(0);
             row.inherited = halved(row.inherited).unwrap_or(0);
-            row.worst_before = if over == 1 { row.heat.worst_wait } else { Duration::ZERO };
-            row.heat.worst_wait = Duration::ZERO;
+            row.worst_before = if over == 1 { row.heat.max_wait } else { Duration::ZERO };
+            row.heat.max_wait = Duration::ZERO;
             if is_waited_for(&row.lock) {
                 *weight = weight.saturating_add(HALF_LIFE_US);
             }
@@ -164,8 +164,8 @@ impl HotLocks {
     /// Returns all rows with their weights (without inherited weight), in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, u64, Heat)> {
         self.rows.iter().zip(&self.weights).map(|(row, weight)| {
-            let worst_wait = row.heat.worst_wait.max(row.worst_before);
-            (&row.lock, weight - row.inherited.min(*weight), Heat { worst_wait, ..row.heat })
+            let max_wait = row.heat.max_wait.max(row.worst_before);
+            (&row.lock, weight - row.inherited.min(*weight), Heat { max_wait, ..row.heat })
         })
     }
 
@@ -217,13 +217,8 @@ mod tests {
         hot.granted(&lock(1), ms(30));
         hot.granted(&lock(1), ms(20));
         hot.moved(&lock(2));
-        let expected = Heat {
-            since: Instant::from_nanos(7),
-            waited: ms(50),
-            grants: 2,
-            hand_offs: 0,
-            worst_wait: ms(30),
-        };
+        let expected =
+            Heat { since: Instant::from_nanos(7), waited: ms(50), grants: 2, hand_offs: 0, max_wait: ms(30) };
         assert_eq!(heat(&hot, 1), Some((50_001, expected)));
         assert_eq!(heat(&hot, 2).map(|(weight, heat)| (weight, heat.hand_offs)), Some((MOVE_US, 1)));
         assert_eq!(heat(&hot, 3), None);
@@ -234,10 +229,10 @@ mod tests {
         let mut hot = HotLocks::new(0);
         hot.granted(&lock(1), ms(1_000));
         pass(&mut hot, 1, None);
-        assert_eq!(heat(&hot, 1).map(|(weight, heat)| (weight, heat.worst_wait)), Some((500_000, ms(1_000))));
+        assert_eq!(heat(&hot, 1).map(|(weight, heat)| (weight, heat.max_wait)), Some((500_000, ms(1_000))));
         pass(&mut hot, 1, None);
         let (weight, then) = heat(&hot, 1).expect("it is still there");
-        assert_eq!((weight, then.worst_wait, then.waited), (250_000, Duration::ZERO, ms(1_000)));
+        assert_eq!((weight, then.max_wait, then.waited), (250_000, Duration::ZERO, ms(1_000)));
         pass(&mut hot, 4, None);
         assert_eq!(heat(&hot, 1).map(|(weight, _)| weight), Some(15_625));
         pass(&mut hot, 1, None);

@@ -11,11 +11,11 @@ use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
-pub use crate::names::ClientKey;
+pub use crate::names::IdempotencyKey;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::NotServing;
-use crate::replica::force_release::{Force, ForceOutcome, Forced};
-use crate::replica::store_call::{Begin, GoOn, Look, Stepped, TxnRefusal};
+use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
+use crate::replica::store_call::{Begin, NextStep, Read, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::time::{Timestamp, brief};
 
@@ -40,7 +40,7 @@ pub enum Wait {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     Id(RequestId),
-    Key(ClientKey),
+    Key(IdempotencyKey),
 }
 
 /// A call of a client.
@@ -74,18 +74,18 @@ pub enum Call {
     Top { prefix: Vec<u8>, limit: usize },
     /// Returns the state of this datacenter. Reply: [`Reply::Status`].
     Status,
-    /// Takes a lock from its holder in this datacenter. Reply: [`Reply::Forced`], within a second.
-    ForceRelease(Force),
+    /// Takes a lock from its holder in this datacenter. Reply: [`Reply::ForceReleased`], within a second.
+    ForceRelease(ForceRelease),
     /// Lists the latest force releases. Reply: [`Reply::Audited`].
     Audit,
     /// Begins a transaction. Reply: [`Reply::Stepped`], when it is open.
     Begin(Begin),
     /// Makes a step of an open transaction. Reply: [`Reply::Stepped`].
-    GoOn(GoOn),
+    Step(NextStep),
     /// Reads keys outside of a transaction. Reply: [`Reply::Stepped`].
-    Look(Look),
+    Read(Read),
     /// Begins a watch. Reply: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit or
-    /// [`super::Notice::Lock`] for every change of locks, and [`super::Notice::Reached`] from time to time.
+    /// [`super::Notice::Lock`] for every change of locks, and [`super::Notice::Progress`] from time to time.
     Watch(Watch),
     /// Ends the watch that the call with this tag began. Reply: [`Reply::Unwatched`].
     Unwatch { watch: u64 },
@@ -99,7 +99,7 @@ pub enum Call {
 pub struct Acquire {
     pub lease: LeaseId,
     pub proof: Proof,
-    pub key: Option<ClientKey>,
+    pub key: Option<IdempotencyKey>,
     pub wants: Wants,
     pub wait: Wait,
     /// Free text that names the client for people. At most [`crate::names::MAX_LABEL`] bytes.
@@ -110,7 +110,7 @@ pub struct Acquire {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reclaim {
     pub request: RequestId,
-    pub key: Option<ClientKey>,
+    pub key: Option<IdempotencyKey>,
     pub wants: Wants,
     pub token: FencingToken,
     pub label: Arc<str>,
@@ -152,9 +152,9 @@ pub enum Reply {
     /// The hottest lock first.
     Top(Vec<HotLock>),
     Status(Box<Status>),
-    Forced(Box<ForceOutcome>),
+    ForceReleased(Box<ForceReleaseOutcome>),
     /// The latest force releases, oldest first.
-    Audited(Vec<Arc<Forced>>),
+    Audited(Vec<Arc<ForceReleased>>),
     Stepped(Box<Stepped>),
     Watching {
         from: VersionVector,
@@ -191,10 +191,10 @@ pub enum Refusal {
     LabelTooLong { len: usize, max: usize },
     #[error("this lease never held that request")]
     NotHeld,
-    #[error("client key {0} was used for another request: use increasing keys")]
-    KeyReused(ClientKey),
-    #[error("the request with client key {0} is over: released, cancelled, timed out or refused")]
-    KeyFinished(ClientKey),
+    #[error("idempotency key {0} was used for another request: use increasing keys")]
+    IdempotencyKeyReused(IdempotencyKey),
+    #[error("the request with idempotency key {0} is over: released, cancelled, timed out or refused")]
+    IdempotencyKeyFinished(IdempotencyKey),
     #[error("not free in this datacenter at this moment (try)")]
     NotFree,
     #[error("not granted in time")]
@@ -215,7 +215,7 @@ pub enum Refusal {
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
     #[error("the request holds nothing any more: {0}")]
-    ForcedOut(Arc<Forced>),
+    ForceReleased(Arc<ForceReleased>),
     #[error(
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
     )]
@@ -318,7 +318,7 @@ pub struct WaiterInfo {
 pub struct LockSummary {
     pub lock: LockName,
     /// The parts owned here.
-    pub parts_here: DcSet,
+    pub owned_parts: DcSet,
     /// Number of holders in this datacenter.
     pub holders: usize,
     pub held: Option<Mode>,
@@ -332,12 +332,12 @@ pub struct HotLock {
     /// Describes the first waiter only, and at most [`MAX_HOT_HOLDERS`] holders.
     pub lock: LockDescription,
     /// Number of holders in this datacenter.
-    pub holders_here: usize,
+    pub local_holders: usize,
     /// How long the first waiter has waited.
-    pub first_waits: Duration,
+    pub head_wait: Duration,
     pub heat: Heat,
     /// How long ago [`Heat::since`] was.
-    pub seen_for: Duration,
+    pub tracked: Duration,
 }
 
 /// Most holders that a [`HotLock`] describes.
@@ -362,7 +362,7 @@ pub struct Status {
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
     /// Room on the disk of its journal.
-    pub room: DiskSpace,
+    pub disk_space: DiskSpace,
     pub load: Load,
     pub applied: VersionVector,
     pub durable: VersionVector,
@@ -399,18 +399,18 @@ pub enum Phase {
 pub struct PeerStatus {
     pub dc: DcId,
     /// A link to it is up.
-    pub linked: bool,
+    pub connected: bool,
     /// It is known to live, directly or through others.
     pub reachable: bool,
     /// The durable vector that it announced.
     pub acknowledged: VersionVector,
     /// Entries here that it has not acknowledged, without its own.
-    pub lag: u64,
+    pub unacked_entries: u64,
     /// How long ago the oldest of these entries became durable here, in ms, at most since the start of this
     /// process; 0 if it lacks none. A peer acknowledges with its heartbeats.
     pub lag_ms: u64,
     /// Entries that it announced as durable and that are not applied here.
-    pub lacking: u64,
+    pub missing_entries: u64,
     /// It lacks entries that are truncated here: it gets a state transfer.
     pub too_far_behind: bool,
     /// Its clock minus ours when last heard, in ms.
@@ -470,10 +470,10 @@ pub struct Counts {
     pub anti_entropy_rounds: u64,
     pub digests_compared: u64,
     pub digest_mismatches: u64,
-    pub rights_moved: u64,
+    pub rights_transferred: u64,
     pub states_given: u64,
     pub states_taken: u64,
-    pub keys_lapsed: u64,
+    pub keys_expired: u64,
     pub watch_news_lost: u64,
     pub forced_releases: u64,
     pub shed: u64,

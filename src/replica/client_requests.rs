@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
-use crate::names::ClientKey;
+use crate::names::IdempotencyKey;
 use crate::replica::call::CallId;
 use crate::tables::{Blocks, RowIndex};
 use crate::time::Instant;
@@ -21,9 +21,9 @@ pub(super) struct ClientRequest {
     /// How long before `wait_until` the other owners are asked for the holders, in milliseconds; 0: they were
     /// asked, or need not be.
     pub asks_ahead_ms: u32,
-    pub key: Option<ClientKey>,
+    pub key: Option<IdempotencyKey>,
     /// The transaction that wants the locks.
-    pub txn: Option<ClientKey>,
+    pub txn: Option<IdempotencyKey>,
     /// Size of the names of its locks, in bytes.
     pub names: u32,
     /// Its lease, and its place among the requests of that lease.

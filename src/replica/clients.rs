@@ -10,7 +10,7 @@ use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
-use crate::names::{ClientKey, LeaseId, MAX_LABEL, Position, RequestId};
+use crate::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -69,8 +69,8 @@ impl Replica {
             Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
             Call::Top { prefix, limit } => self.on_top(call, &prefix, limit),
             Call::Begin(begin) => self.on_begin(call, begin),
-            Call::GoOn(go_on) => self.on_go_on(call, go_on),
-            Call::Look(look) => self.on_look(call, look),
+            Call::Step(next_step) => self.on_next_step(call, next_step),
+            Call::Read(look) => self.on_read(call, look),
             Call::Watch(watch) => self.on_watch(call, watch),
             Call::Unwatch { watch } => self.on_unwatch(call, watch),
             Call::WatchTaken { watch, weight } => self.on_watch_taken(call, watch, weight),
@@ -133,7 +133,7 @@ impl Replica {
             match before {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
                 None if row.finished.is_over(key) => {
-                    return Err(Refusal::KeyFinished(key));
+                    return Err(Refusal::IdempotencyKeyFinished(key));
                 }
                 None => {}
             }
@@ -242,11 +242,11 @@ impl Replica {
         &mut self,
         call: CallId,
         request: RequestIndex,
-        key: ClientKey,
+        key: IdempotencyKey,
         wants: &Wants,
     ) -> Result<(), Refusal> {
         if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
-            return Err(Refusal::KeyReused(key));
+            return Err(Refusal::IdempotencyKeyReused(key));
         }
         self.client_requests.get_mut(request).call = Some(call);
         if self.locks.get(request).is_held() {
@@ -271,7 +271,7 @@ impl Replica {
         }
         if let (Found::Over | Found::Never, Some(forced)) = (&found, self.audit.taken(lease, target)) {
             let forced = forced.clone();
-            return self.refuse(call, Refusal::ForcedOut(forced));
+            return self.refuse(call, Refusal::ForceReleased(forced));
         }
         match found {
             Found::Request(request) if self.locks.get(request).is_held() => {
@@ -313,7 +313,7 @@ impl Replica {
         }
     }
 
-    fn finish_unbegun(&mut self, lease: LeaseIndex, key: ClientKey) {
+    fn finish_unbegun(&mut self, lease: LeaseIndex, key: IdempotencyKey) {
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::CancelForgotten) {
             return;

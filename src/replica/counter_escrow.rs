@@ -55,7 +55,7 @@ impl CounterEscrow {
         for change in &commit.changes {
             // The rights have changed, wherever they went.
             if let Action::Update(update) = &change.action
-                && matches!(update.op, value::Op::MoveRights { .. })
+                && matches!(update.op, value::Op::TransferRights { .. })
             {
                 self.asked.remove(&change.key);
             }
@@ -71,7 +71,7 @@ impl CounterEscrow {
 impl Replica {
     /// A change was refused; if it lacked rights, some are asked for.
     pub(super) fn ask_for_rights(&mut self, refused: &ChangeError) {
-        let OpError::NoRights { asked, rights } = refused.error else { return };
+        let OpError::InsufficientRights { asked, rights } = refused.error else { return };
         let linked = self.log.linked();
         let most = self
             .store
@@ -98,13 +98,13 @@ impl Replica {
         if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
             return;
         }
-        let action = Action::Update(Update::of(value::Op::MoveRights { to: peer, amount }));
+        let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));
         let seen = (**self.log.durable()).clone();
         self.make_entry(vec![Op::Commit(Commit {
             seen,
             client: None,
             changes: vec![Change { key, action }],
         })]);
-        self.counts.rights_moved += 1;
+        self.counts.rights_transferred += 1;
     }
 }

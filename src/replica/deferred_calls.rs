@@ -130,7 +130,7 @@ fn weight(request: &Call) -> usize {
         Call::Begin(begin) => {
             begin.step.weight() + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
         }
-        Call::GoOn(go_on) => go_on.step.weight(),
+        Call::Step(next_step) => next_step.step.weight(),
         Call::Acquire(acquire) => names(&acquire.wants),
         _ => 0,
     }
@@ -144,7 +144,7 @@ impl Replica {
 
     /// Returns true if a call must be deferred.
     pub(super) fn must_defer(&self, request: &Call) -> bool {
-        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::GoOn(_));
+        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
         (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
     }
 
@@ -170,7 +170,7 @@ impl Replica {
                 (begin.lease, begin.key)
             }
             // Also one that does not commit: it must not overtake one that does.
-            Call::GoOn(go_on) => (go_on.lease, go_on.key),
+            Call::Step(next_step) => (next_step.lease, next_step.key),
             _ => return None,
         };
         let id = TxnId { lease, key };

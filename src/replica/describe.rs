@@ -91,7 +91,7 @@ impl Replica {
         work::count(owners.len() + rows.len());
         LockDescription {
             lock: lock.clone(),
-            holders: self.holders_here(lock, most),
+            holders: self.local_holders(lock, most),
             unknown: DcSet::EMPTY,
             waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),
             waiting,
@@ -111,7 +111,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn holders_here(&self, lock: &LockName, most: usize) -> Vec<HolderInfo> {
+    pub(super) fn local_holders(&self, lock: &LockName, most: usize) -> Vec<HolderInfo> {
         let holders = self.locks.inspect().holders(lock, most).into_iter();
         let info = |holder: crate::lock_state::Holder| {
             let row = self.locks.get(holder.request);
@@ -152,7 +152,7 @@ impl Replica {
             return self
                 .close_link(peer, Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
-        let holders = locks.iter().map(|lock| self.holders_here(lock, MAX_DESCRIBED)).collect();
+        let holders = locks.iter().map(|lock| self.local_holders(lock, MAX_DESCRIBED)).collect();
         self.send(peer, Message::Holders { query, holders });
     }
 

@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::force_release::Forced;
+use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::{Fork, NotServing};
 use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
@@ -45,13 +45,13 @@ pub enum Notice {
     /// A reclaimed lock belongs to another holder: this request holds nothing any more.
     LockLost { lease: LeaseId, request: RequestId },
     /// This request holds nothing any more: an operator released its locks by force. May be sent twice.
-    ForcedOut(Arc<Forced>),
+    ForceReleased(Arc<ForceReleased>),
     /// A commit for a watch of this session. It carries the tag of the call that began the watch.
     Changed(Box<Changed>),
     /// A change of locks for a watch of this session.
     Lock(Box<LockNews>),
     /// All changes up to this vector that match the watch have been sent.
-    Reached { watch: u64, vector: VersionVector },
+    Progress { watch: u64, vector: VersionVector },
     /// The watch ended: later changes cannot be sent.
     WatchEnded { watch: u64, why: WatchRefusal },
 }
@@ -112,7 +112,7 @@ pub enum Report {
         full: bool,
     },
     /// An operator released the locks of a request by force.
-    Forced(Arc<Forced>),
+    ForceReleased(Arc<ForceReleased>),
     LeaseExpired {
         lease: LeaseId,
         held: usize,

@@ -10,9 +10,9 @@
 //! - A value is done when its type says so. The datacenter that wrote it last logs the end once that write is
 //!   stable: then every datacenter knows it, and none writes to the value any more.
 //!
-//! Two datacenters that cannot talk may log the same end, which is harmless ([`Action::Lapse`]). An end that
-//! has not seen a prolongation is harmful, because the end wins. So a datacenter that restarted, or hears
-//! from a peer again, catches up before it ends keys.
+//! Two datacenters that cannot talk may log the same end, which is harmless ([`Action::Expired`]). An end
+//! that has not seen a prolongation is harmful, because the end wins. So a datacenter that restarted, or
+//! hears from a peer again, catches up before it ends keys.
 //!
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
@@ -296,11 +296,12 @@ impl Replica {
         if keys.is_empty() {
             return;
         }
-        self.counts.keys_lapsed += keys.len() as u64;
+        self.counts.keys_expired += keys.len() as u64;
         let seen = self.log.applied().clone();
-        let action = Action::Lapse;
+        let action = Action::Expired;
         #[cfg(test)]
-        let action = if self.mutated(crate::sim::Mutation::LapseByRemoval) { Action::Remove } else { action };
+        let action =
+            if self.mutated(crate::sim::Mutation::ExpiryByRemoval) { Action::Remove } else { action };
         let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
         self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }

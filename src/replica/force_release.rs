@@ -26,7 +26,7 @@ use super::output_commit::Output;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
-use crate::names::{ClientKey, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId};
+use crate::names::{FencingToken, ForceReason, IdempotencyKey, LeaseId, LockName, Mode, Position, RequestId};
 
 /// Most force releases that are remembered for operators.
 pub const MAX_AUDITED: usize = 1_000;
@@ -37,21 +37,21 @@ const MAX_OF_LEASE: usize = 1_000;
 
 /// The arguments of a force release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Force {
+pub struct ForceRelease {
     pub lock: LockName,
     /// The operator, as the edge authenticated it.
-    pub by: Arc<str>,
+    pub operator: Arc<str>,
     pub reason: ForceReason,
 }
 
 /// A request that lost its locks to an operator. Also kept on disk: the order of the fields must not change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Forced {
+pub struct ForceReleased {
     /// Serial number in this datacenter, from 1.
     pub number: u64,
     /// Time of the release: ms since the epoch by the wall clock of this datacenter.
     pub at_ms: u64,
-    pub by: Arc<str>,
+    pub operator: Arc<str>,
     pub reason: ForceReason,
     /// The lock that the operator named.
     pub lock: LockName,
@@ -66,17 +66,17 @@ pub struct Forced {
     pub locks: u64,
 }
 
-impl std::fmt::Display for Forced {
+impl std::fmt::Display for ForceReleased {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the lock {} was taken away by {}: {}", self.lock, self.by, self.reason)
+        write!(f, "the lock {} was taken away by {}: {}", self.lock, self.operator, self.reason)
     }
 }
 
-/// The outcome of a [`Force`].
+/// The outcome of a [`ForceRelease`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ForceOutcome {
+pub struct ForceReleaseOutcome {
     /// The requests that lost the lock.
-    pub taken: Vec<Arc<Forced>>,
+    pub taken: Vec<Arc<ForceReleased>>,
     /// The lock at that moment, with its remaining holders, here (one call takes it from [`MAX_VICTIMS`]) and
     /// elsewhere.
     pub lock: LockDescription,
@@ -84,7 +84,7 @@ pub struct ForceOutcome {
 
 /// A force release whose call is not answered yet.
 pub(super) struct Taken {
-    taken: Vec<Arc<Forced>>,
+    taken: Vec<Arc<ForceReleased>>,
     /// Journal position of its last record.
     position: Position,
 }
@@ -93,11 +93,11 @@ pub(super) struct Taken {
 #[derive(Default)]
 pub(super) struct Audit {
     /// The latest ones, by number.
-    rows: VecDeque<Arc<Forced>>,
+    rows: VecDeque<Arc<ForceReleased>>,
     /// Those of living leases.
-    of_leases: BTreeMap<LeaseId, BTreeMap<RequestId, Arc<Forced>>>,
+    of_leases: BTreeMap<LeaseId, BTreeMap<RequestId, Arc<ForceReleased>>>,
     /// Their idempotency keys, as far as this process knows them.
-    by_key: BTreeMap<(LeaseId, ClientKey), RequestId>,
+    by_key: BTreeMap<(LeaseId, IdempotencyKey), RequestId>,
     /// Journal position of the latest one.
     position: Position,
 }
@@ -114,7 +114,7 @@ impl Audit {
 
     /// Returns the force release of the request that a client names, if there was one. Known as long as the
     /// lease lives; by key until a restart.
-    pub fn taken(&self, lease: LeaseId, target: Target) -> Option<&Arc<Forced>> {
+    pub fn taken(&self, lease: LeaseId, target: Target) -> Option<&Arc<ForceReleased>> {
         let requests = self.of_leases.get(&lease)?;
         let id = match target {
             Target::Id(id) => id,
@@ -125,20 +125,21 @@ impl Audit {
 
     pub fn end_lease(&mut self, lease: LeaseId) {
         if self.of_leases.remove(&lease).is_some() {
-            self.by_key.extract_if((lease, 0)..=(lease, ClientKey::MAX), |_, _| true).for_each(drop);
+            self.by_key.extract_if((lease, 0)..=(lease, IdempotencyKey::MAX), |_, _| true).for_each(drop);
         }
     }
 
     /// Returns all of them for a checkpoint, by number.
-    pub fn to_keep(&self) -> Vec<Arc<Forced>> {
+    pub fn to_keep(&self) -> Vec<Arc<ForceReleased>> {
         let all = self.rows.iter().chain(self.of_leases.values().flat_map(BTreeMap::values));
-        let by_number: BTreeMap<u64, &Arc<Forced>> = all.map(|forced| (forced.number, forced)).collect();
+        let by_number: BTreeMap<u64, &Arc<ForceReleased>> =
+            all.map(|forced| (forced.number, forced)).collect();
         by_number.into_values().cloned().collect()
     }
 }
 
 impl Replica {
-    pub(super) fn on_force_release(&mut self, call: CallId, force: &Force) {
+    pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
         if let Err(refusal) = self.admit_force() {
             return self.refuse(call, refusal);
         }
@@ -158,14 +159,14 @@ impl Replica {
         }
     }
 
-    fn force_out(&mut self, victim: &Holder, force: &Force) -> Arc<Forced> {
+    fn force_out(&mut self, victim: &Holder, force: &ForceRelease) -> Arc<ForceReleased> {
         let request = victim.request;
         let row = self.locks.get(request);
         let local = row.local().expect("who holds a lock here is a client of this datacenter");
-        let forced = Arc::new(Forced {
+        let forced = Arc::new(ForceReleased {
             number: self.audit.next_number(),
             at_ms: self.now.wall.0,
-            by: force.by.clone(),
+            operator: force.operator.clone(),
             reason: force.reason.clone(),
             lock: force.lock.clone(),
             mode: victim.mode,
@@ -175,7 +176,7 @@ impl Replica {
             label: local.label.clone(),
             locks: row.wants.len() as u64,
         });
-        let position = self.persist(Record::Forced(forced.clone()));
+        let position = self.persist(Record::ForceReleased(forced.clone()));
         self.note_forced(forced.clone(), position);
         let client = self.client_requests.get_mut(request);
         let (call, txn) = (client.call.take(), client.txn);
@@ -184,10 +185,10 @@ impl Replica {
         }
         // It was granted, and the reply waited for the journal.
         if let Some(call) = call {
-            self.refuse(call, Refusal::ForcedOut(forced.clone()));
+            self.refuse(call, Refusal::ForceReleased(forced.clone()));
         }
         if let Some(key) = txn {
-            self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForcedOut(forced.clone()));
+            self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
         }
         #[cfg(test)]
         let ready =
@@ -196,7 +197,7 @@ impl Replica {
         let ready = position;
         self.end_held(request, ready);
         self.counts.forced_releases += 1;
-        self.report(Report::Forced(forced.clone()));
+        self.report(Report::ForceReleased(forced.clone()));
         if let Some(session) = self.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
@@ -204,7 +205,7 @@ impl Replica {
     }
 
     /// Remembers a force release, in a running server or during recovery.
-    pub(super) fn note_forced(&mut self, forced: Arc<Forced>, position: Position) {
+    pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
         self.audit.position = position;
         let is_alive = self.leases.find(forced.lease).is_some();
         #[cfg(test)]
@@ -234,8 +235,8 @@ impl Replica {
         }
     }
 
-    fn notify_forced_out(&mut self, position: Position, session: SessionId, forced: Arc<Forced>) {
-        let effect = Effect::Notify { session, notice: Notice::ForcedOut(forced) };
+    fn notify_forced_out(&mut self, position: Position, session: SessionId, forced: Arc<ForceReleased>) {
+        let effect = Effect::Notify { session, notice: Notice::ForceReleased(forced) };
         self.emit_when_durable(position, Output::Effect(effect));
     }
 
@@ -243,7 +244,7 @@ impl Replica {
     /// operator.
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
-        let reply = Reply::Forced(Box::new(ForceOutcome { taken, lock }));
+        let reply = Reply::ForceReleased(Box::new(ForceReleaseOutcome { taken, lock }));
         self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
     }
 

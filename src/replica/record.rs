@@ -13,7 +13,7 @@ use crate::keys::Key;
 pub use crate::lock_state::RequestRow;
 use crate::names::{DcId, DcSet, LeaseId, Position, Secret};
 use crate::replica::call::OnDisconnect;
-use crate::replica::force_release::Forced;
+use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
@@ -47,7 +47,7 @@ pub enum Record {
     /// used than they show.
     Restored,
     /// A held request lost its locks to an operator: it can never be reclaimed.
-    Forced(Arc<Forced>),
+    ForceReleased(Arc<ForceReleased>),
     /// An entry, own or foreign, in the order of application.
     Entry(Arc<Entry>),
     /// A fork was found: nothing is granted, made or applied from here on.
@@ -99,7 +99,7 @@ pub struct Checkpoint {
     /// Further entries from which watches can resume.
     pub past: Past,
     /// Force releases: the latest ones, and all of living leases. By number.
-    pub forced: Vec<Arc<Forced>>,
+    pub forced: Vec<Arc<ForceReleased>>,
     /// For each log the hashes of its last entries, up to `applied`; 0: not known.
     pub hashes: Vec<(DcId, Vec<u64>)>,
     /// All members have known version 2: own entries name their predecessor.

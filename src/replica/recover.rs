@@ -215,7 +215,7 @@ impl Replica {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
             Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
-            Record::Forced(forced) => {
+            Record::ForceReleased(forced) => {
                 let next = self.audit.next_number();
                 if forced.number != next {
                     return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));

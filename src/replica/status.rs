@@ -17,7 +17,7 @@ impl Replica {
             phase: self.lifecycle.phase(),
             draining: self.lifecycle.is_draining(),
             clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
-            room: self.lifecycle.disk_space(),
+            disk_space: self.lifecycle.disk_space(),
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
@@ -32,12 +32,12 @@ impl Replica {
         let waited = lag.since.map_or(Duration::ZERO, |since| self.now.mono.saturating_since(since));
         PeerStatus {
             dc: peer,
-            linked: self.log.is_linked(peer),
+            connected: self.log.is_linked(peer),
             reachable: self.reachability.is_reachable(peer),
             acknowledged: self.log.acknowledged(peer).clone(),
-            lag: lag.entries,
+            unacked_entries: lag.entries,
             lag_ms: waited.as_millis() as u64,
-            lacking: self.log.lacking(peer),
+            missing_entries: self.log.lacking(peer),
             // Right after a start no peer has announced its vector yet.
             too_far_behind: self.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
@@ -82,7 +82,7 @@ impl Replica {
         let (rows, next) = self.locks.inspect().list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
         let summary = |row: crate::lock_state::LockRow| LockSummary {
             lock: row.name,
-            parts_here: row.parts,
+            owned_parts: row.parts,
             holders: row.holders,
             held: row.held,
             waiting: row.waiting,

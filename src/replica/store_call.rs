@@ -12,9 +12,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::Reading;
 use crate::keys::Key;
 use crate::leases::Proof;
-use crate::names::{ClientKey, DcId, FencingToken, LeaseId};
+use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId};
 use crate::replica::call::Wait;
-use crate::replica::force_release::Forced;
+use crate::replica::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use crate::time::brief;
 
@@ -30,11 +30,11 @@ pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 pub struct Begin {
     pub lease: LeaseId,
     pub proof: Proof,
-    pub key: ClientKey,
+    pub key: IdempotencyKey,
     pub locks: Option<BeginLocks>,
     pub at_least: AtLeast,
     /// The client has recorded the outcomes of all its transactions up to this key: they may be dropped.
-    pub settled: ClientKey,
+    pub acknowledged_through: IdempotencyKey,
     pub step: Step,
 }
 
@@ -77,7 +77,7 @@ pub fn reads_weight(reads: &[Key]) -> usize {
 /// The action after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    GoOn,
+    Continue,
     Commit,
     /// The transaction leaves no trace; the reads of the step are answered.
     Abort,
@@ -85,10 +85,10 @@ pub enum Then {
 
 /// Makes a step of an open transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GoOn {
+pub struct NextStep {
     pub lease: LeaseId,
     pub proof: Proof,
-    pub key: ClientKey,
+    pub key: IdempotencyKey,
     /// Number of changes of the transaction, as far as the client knows. Changes of this step that were made
     /// already, because the client lost the reply and repeats the step, are not made twice.
     pub after: usize,
@@ -97,7 +97,7 @@ pub struct GoOn {
 
 /// Reads outside of a transaction, all at one snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct Read {
     pub reads: Vec<Key>,
     pub at_least: AtLeast,
 }
@@ -141,31 +141,31 @@ pub enum TxnRefusal {
     #[error(
         "there is no open transaction {0} of this lease: it was never begun, it was aborted, or the server restarted since; it did not commit"
     )]
-    Unknown(ClientKey),
+    Unknown(IdempotencyKey),
     #[error("transaction {0} still waits for its locks or its snapshot: its begin is not answered yet")]
-    NotOpenYet(ClientKey),
+    NotOpenYet(IdempotencyKey),
     #[error(
         "this step of transaction {key} follows {after} changes, and it has only {made}: a step before it is missing"
     )]
-    StepMissing { key: ClientKey, after: usize, made: usize },
+    StepMissing { key: IdempotencyKey, after: usize, made: usize },
     #[error("transaction {key} was open for longer than {limit}: it is aborted, its locks are released", key = .0, limit = brief(*.1))]
-    TooOld(ClientKey, Duration),
+    TooOld(IdempotencyKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]
-    LocksLost(ClientKey),
+    LocksLost(IdempotencyKey),
     #[error("transaction {key} lost its locks, it is aborted: {forced}")]
-    ForcedOut { key: ClientKey, forced: Arc<Forced> },
+    ForceReleased { key: IdempotencyKey, forced: Arc<ForceReleased> },
     #[error(
         "transaction {0} read at a snapshot that is gone: its datacenter had been away for long and took over the state of another one; it is aborted, its locks are released"
     )]
-    StateReplaced(ClientKey),
+    StateReplaced(IdempotencyKey),
     #[error("what became of transaction {0} is not remembered any more; it will not be committed now")]
-    OutcomeUnknown(ClientKey),
+    OutcomeUnknown(IdempotencyKey),
     #[error("transaction {0} is over: it is committed")]
-    Over(ClientKey),
+    Committed(IdempotencyKey),
     #[error(
         "the snapshot asked for has entry {seq} of this datacenter, which has made {made}: it is not from here, or not from this past"
     )]
-    FromTheFuture { seq: u64, made: u64 },
+    SnapshotAhead { seq: u64, made: u64 },
     #[error("{0} is no member of this cluster")]
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]

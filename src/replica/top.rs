@@ -25,7 +25,7 @@ impl Replica {
         let millis = self.clock.physical_millis();
         let rows = self.locks.inspect().hottest(prefix, limit.clamp(1, MAX_TOP), millis);
         let rows: Vec<HotLock> = rows.into_iter().map(|row| self.hot_lock(row, millis)).collect();
-        let is_elsewhere = |row: &HotLock| row.holders_here == 0 && !row.lock.unknown.is_empty();
+        let is_elsewhere = |row: &HotLock| row.local_holders == 0 && !row.lock.unknown.is_empty();
         let elsewhere = rows.iter().enumerate().filter(|(_, row)| is_elsewhere(row));
         let asked: Vec<usize> = elsewhere.map(|(place, _)| place).take(MAX_EXPLAINED).collect();
         let locks = asked.iter().map(|place| rows[*place].lock.clone()).collect();
@@ -38,12 +38,12 @@ impl Replica {
         let all = owners.iter().map(|(_, owner)| *owner).collect::<DcSet>();
         let waits = first.as_ref().map_or(0, |first| millis.saturating_sub(first.at.millis()));
         HotLock {
-            holders_here: holders,
-            first_waits: Duration::from_millis(waits),
-            seen_for: self.now.mono.saturating_since(heat.since),
+            local_holders: holders,
+            head_wait: Duration::from_millis(waits),
+            tracked: self.now.mono.saturating_since(heat.since),
             heat,
             lock: LockDescription {
-                holders: self.holders_here(&name, MAX_HOT_HOLDERS),
+                holders: self.local_holders(&name, MAX_HOT_HOLDERS),
                 lock: name,
                 unknown: all.intersection(self.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::force_release::Forced;
+use super::force_release::ForceReleased;
 use super::record::{Checkpoint, LeaseRecord, RequestRow};
 use super::{OutcomeRow, Past};
 use crate::causal_log::{Entry, v1};
@@ -80,7 +80,7 @@ pub struct CheckpointV1 {
     #[serde(with = "v1::entries")]
     log: Vec<Arc<Entry>>,
     past: PastV1,
-    forced: Vec<Arc<Forced>>,
+    forced: Vec<Arc<ForceReleased>>,
 }
 
 impl From<CheckpointV1> for Checkpoint {

@@ -112,12 +112,13 @@ pub enum LockEvent {
     Moved { dc: DcId, seq: u64, at: Timestamp, moves: Vec<LockMove> },
     /// All earlier holder events are void: the present holders follow. Comes first, and after events were
     /// dropped because the client did not keep up.
-    Anew,
-    /// All holders since [`LockEvent::Anew`] have been sent, and all releases.
-    Current,
-    /// These locks are held. Before [`LockEvent::Current`] it may be a duplicate.
+    HoldersReset,
+    /// All holders since [`LockEvent::HoldersReset`] have been sent, and all releases.
+    HoldersSynced,
+    /// These locks are held. Before [`LockEvent::HoldersSynced`] it may be a duplicate.
     Granted(Holding),
-    /// These locks are no longer held. Before [`LockEvent::Current`] their grant may never have been sent.
+    /// These locks are no longer held. Before [`LockEvent::HoldersSynced`] their grant may never have been
+    /// sent.
     Released(Holding),
 }
 
@@ -155,7 +156,7 @@ impl LockEvent {
                 let locks = holding.locks.iter().map(|(name, _)| 24 + name.as_bytes().len());
                 holding.label.len() + locks.sum::<usize>()
             }
-            LockEvent::Anew | LockEvent::Current => 0,
+            LockEvent::HoldersReset | LockEvent::HoldersSynced => 0,
         }
     }
 }

@@ -70,7 +70,7 @@ impl Facts {
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
-            | Record::Forced(_) => {}
+            | Record::ForceReleased(_) => {}
         }
     }
 }

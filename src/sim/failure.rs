@@ -68,7 +68,7 @@ pub enum FailureKind {
     /// A reader saw something at a key that had been removed.
     Resurrected,
     /// A key expired before its time was over, or without any reason.
-    LapsedEarly,
+    ExpiredEarly,
     /// A bounded counter is below its bound somewhere.
     BelowBound,
     /// A snapshot does not show what its client required it to show.
@@ -133,7 +133,7 @@ impl FailureKind {
             FailureKind::TornCommit => "a reader sees all of a commit or nothing of it",
             FailureKind::WrongReading => "a reader sees what the commits in its snapshot amount to",
             FailureKind::Resurrected => "a removed key stays removed",
-            FailureKind::LapsedEarly => "a key lives as long as it was asked to",
+            FailureKind::ExpiredEarly => "a key lives as long as it was asked to",
             FailureKind::BelowBound => "a bounded counter stays above its bound",
             FailureKind::SnapshotTooOld => "a snapshot shows what its client asked it to show",
             FailureKind::NotSerialised => "transactions in conflict on a lock see each other's commits",
@@ -286,7 +286,7 @@ pub struct Outcome {
     /// Keys that a commit removed.
     pub removals: u64,
     /// Number of expiries of keys.
-    pub keys_lapsed: u64,
+    pub keys_expired: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Messages that overtook another one.
@@ -338,7 +338,7 @@ impl Outcome {
         self.uncommitted += other.uncommitted;
         self.retried += other.retried;
         self.removals += other.removals;
-        self.keys_lapsed += other.keys_lapsed;
+        self.keys_expired += other.keys_expired;
         self.messages += other.messages;
         self.overtaking += other.overtaking;
         self.duplicates += other.duplicates;
@@ -405,7 +405,7 @@ impl fmt::Display for Outcome {
             self.uncommitted,
             self.retried,
             self.removals,
-            self.keys_lapsed
+            self.keys_expired
         )?;
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

@@ -117,7 +117,7 @@ fn kept_hot_lock() -> (f64, Duration) {
     scene.run(Duration::from_secs(10));
     let before = scene.world.holders.grants;
     scene.run(Duration::from_secs(60));
-    ((scene.world.holders.grants - before) as f64 / 60.0, scene.world.worst_wait)
+    ((scene.world.holders.grants - before) as f64 / 60.0, scene.world.max_wait)
 }
 
 fn fair_hot_lock() -> (f64, Duration) {
@@ -131,9 +131,9 @@ fn fair_hot_lock() -> (f64, Duration) {
         }
         scene.run(Duration::from_secs(10));
         let before = scene.world.holders.grants;
-        scene.world.worst_wait = Duration::ZERO;
+        scene.world.max_wait = Duration::ZERO;
         scene.run(Duration::from_secs(60));
-        ((scene.world.holders.grants - before) as f64, scene.world.worst_wait)
+        ((scene.world.holders.grants - before) as f64, scene.world.max_wait)
     };
     let ((alone, _), (together, worst)) = (contended(1), contended(3));
     (together / alone, worst)

@@ -86,7 +86,7 @@ pub enum Mutation {
     /// (u) An installed state is announced before it is durable.
     StateToldBeforeDurable,
     /// (v) A key whose time is over is removed, as by a client.
-    LapseByRemoval,
+    ExpiryByRemoval,
     /// (w) Parts of a held lock are returned to their homes.
     HeldGoesHome,
     /// (aa) Parts are sent to a datacenter that does not serve, and requests that need it block others.
@@ -115,7 +115,7 @@ pub enum Mutation {
     RegainedNotAwaited,
     /// A datacenter that lacks entries of its own log announces a stability floor.
     FloorWithoutOwnLog,
-    /// A client key counts only for the session of its call.
+    /// A idempotency key counts only for the session of its call.
     KeyOfSession,
     /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,

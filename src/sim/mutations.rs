@@ -76,9 +76,9 @@ hunts! {
     q_a_withdrawn_request_is_served: WithdrawnServed, Resets, 5 s, seeds 0..2, as GivenUnasked | Diverged;
     r_parts_for_who_cannot_be_reached: PartsToUnreachable, DeadWriter, 40 s, seeds 0..2, as GivenToUnreachable;
     s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 140..170, as HoldLost | ConflictingHolders | TokenOrder;
-    t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 416..427, as WrongReading | Resurrected | Diverged | LapsedEarly;
+    t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 416..427, as WrongReading | Resurrected | Diverged | ExpiredEarly;
     u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
-    v_a_lapse_that_removes: LapseByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | LapsedEarly;
+    v_an_expiry_that_removes: ExpiryByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | ExpiredEarly;
     w_a_held_lock_goes_home: HeldGoesHome, General, 10 s, seeds 0..4, as GivenUnasked | Panic | LeftBeforeDurable;
     x_a_move_is_seen_before_it_is_logged: SeenBeforeLogged, Clocks, 10 s, seeds 0..5, as Panic;
     y_a_change_of_a_key_that_ended: ChangeOfEndedKey, Removals, 10 s, seeds 0..2, as WithoutEffect;

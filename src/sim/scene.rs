@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::causal_log::Wants;
 use crate::names::{DcId, FencingToken, LockName, Mode};
-use crate::replica::call::{ClientKey, Wait};
+use crate::replica::call::{IdempotencyKey, Wait};
 use crate::sim::client::{Order, State};
 use crate::sim::plan::{Plan, Profile};
 use crate::sim::queue::Moment;
@@ -72,17 +72,17 @@ impl Scene {
     }
 
     /// Acquires and holds until the story releases.
-    pub fn acquire(&mut self, client: usize, wants: Wants) -> ClientKey {
+    pub fn acquire(&mut self, client: usize, wants: Wants) -> IdempotencyKey {
         let order = Order { wants, wait: Wait::Forever, hold: None };
         self.world.with_client(client, |client, now, out| client.acquire(now, order, out))
     }
 
-    pub fn release(&mut self, client: usize, key: ClientKey) {
+    pub fn release(&mut self, client: usize, key: IdempotencyKey) {
         self.world.with_client(client, |client, _, out| client.end(key, out));
     }
 
     /// Returns the token while the request is held.
-    pub fn token(&self, client: usize, key: ClientKey) -> Option<FencingToken> {
+    pub fn token(&self, client: usize, key: IdempotencyKey) -> Option<FencingToken> {
         match self.world.client(client).requests().get(&key)?.state {
             State::Held { token, .. } => Some(token),
             State::Waiting | State::Ending { .. } => None,
@@ -90,7 +90,12 @@ impl Scene {
     }
 
     /// Runs until the request is granted. Returns how long that took from now; `None` if longer than `bound`.
-    pub fn granted_within(&mut self, client: usize, key: ClientKey, bound: Duration) -> Option<Duration> {
+    pub fn granted_within(
+        &mut self,
+        client: usize,
+        key: IdempotencyKey,
+        bound: Duration,
+    ) -> Option<Duration> {
         let begun = self.now();
         while self.token(client, key).is_none() {
             if self.now().since(begun) >= bound {

@@ -26,7 +26,7 @@ fn seeds_of_every_kind_of_trouble_pass() {
     assert!(total.stale_reclaims > 0 && total.forced > 100, "{total}");
     assert!(total.locked_commits > 500 && total.commit_hand_offs > 100, "{total}");
     assert!(total.uncommitted > 100 && total.retried > 100 && total.removals > 100, "{total}");
-    assert!(total.keys_lapsed > 100, "{total}");
+    assert!(total.keys_expired > 100, "{total}");
     assert!(total.roamed > 10 && total.insisted > 10 && total.shed > 100 && total.watched > 300, "{total}");
 }
 
@@ -40,13 +40,13 @@ fn clients_get_their_locks_back_from_servers_that_crash() {
 fn transactions_of_servers_that_crash_keep_their_promises() {
     let total = all_pass(Profile::Transactions, 10, 200..207);
     assert!(total.locked_commits > 300 && total.commit_hand_offs > 50, "{total}");
-    assert!(total.uncommitted > 50 && total.retried > 50 && total.keys_lapsed > 50, "{total}");
+    assert!(total.uncommitted > 50 && total.retried > 50 && total.keys_expired > 50, "{total}");
 }
 
 #[test]
 fn removed_keys_stay_removed() {
     let total = all_pass(Profile::Removals, 10, 300..303);
-    assert!(total.commits > 300 && total.removals > 50 && total.keys_lapsed > 50, "{total}");
+    assert!(total.commits > 300 && total.removals > 50 && total.keys_expired > 50, "{total}");
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Record {
     pub fn newest_type(&mut self) -> Option<Type> {
         match self.effects.back().map(Effect::action) {
             Some(Action::Update(update)) => Some(update.root_type()),
-            Some(Action::Remove | Action::Lapse) => None,
+            Some(Action::Remove | Action::Expired) => None,
             Some(Action::Expire(_)) => self.read(Position(u64::MAX)).slots.value_type(),
             None => self.content.slots.value_type(),
         }

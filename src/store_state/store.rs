@@ -232,7 +232,7 @@ impl Store {
                     Err(OpError::KeyEnded)
                 }
                 Action::Update(update) => content.slots.check(update, self.me),
-                Action::Expire(_) | Action::Remove | Action::Lapse => Ok(()),
+                Action::Expire(_) | Action::Remove | Action::Expired => Ok(()),
             };
             checked.map_err(|error| ChangeError { key: key.clone(), error })?;
             content.apply(action, &at);
@@ -247,7 +247,7 @@ impl Store {
         #[cfg(test)]
         let has_ended = has_ended && self.mutation != Some(crate::sim::Mutation::ChangeOfEndedKey);
         let checked = match (action, record) {
-            (Action::Remove | Action::Lapse, _) => Ok(()),
+            (Action::Remove | Action::Expired, _) => Ok(()),
             (Action::Update(_) | Action::Expire(_), _) if has_ended => Err(OpError::KeyEnded),
             (Action::Expire(_), _) => Ok(()),
             (Action::Update(update), None) => Content::default().slots.check(update, me),
@@ -304,7 +304,7 @@ impl Store {
         let folded = record.fold_next(floor, |content, effect, side| {
             let sum = match effect.action() {
                 Action::Update(update) => digest::near(&key, content, update),
-                Action::Remove | Action::Lapse => digest::of(&key, content),
+                Action::Remove | Action::Expired => digest::of(&key, content),
                 // Readers see no difference.
                 Action::Expire(_) => Shown::default(),
             };
@@ -419,7 +419,7 @@ impl Store {
 fn leaves_tombstones(action: &Action) -> bool {
     match action {
         Action::Update(update) => update.leaves_tombstones(),
-        Action::Remove | Action::Lapse => true,
+        Action::Remove | Action::Expired => true,
         Action::Expire(_) => false,
     }
 }

@@ -109,8 +109,8 @@ impl Tombstones {
                 kept.end(at.dot, generation + 1);
                 Fate::Ends
             }
-            Action::Lapse if kept.end(at.dot, generation + 1) => Fate::Ends,
-            Action::Lapse => Fate::Out,
+            Action::Expired if kept.end(at.dot, generation + 1) => Fate::Ends,
+            Action::Expired => Fate::Out,
         };
         if fate == Fate::Ends {
             kept.lifetimes.clear();

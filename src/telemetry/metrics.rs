@@ -142,7 +142,7 @@ impl Page<'_> {
             held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             transfers_sent, transfers_received, hand_offs_sent, hand_offs_received, gone_home, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_moved, states_given, states_taken, keys_lapsed, watch_news_lost, forced_releases, shed,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, states_given, states_taken, keys_expired, watch_news_lost, forced_releases, shed,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases alive", leases),
@@ -193,10 +193,10 @@ impl Page<'_> {
             ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
             ("digests_compared", "Comparisons of what is shown, with another datacenter that had applied the same", digests_compared),
             ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
-            ("rights_moved", "Moves of bounded counters' rights to another datacenter that asked", rights_moved),
+            ("rights_transferred", "Moves of bounded counters' rights to another datacenter that asked", rights_transferred),
             ("states_given", "Copies of the state given to members that were too far behind", states_given),
             ("states_taken", "Copies of another datacenter's state taken over", states_taken),
-            ("keys_lapsed", "Keys that this datacenter ended because their time was over or they were done", keys_lapsed),
+            ("keys_expired", "Keys that this datacenter ended because their time was over or they were done", keys_expired),
             ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
             ("forced_releases", "Requests whose locks an operator took away", forced_releases),
             ("shed", "Calls refused because the server was far behind; among geolock_refusals_total", shed),
@@ -265,7 +265,7 @@ impl Page<'_> {
     fn journal(&mut self, figures: &Figures) -> fmt::Result {
         // Destructured so that a new figure cannot be forgotten here.
         let Figures {
-            backlog_bytes, durable, log, since_checkpoint, last_checkpoint, room, waits_for_room, free_bytes, batches,
+            backlog_bytes, durable, log, since_checkpoint, last_checkpoint, disk_space, waiting_for_disk_space, free_bytes, batches,
             written_bytes, write_time, checkpoints, checkpoints_skipped,
         } = *figures;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
@@ -277,9 +277,9 @@ impl Page<'_> {
         let help = "Checkpoints that there was no room for";
         self.counter("journal_checkpoints_skipped", help, checkpoints_skipped)?;
         let help = "1 while less than journal.reserve is free, 2 while half of that or nothing; wants an operator";
-        self.gauge("disk_full", help, room as u64)?;
+        self.gauge("disk_full", help, disk_space as u64)?;
         let help = "1 while records wait for room on the disk";
-        self.gauge("journal_waits_for_room", help, waits_for_room.into())?;
+        self.gauge("journal_waits_for_room", help, waiting_for_disk_space.into())?;
         for (name, help, kind, value) in [
             ("journal_backlog", "Records appended and not yet durable", gauge, backlog_bytes),
             ("journal_written", "Written to the log", counter, written_bytes),
@@ -309,7 +309,7 @@ impl Page<'_> {
         let series = |value: fn(&PeerStatus) -> f64| peers.iter().map(move |p| (p.dc.to_string(), value(p)));
         let gauge = MetricType::Gauge;
         let help = ("peer_linked", "1 when there is a link to the peer");
-        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.linked))))?;
+        self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.connected))))?;
         let help = ("peer_reachable", "1 when the peer is known to live, by whatever path");
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.reachable))))?;
         let help = ("peer_serving", "0 when the peer is not reachable, or is and hands nothing over");
@@ -317,11 +317,11 @@ impl Page<'_> {
         let serving = peers.iter().map(|peer| (peer.dc.to_string(), f64::from(u8::from(serves(peer)))));
         self.by_peer(gauge, None, help, serving)?;
         let help = ("peer_lag_entries", "Log entries here that the peer has not acknowledged");
-        self.by_peer(gauge, None, help, series(|peer| peer.lag as f64))?;
+        self.by_peer(gauge, None, help, series(|peer| peer.unacked_entries as f64))?;
         let help = ("peer_lag", "Since the oldest of these came to the disk here");
         self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.lag_ms as f64 / 1e3))?;
         let help = ("peer_lacking_entries", "Log entries of the peer that are not here");
-        self.by_peer(gauge, None, help, series(|peer| peer.lacking as f64))?;
+        self.by_peer(gauge, None, help, series(|peer| peer.missing_entries as f64))?;
         let help = (
             "peer_too_far_behind",
             "1 when the peer lacks what is not kept here any more: it gets a copy of the state",

@@ -169,7 +169,7 @@ impl Snapshot {
             Phase::Grace { leases } => {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))
             }
-            Phase::Serving => match self.status.room {
+            Phase::Serving => match self.status.disk_space {
                 DiskSpace::Enough => Ok(()),
                 DiskSpace::Low | DiskSpace::Full => {
                     Err("disk full: commits, leases and new locks are refused until there is room; reading goes on".into())

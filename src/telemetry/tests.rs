@@ -33,12 +33,12 @@ fn took(micros: &[u64]) -> Histogram {
 fn snapshot(phase: Phase, draining: bool) -> Snapshot {
     let peer = PeerStatus {
         dc: dc(1),
-        linked: true,
+        connected: true,
         reachable: false,
         acknowledged: VersionVector::default(),
-        lag: 12,
+        unacked_entries: 12,
         lag_ms: 2_500,
-        lacking: 4,
+        missing_entries: 4,
         too_far_behind: false,
         clock_ahead_ms: -250,
         paused_by_skew: false,
@@ -49,7 +49,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         phase,
         draining,
         clock_skew: false,
-        room: DiskSpace::default(),
+        disk_space: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),
         durable: VersionVector::default(),
@@ -71,7 +71,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         durable: 44,
         backlog_bytes: 120,
         write_time: Duration::from_millis(1500),
-        room: DiskSpace::Low,
+        disk_space: DiskSpace::Low,
         free_bytes: Some(77),
         last_checkpoint: Some(LastCheckpoint { position: 40, bytes: 5, made: None }),
         ..Figures::default()
@@ -159,7 +159,7 @@ async fn a_server_is_ready_only_while_it_serves() {
         assert!(server.get("/metrics").await.1.contains("geolock_ready 0\n"));
     }
     let mut full = snapshot(Phase::Serving, false);
-    full.status.room = DiskSpace::Low;
+    full.status.disk_space = DiskSpace::Low;
     server.board.publish(full);
     let (status, reason) = server.get("/readyz").await;
     assert!(status == 503 && reason.contains("disk full"), "{reason}");

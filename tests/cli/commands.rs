@@ -444,7 +444,10 @@ fn top_shows_a_hot_lock_with_its_holder_and_who_is_next() {
     }
     let hot = object(0);
     let lock = &hot["locks"][0];
-    assert_eq!((&lock["name"], &lock["waiting"], &lock["holders_here"]), (&"x".into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&lock["name"], &lock["waiting"], &lock["local_holders"]),
+        (&"x".into(), &1.into(), &1.into())
+    );
     assert_eq!(lock["first"]["request"].as_str().map(|id| &id[..3]), Some("dc1"));
     // A part of it arrived at the first request.
     assert_eq!(lock["hand_offs"], 1);
@@ -471,13 +474,13 @@ fn top_goes_on_when_the_server_comes_back() {
     let mut cluster = servers(1).listening();
     let mut top =
         Running::start(&mut cluster.command(0, ["top", "--json", "--interval", "100ms"]), Output::Stdout);
-    let instance =
-        |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["instance"].clone();
-    let before = instance(&top.line("\"dc\":0"));
+    let boot_id =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["boot_id"].clone();
+    let before = boot_id(&top.line("\"dc\":0"));
     cluster.kill(0);
     top.line("unreachable");
     cluster.restart(0);
-    assert_ne!(instance(&top.line("\"dc\":0")), before);
+    assert_ne!(boot_id(&top.line("\"dc\":0")), before);
     top.signal(Signal::TERM);
     assert_eq!(top.wait(), 0);
 }

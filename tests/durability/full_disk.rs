@@ -15,7 +15,7 @@ use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, ReadClient, Reason, Status,
     Transacted, TxnError, TxnRequest, Update,
 };
-use geolock::proto::Room;
+use geolock::proto::DiskSpace;
 
 /// Prepares servers that keep this much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {
@@ -89,7 +89,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
 
     disk.fill_but(1 << 20);
     cluster.server(0).line("disk is full");
-    until_status(&here, |status| status.room() == Room::Full).await;
+    until_status(&here, |status| status.disk_space() == DiskSpace::Full).await;
     let refused = write(&here).await;
     assert!(is_refused(&refused), "{refused:?}");
     let acquired = here.acquire(AcquireRequest::exclusive(lock("both have a part of it"))).await;

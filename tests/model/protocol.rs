@@ -65,7 +65,7 @@ pub enum Action {
     /// A client reclaims its locks from the restarted server.
     Reclaim(Dc),
     /// Its lease ran out before it could.
-    Lapse(Dc),
+    Expired(Dc),
 }
 
 impl Model for Protocol {
@@ -114,7 +114,7 @@ impl Model for Protocol {
         match action {
             Action::Ask(dc) => self.ask(&mut state, dc),
             Action::Grant(dc) => self.grant(&mut state, dc),
-            Action::Release(dc) | Action::Lapse(dc) => {
+            Action::Release(dc) | Action::Expired(dc) => {
                 state.sites[dc].client = Client::Idle;
                 state.sites[dc].done += 1;
             }
@@ -183,7 +183,7 @@ impl Protocol {
             }
             Client::Waiting { .. } | Client::Granted { .. } => {}
             Client::Holds { known: true, .. } => actions.push(Action::Release(dc)),
-            Client::Holds { known: false, .. } => actions.extend([Action::Reclaim(dc), Action::Lapse(dc)]),
+            Client::Holds { known: false, .. } => actions.extend([Action::Reclaim(dc), Action::Expired(dc)]),
         }
     }
 

@@ -140,7 +140,7 @@ async fn what_is_refused_is_typed_and_leaves_the_transaction_as_it_was() -> Resu
 
     let future = AtLeast::snapshot(&Snapshot { seqs: vec![1_000_000] });
     let refused = client.begin(TxnRequest::new().at_least(future)).await;
-    assert!(matches!(refused, Err(TxnError::Refused(Reason::SnapshotFromTheFuture, _))), "{refused:?}");
+    assert!(matches!(refused, Err(TxnError::Refused(Reason::SnapshotAhead, _))), "{refused:?}");
     let wrong = client.update(&key("r"), Update::counter(1)).await;
     assert!(matches!(wrong, Err(CommitError::NotCommitted(TxnError::Refused(Reason::WrongType, _)))));
     client.close().await?;

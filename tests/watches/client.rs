@@ -9,7 +9,7 @@ use crate::fixture::in_process::{AnyError, Datacenter, Proxy};
 use crate::fixture::{key, lock as name, within};
 use geolock::client::{
     AcquireRequest, Action, AtLeast, Batch, Change, Client, ClientError, LockEvent, LockWatch,
-    LockWatchRequest, Mode, News, ReadClient, Reason, Snapshot, TxnError, TxnRequest, Update, Watch,
+    LockWatchRequest, Mode, ReadClient, Reason, Snapshot, TxnError, TxnRequest, Update, Watch, WatchEvent,
     WatchRequest,
 };
 use geolock::names::LockName;
@@ -97,7 +97,7 @@ async fn a_watch_goes_on_after_a_restart_of_the_server() -> Result<(), AnyError>
     // This watch is not polled while changes are written and the server restarts.
     let proxy = Proxy::start(datacenter.address).await?;
     let through = ReadClient::connect(datacenter.client_config(&[proxy.address])?).await?;
-    let mut behind = through.watch(WatchRequest::new("test", "a").after(watch.position())).await?;
+    let mut behind = through.watch(WatchRequest::new("test", "a").from_snapshot(watch.position())).await?;
     cut(&proxy, &client, 1).await?;
     writes(&client, "a", "2").await?;
     writes(&client, "aa", "not the key").await?;
@@ -131,7 +131,7 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     forget(&client).await?;
     let last = forget(&client).await?;
     while quiet.position() != &last {
-        assert_eq!(quiet.next_news().await?, News::Reached);
+        assert_eq!(quiet.next_event().await?, WatchEvent::Progress);
     }
     client.close().await?;
     let datacenter = Datacenter::restart(datacenter.stop().await?).await?;
@@ -141,7 +141,7 @@ async fn a_quiet_watch_does_not_fall_behind_and_one_that_was_away_for_long_says_
     let too_old = away.next().await;
     assert!(matches!(too_old, Err(ClientError::WatchTooOld(_))), "{too_old:?}");
     let view = client.read_many(&[key("a")], &AtLeast::default()).await?;
-    let mut anew = reader.watch(WatchRequest::new("test", "").after(&view.snapshot)).await?;
+    let mut anew = reader.watch(WatchRequest::new("test", "").from_snapshot(&view.snapshot)).await?;
     writes(&client, "a", "1").await?;
     hears(&mut quiet, put("a", "1")).await?;
     hears(&mut anew, put("a", "1")).await?;
@@ -155,14 +155,14 @@ async fn holders(watch: &mut LockWatch) -> Result<BTreeMap<LockName, String>, An
     let mut held = BTreeMap::new();
     loop {
         match watch.next().await? {
-            LockEvent::Anew => held.clear(),
+            LockEvent::HoldersReset => held.clear(),
             LockEvent::Granted(holding) => {
                 held.extend(holding.locks.into_iter().map(|(lock, _)| (lock, holding.label.clone())));
             }
             LockEvent::Released(holding) => {
                 holding.locks.iter().for_each(|(lock, _)| drop(held.remove(lock)))
             }
-            LockEvent::Current => return Ok(held),
+            LockEvent::HoldersSynced => return Ok(held),
             other => panic!("nothing moves in a cluster of one, this is {other:?}"),
         }
     }
@@ -221,7 +221,7 @@ async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
     client.update_for(&key("k"), Update::register("v"), lives).await?;
     let expires = Change { key: key("k"), action: Action::Expires(lives) };
     assert_eq!(watch.next().await?.changes, [put("k", "v"), expires]);
-    hears(&mut watch, Change { key: key("k"), action: Action::Lapsed }).await?;
+    hears(&mut watch, Change { key: key("k"), action: Action::Expired }).await?;
     assert!(!client.read(&key("k")).await?.is_some());
 
     let mut txn = client.begin(TxnRequest::new()).await?;
@@ -239,7 +239,7 @@ async fn keys_that_lapse_are_told() -> Result<(), AnyError> {
     client.update(&key("job"), Update::versioned_done(1, "v")).await?;
     hears(&mut watch, Change { key: key("job"), action: Action::Update(Update::versioned_done(1, "v")) })
         .await?;
-    hears(&mut watch, Change { key: key("job"), action: Action::Lapsed }).await?;
+    hears(&mut watch, Change { key: key("job"), action: Action::Expired }).await?;
     client.close().await?;
     datacenter.stop().await?;
     Ok(())

@@ -117,7 +117,7 @@ fn prefix(bucket: &str, prefix: &str) -> proto::WatchPrefix {
 }
 
 fn watch(prefixes: &[proto::WatchPrefix], keys: &[proto::Key]) -> proto::WatchRequest {
-    proto::WatchRequest { prefixes: prefixes.to_vec(), keys: keys.to_vec(), from: None }
+    proto::WatchRequest { prefixes: prefixes.to_vec(), keys: keys.to_vec(), from_snapshot: None }
 }
 
 fn watch_locks(prefix: &'static str) -> proto::WatchLocksRequest {
@@ -242,8 +242,13 @@ async fn who_has_no_rule_can_take_nothing() {
     assert_eq!(reason(app.open_lease(proto::OpenLeaseRequest::default()).await), DENIED);
     let ask = proto::AcquireRequest { secret: secret.clone(), ..acquire(lease, 1, "a") };
     assert_eq!(reason(app.acquire(ask).await), DENIED);
-    let begin =
-        |step| proto::BeginRequest { lease, secret: secret.clone(), key: 1, step, ..Default::default() };
+    let begin = |step| proto::BeginRequest {
+        lease,
+        secret: secret.clone(),
+        idempotency_key: 1,
+        step,
+        ..Default::default()
+    };
     let write = begin(step(vec![put("b", "k")], vec![], Then::Commit));
     assert_eq!(reason(app.transact(write).await), DENIED);
     let read = begin(step(vec![], vec![key("b", "k")], Then::Commit));
@@ -262,7 +267,7 @@ async fn who_has_no_rule_can_take_nothing() {
     assert_eq!(reason(app.keep_alive(keep).await), unknown);
     let give = proto::ReleaseRequest { secret: secret.clone(), ..release(lease, 1) };
     assert_eq!(reason(app.release(give).await), unknown);
-    let target = Some(proto::cancel_request::Target::Key(1));
+    let target = Some(proto::cancel_request::Target::IdempotencyKey(1));
     let cancel = proto::CancelRequest { lease, secret: secret.clone(), target };
     assert_eq!(reason(app.cancel(cancel).await), unknown);
     assert_eq!(reason(app.close_lease(proto::CloseLeaseRequest { lease, secret }).await), unknown);
@@ -328,27 +333,34 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
             other => panic!("{locks:?}: {other:?}"),
         }
     }
-    let look = |name: &str| Call::Look(proto::ReadRequest { keys: vec![key("b", name)], at_least: None });
-    assert!(matches!(talk.ask(look("r1")).await, Answer::Stepped(_)));
-    assert_eq!(talk.refused(look("w1")).await, Reason::PermissionDenied);
+    let read = |name: &str| Call::Read(proto::ReadRequest { keys: vec![key("b", name)], at_least: None });
+    assert!(matches!(talk.ask(read("r1")).await, Answer::Stepped(_)));
+    assert_eq!(talk.refused(read("w1")).await, Reason::PermissionDenied);
     let begin = |key, locks: Option<&str>, step| {
         let wait = Some(proto::begin_locks::Wait::TryOnce(proto::TryOnce {}));
         let locks =
             locks.map(|name| proto::BeginLocks { locks: vec![exclusive(name)], wait, ..Default::default() });
-        Call::Begin(proto::BeginRequest { lease, key, locks, step, ..Default::default() })
+        Call::Begin(proto::BeginRequest { lease, idempotency_key: key, locks, step, ..Default::default() })
     };
-    let nothing = || step(vec![], vec![], Then::GoOn);
+    let nothing = || step(vec![], vec![], Then::Continue);
     assert_eq!(talk.refused(begin(20, Some("s/9"), nothing())).await, Reason::PermissionDenied);
-    let both = step(vec![put("b", "w1")], vec![key("b", "w1")], Then::GoOn);
+    let both = step(vec![put("b", "w1")], vec![key("b", "w1")], Then::Continue);
     assert_eq!(talk.refused(begin(21, None, both)).await, Reason::PermissionDenied);
     assert!(matches!(talk.ask(begin(22, Some("x/9"), nothing())).await, Answer::Stepped(_)));
-    let go_on =
-        |after, step| Call::GoOn(proto::GoOnRequest { lease, secret: Bytes::new(), key: 22, after, step });
+    let next_step = |after, step| {
+        Call::Step(proto::StepRequest {
+            lease,
+            secret: Bytes::new(),
+            idempotency_key: 22,
+            applied_changes: after,
+            step,
+        })
+    };
     let wrong = step(vec![put("b", "w1"), put("c", "w1")], vec![], Then::Commit);
-    assert_eq!(talk.refused(go_on(0, wrong)).await, Reason::PermissionDenied);
+    assert_eq!(talk.refused(next_step(0, wrong)).await, Reason::PermissionDenied);
     // The transaction is still open, and has none of the refused changes.
     let right = step(vec![put("b", "w1")], vec![key("b", "r1")], Then::Commit);
-    match talk.ask(go_on(0, right)).await {
+    match talk.ask(next_step(0, right)).await {
         Answer::Stepped(stepped) => assert!(stepped.commit.is_some()),
         other => panic!("it should commit: {other:?}"),
     }
@@ -454,7 +466,13 @@ async fn a_reclaim_takes_no_more_than_the_rules_allow() {
             panic!("the lock is free");
         };
         let (request, locks) = (grant.request, vec![exclusive(name)]);
-        held.push(proto::HeldLocks { request, key, locks, token: grant.token, label: String::new() });
+        held.push(proto::HeldLocks {
+            request,
+            idempotency_key: key,
+            locks,
+            token: grant.token,
+            label: String::new(),
+        });
     }
     running.stop().await;
 

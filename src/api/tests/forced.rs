@@ -26,13 +26,14 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     let Answer::Acquired(grant) = talk.ask(Call::Acquire(ask)).await else { panic!("it is free") };
 
     let done = operator.force_release(force("a", "it hangs")).await.expect("allowed").into_inner();
-    let [taken] = &done.taken[..] else { panic!("one held it: {done:?}") };
-    let forced = Some(proto::ForcedOut { by: "client playground".into(), reason: "it hangs".into() });
+    let [taken] = &done.released[..] else { panic!("one held it: {done:?}") };
+    let forced =
+        Some(proto::ForceReleased { operator: "client playground".into(), reason: "it hangs".into() });
     assert!(taken.at_ms > 1_700_000_000_000);
-    let expected = proto::ForcedRelease {
+    let expected = proto::AuditRecord {
         number: 1,
         at_ms: taken.at_ms,
-        forced: forced.clone(),
+        force_released: forced.clone(),
         name: Bytes::from_static(b"a"),
         mode: Mode::Exclusive.into(),
         request: grant.request,
@@ -44,11 +45,11 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     assert_eq!(*taken, expected);
     assert!(done.lock.is_some_and(|lock| lock.holders.is_empty()));
     let told = talk.hear().await.expect("it is up").expect("it goes on");
-    let lost = proto::LockLost { lease, request: grant.request, forced };
+    let lost = proto::LockLost { lease, request: grant.request, force_released: forced };
     assert_eq!(told, (0, Answer::LockLost(lost)));
     // The lease lives on, and a release of the lost locks names the operator.
     let Answer::Error(gone) = talk.ask(Call::Release(release(lease, 1))).await else { panic!("it is gone") };
-    assert_eq!(gone.reason(), Reason::ForcedOut);
+    assert_eq!(gone.reason(), Reason::ForceReleased);
     assert!(gone.message.contains("client playground: it hangs"), "{}", gone.message);
     let Answer::Acquired(next) = talk.ask(Call::Acquire(acquire(lease, 2, "b"))).await else {
         panic!("it is free again")
@@ -56,9 +57,9 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     assert!(next.token > grant.token);
 
     let none = operator.force_release(force("a", "again")).await.expect("allowed").into_inner();
-    assert!(none.taken.is_empty(), "nobody holds it");
+    assert!(none.released.is_empty(), "nobody holds it");
     let audit = operator.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
-    assert_eq!(audit.forced, [expected]);
+    assert_eq!(audit.records, [expected]);
     assert_eq!(counted(&mut operator, "forced_releases_total").await, 1);
     // Metrics are published from time to time.
     let published = async { while !metric(&running, "geolock_forced_releases_total 1").await {} };
@@ -74,14 +75,21 @@ async fn a_transaction_whose_locks_were_taken_is_refused_with_the_reason() {
     let wait = Some(proto::begin_locks::Wait::TryOnce(proto::TryOnce {}));
     let locks = Some(proto::BeginLocks { locks: vec![exclusive("a")], wait, label: "txn".into() });
     let step = |then: Then| Some(proto::Step { then: then.into(), ..Default::default() });
-    let begin = proto::BeginRequest { lease, key: 1, locks, step: step(Then::GoOn), ..Default::default() };
+    let begin = proto::BeginRequest {
+        lease,
+        idempotency_key: 1,
+        locks,
+        step: step(Then::Continue),
+        ..Default::default()
+    };
     assert!(matches!(talk.ask(Call::Begin(begin)).await, Answer::Stepped(_)));
     let done = operator.force_release(force("a", "it hangs")).await.expect("allowed").into_inner();
-    assert_eq!(done.taken[0].label, "txn");
+    assert_eq!(done.released[0].label, "txn");
     assert!(matches!(talk.hear().await, Ok(Some((0, Answer::LockLost(_))))));
-    let commit = proto::GoOnRequest { lease, key: 1, step: step(Then::Commit), ..Default::default() };
-    let Answer::Error(error) = talk.ask(Call::GoOn(commit)).await else { panic!("it cannot commit") };
-    assert_eq!(error.reason(), Reason::ForcedOut);
+    let commit =
+        proto::StepRequest { lease, idempotency_key: 1, step: step(Then::Commit), ..Default::default() };
+    let Answer::Error(error) = talk.ask(Call::Step(commit)).await else { panic!("it cannot commit") };
+    assert_eq!(error.reason(), Reason::ForceReleased);
     let message = error.message;
     assert!(message.contains("client playground") && message.contains("it hangs"), "{message}");
     running.stop().await;
@@ -112,11 +120,14 @@ async fn nobody_takes_what_no_rule_lets_them_take() {
     assert_eq!(reason(shift.force_release(force("b", "not mine")).await), DENIED);
     assert!(metric(&running, "geolock_access_denied_total{action=\"force-release\"} 3").await);
     let done = shift.force_release(force("jobs/a", "it hangs")).await.expect("allowed").into_inner();
-    assert_eq!(done.taken[0].forced.as_ref().map(|forced| &*forced.by), Some("client night-shift"));
+    assert_eq!(
+        done.released[0].force_released.as_ref().map(|forced| &*forced.operator),
+        Some("client night-shift")
+    );
 
     assert_eq!(reason(shift.audit(proto::AuditRequest {}).await), DENIED);
     let audit = auditor.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
-    assert_eq!(audit.forced, done.taken);
+    assert_eq!(audit.records, done.released);
     running.stop().await;
 }
 

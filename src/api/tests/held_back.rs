@@ -98,7 +98,7 @@ fn begin(key: u64) -> Call {
     let name = proto::Key { bucket: Bytes::from_static(b"b"), name: Bytes::from_static(b"k") };
     let changes = vec![proto::Change { key: Some(name), action }];
     let step = Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into() });
-    Call::Begin(proto::BeginRequest { lease: 1, key, step, ..Default::default() })
+    Call::Begin(proto::BeginRequest { lease: 1, idempotency_key: key, step, ..Default::default() })
 }
 
 fn close() -> Call {

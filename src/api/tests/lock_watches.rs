@@ -41,7 +41,7 @@ async fn begin(
     request: WatchLocksRequest,
 ) -> Streaming<proto::WatchLocksResponse> {
     let mut responses = client.watch_locks(request).await.expect("it can begin").into_inner();
-    assert!(matches!(next(&mut responses).await, Event::Begun(_)), "a watch says first where it begins");
+    assert!(matches!(next(&mut responses).await, Event::Created(_)), "a watch says first where it begins");
     responses
 }
 
@@ -66,7 +66,7 @@ async fn who_follows_locks_hears_who_holds_them() {
     let request =
         WatchLocksRequest { names: names(&["a", "b"]), prefixes: names(&["c/"]), ..Default::default() };
     let mut watch = begin(&mut client, request).await;
-    assert!(matches!(next(&mut watch).await, Event::Anew(_)));
+    assert!(matches!(next(&mut watch).await, Event::HoldersReset(_)));
     for name in ["a", "c/1"] {
         match next(&mut watch).await {
             Event::Granted(held) => {
@@ -76,7 +76,7 @@ async fn who_follows_locks_hears_who_holds_them() {
             other => panic!("{name} is held, this is {other:?}"),
         }
     }
-    assert!(matches!(next(&mut watch).await, Event::Current(_)));
+    assert!(matches!(next(&mut watch).await, Event::HoldersSynced(_)));
     holder.releases(first.request).await;
     match next(&mut watch).await {
         Event::Released(held) => {
@@ -98,7 +98,11 @@ async fn who_follows_locks_hears_who_holds_them() {
 async fn what_cannot_be_followed_is_refused() {
     let (_site, running, mut client) = Site::running().await;
     let from = |seqs| Some(Snapshot { seqs });
-    let of = |names: Vec<Bytes>, prefixes: Vec<Bytes>, from| WatchLocksRequest { names, prefixes, from };
+    let of = |names: Vec<Bytes>, prefixes: Vec<Bytes>, from| WatchLocksRequest {
+        names,
+        prefixes,
+        from_snapshot: from,
+    };
     let a = || names(&["a"]);
     let refused = [
         (of(vec![], vec![], None), Reason::Malformed, Code::InvalidArgument),
@@ -111,7 +115,7 @@ async fn what_cannot_be_followed_is_refused() {
         (of(vec![vec![0; 1_025].into()], vec![], None), Reason::LockNameTooLong, Code::InvalidArgument),
         (of(vec![], vec![vec![0; 1_025].into()], None), Reason::LockNameTooLong, Code::InvalidArgument),
         (of(a(), vec![], from(vec![0, 1])), Reason::UnknownDc, Code::InvalidArgument),
-        (of(a(), vec![], from(vec![1_000])), Reason::SnapshotFromTheFuture, Code::OutOfRange),
+        (of(a(), vec![], from(vec![1_000])), Reason::SnapshotAhead, Code::OutOfRange),
     ];
     for (request, because, code) in refused {
         assert_eq!(reason(client.watch_locks(request.clone()).await), (because, code), "{request:?}");
@@ -148,14 +152,14 @@ async fn who_does_not_read_grants_begins_anew() {
     let mut held = std::collections::BTreeSet::new();
     loop {
         match next(&mut deaf).await {
-            Event::Anew(_) => {
+            Event::HoldersReset(_) => {
                 anew += 1;
                 held.clear();
             }
             Event::Granted(granted) => drop(held.insert(granted.token)),
             Event::Released(released) => drop(held.remove(&released.token)),
-            Event::Current(_) if anew >= 2 => break,
-            Event::Current(_) => {}
+            Event::HoldersSynced(_) if anew >= 2 => break,
+            Event::HoldersSynced(_) => {}
             other => panic!("nothing moves, this is {other:?}"),
         }
     }

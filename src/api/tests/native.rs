@@ -186,12 +186,12 @@ async fn a_renewal_is_answered_in_the_middle_of_a_long_answer() {
             let changes = vec![proto::Change { key: Some(key(n)), action }];
             let step = Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into() });
             let (lease, key) = (lease.lease, n.into());
-            let begin = proto::BeginRequest { lease, key, step, ..Default::default() };
+            let begin = proto::BeginRequest { lease, idempotency_key: key, step, ..Default::default() };
             line.ask(2 + u64::from(n), Call::Begin(begin)).await;
             assert!(matches!(line.hear().await, (_, Answer::Stepped(_))));
         }
         let keys = (1..=3).map(key).collect();
-        line.ask(7, Call::Look(proto::ReadRequest { keys, at_least: None })).await;
+        line.ask(7, Call::Read(proto::ReadRequest { keys, at_least: None })).await;
         let before = line.0.progress().read;
         // More than both kernels buffer: the answer has begun and cannot be complete.
         poll_fn(|cx| match line.0.poll_frame(cx) {

@@ -70,7 +70,10 @@ fn an_acquire_says_everything_it_has_to() {
 fn a_unary_acquire_needs_key_and_secret() {
     let refused = |message| parse::acquire(message, ProofBy::Secret).is_err();
     assert!(refused(acquire_message()), "no secret");
-    assert!(refused(proto::AcquireRequest { secret: secret(), key: 0, ..acquire_message() }), "no key");
+    assert!(
+        refused(proto::AcquireRequest { secret: secret(), idempotency_key: 0, ..acquire_message() }),
+        "no key"
+    );
     assert!(!refused(proto::AcquireRequest { secret: secret(), ..acquire_message() }));
 }
 
@@ -82,7 +85,7 @@ fn targets_pages_and_hellos_are_checked() {
     };
     use proto::release_request::Target;
     assert!(release(None));
-    assert!(release(Some(Target::Key(0))));
+    assert!(release(Some(Target::IdempotencyKey(0))));
     assert!(release(Some(Target::Request(proto::RequestId { dc: 64, n: 1 }))));
     assert!(release(Some(Target::Request(proto::RequestId { dc: 256, n: 1 }))));
     assert!(!release(Some(Target::Request(proto::RequestId { dc: 63, n: 1 }))));
@@ -136,8 +139,8 @@ fn every_refusal_has_its_number_and_its_code() {
         (Refusal::TtlOutOfRange { asked: second, min: second, max: second }, 5, Code::InvalidArgument),
         (Refusal::LabelTooLong { len: 257, max: 256 }, 6, Code::InvalidArgument),
         (Refusal::NotHeld, 7, Code::FailedPrecondition),
-        (Refusal::KeyReused(3), 8, Code::InvalidArgument),
-        (Refusal::KeyFinished(3), 9, Code::FailedPrecondition),
+        (Refusal::IdempotencyKeyReused(3), 8, Code::InvalidArgument),
+        (Refusal::IdempotencyKeyFinished(3), 9, Code::FailedPrecondition),
         (Refusal::NotFree, 10, Code::Aborted),
         (Refusal::TimedOut(vec![]), 11, Code::DeadlineExceeded),
         (Refusal::Cancelled, 12, Code::Cancelled),
@@ -200,5 +203,5 @@ fn an_explanation_fits_the_trailers() {
     assert!(trailer.as_encoded_bytes().len() < 6 << 10);
     let error = proto::Error::decode(trailer.to_bytes().expect("it is base64")).expect("it is an error");
     assert!(!error.locks.is_empty());
-    assert_eq!(error.locks.len() + error.locks_left_out as usize, 10_000);
+    assert_eq!(error.locks.len() + error.omitted_locks as usize, 10_000);
 }

@@ -124,7 +124,7 @@ async fn put(client: &mut LocksClient<Channel>) {
     let begin = proto::BeginRequest {
         lease: lease.lease,
         secret: lease.secret,
-        key: 1,
+        idempotency_key: 1,
         step: Some(proto::Step {
             changes: vec![changed],
             then: Then::Commit.into(),

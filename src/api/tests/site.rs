@@ -240,7 +240,7 @@ pub(super) fn try_acquire(lease: u64, key: u64, name: &str) -> proto::AcquireReq
         secret: bytes::Bytes::new(),
         locks: vec![exclusive(name)],
         wait: Some(acquire_request::Wait::TryOnce(proto::TryOnce {})),
-        key,
+        idempotency_key: key,
         label: "test".into(),
     }
 }
@@ -251,6 +251,6 @@ pub(super) fn acquire(lease: u64, key: u64, name: &str) -> proto::AcquireRequest
 }
 
 pub(super) fn release(lease: u64, key: u64) -> proto::ReleaseRequest {
-    let target = Some(proto::release_request::Target::Key(key));
+    let target = Some(proto::release_request::Target::IdempotencyKey(key));
     proto::ReleaseRequest { lease, secret: bytes::Bytes::new(), target }
 }

@@ -20,7 +20,7 @@ use crate::names::{FencingToken, LeaseId, Mode};
 use crate::proto::{self, Reason, update, value};
 use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::replica::watch_call::WatchRefusal;
 use crate::store_state::ChangeError;
@@ -43,7 +43,7 @@ fn begin_message() -> proto::BeginRequest {
     proto::BeginRequest {
         lease: 7,
         secret: Bytes::new(),
-        key: 3,
+        idempotency_key: 3,
         locks: Some(proto::BeginLocks {
             locks: vec![lock(b"a", proto::Mode::Exclusive)],
             wait: Some(proto::begin_locks::Wait::WaitMs(1500)),
@@ -53,7 +53,7 @@ fn begin_message() -> proto::BeginRequest {
             snapshot: Some(proto::Snapshot { seqs: vec![0, 4, 0] }),
             wait_ms: 250,
         }),
-        settled: 2,
+        acknowledged_through: 2,
         step: Some(proto::Step {
             changes: vec![change_message("x", update::Op::Counter(-5))],
             reads: vec![key_message("y")],
@@ -79,7 +79,7 @@ fn a_begin_means_what_it_says() {
             snapshot: [(dc(1), 4)].into_iter().collect(),
             patience: Duration::from_millis(250),
         },
-        settled: 2,
+        acknowledged_through: 2,
         step: Step { changes: vec![change], reads: vec![key("y")], then: Then::Commit },
     };
     assert_eq!(call, Call::Begin(expected));
@@ -93,17 +93,22 @@ fn a_begin_means_what_it_says() {
 #[test]
 fn further_steps_and_looks_mean_what_they_say() {
     let step = proto::Step { changes: vec![], reads: vec![key_message("y")], then: 0 };
-    let message =
-        proto::GoOnRequest { lease: 7, secret: secret(), key: 3, after: 2, step: Some(step.clone()) };
-    match parse_store::go_on(message, ProofBy::SecretOrStream) {
-        Ok(Call::GoOn(GoOn { key: 3, after: 2, step, .. })) => {
-            assert_eq!(step, Step { changes: vec![], reads: vec![key("y")], then: Then::GoOn });
+    let message = proto::StepRequest {
+        lease: 7,
+        secret: secret(),
+        idempotency_key: 3,
+        applied_changes: 2,
+        step: Some(step.clone()),
+    };
+    match parse_store::next_step(message, ProofBy::SecretOrStream) {
+        Ok(Call::Step(NextStep { key: 3, after: 2, step, .. })) => {
+            assert_eq!(step, Step { changes: vec![], reads: vec![key("y")], then: Then::Continue });
         }
         other => panic!("a step was expected, this is {other:?}"),
     }
-    let look = proto::ReadRequest { keys: step.reads, at_least: None };
-    let expected = Look { reads: vec![key("y")], at_least: AtLeast::default() };
-    assert_eq!(parse_store::look(look).ok(), Some(Call::Look(expected)));
+    let read = proto::ReadRequest { keys: step.reads, at_least: None };
+    let expected = Read { reads: vec![key("y")], at_least: AtLeast::default() };
+    assert_eq!(parse_store::read(read).ok(), Some(Call::Read(expected)));
 }
 
 #[test]
@@ -130,8 +135,8 @@ fn every_operation_has_its_message() {
         ),
         (update::Op::BoundedCounter(3), Op::BoundedCounter(3)),
         (
-            update::Op::MoveRights(proto::MoveRights { to: 1, amount: 4 }),
-            Op::MoveRights { to: dc(1), amount: 4 },
+            update::Op::TransferRights(proto::TransferRights { to: 1, amount: 4 }),
+            Op::TransferRights { to: dc(1), amount: 4 },
         ),
         (update::Op::LwwRegister(bytes(b"v")), Op::LwwRegister(bytes(b"v"))),
         (
@@ -229,19 +234,19 @@ fn what_no_server_can_do_is_malformed() {
     let malformed = |change| assert_eq!(parsed(vec![change]), Err(Reason::Malformed));
     malformed(proto::Change { key: None, ..change_message("x", update::Op::Counter(1)) });
     malformed(proto::Change { key: Some(key_message("x")), action: None });
-    let lapse = Some(proto::change::Action::Lapse(proto::Lapse {}));
+    let lapse = Some(proto::change::Action::Expired(proto::Expired {}));
     malformed(proto::Change { key: Some(key_message("x")), action: lapse });
     let action = Some(proto::change::Action::Update(proto::Update::default()));
     malformed(proto::Change { key: Some(key_message("x")), action });
     malformed(change_message("x", update::Op::AddWinsSet(proto::SetOp { op: None })));
     malformed(change_message("x", update::Op::EnableWinsFlag(0)));
     malformed(change_message("x", update::Op::DisableWinsFlag(9)));
-    malformed(change_message("x", update::Op::MoveRights(proto::MoveRights { to: 300, amount: 1 })));
+    malformed(change_message("x", update::Op::TransferRights(proto::TransferRights { to: 300, amount: 1 })));
     let refused = |message| match parse_store::begin(message, ProofBy::SecretOrStream) {
         Err(error) => error.to_error().reason(),
         Ok(call) => panic!("it should be refused: {call:?}"),
     };
-    assert_eq!(refused(proto::BeginRequest { key: 0, ..begin_message() }), Reason::Malformed);
+    assert_eq!(refused(proto::BeginRequest { idempotency_key: 0, ..begin_message() }), Reason::Malformed);
     assert_eq!(refused(proto::BeginRequest { step: None, ..begin_message() }), Reason::Malformed);
     let locks = |locks| proto::BeginRequest { locks: Some(locks), ..begin_message() };
     let wait = Some(proto::begin_locks::Wait::TryOnce(proto::TryOnce {}));
@@ -251,7 +256,7 @@ fn what_no_server_can_do_is_malformed() {
     let snapshot = Some(proto::Snapshot { seqs: vec![1; 65] });
     let at_least = Some(proto::AtLeast { snapshot, wait_ms: 0 });
     assert_eq!(refused(proto::BeginRequest { at_least, ..begin_message() }), Reason::Malformed);
-    let open = proto::Step { then: proto::Then::GoOn.into(), ..Default::default() };
+    let open = proto::Step { then: proto::Then::Continue.into(), ..Default::default() };
     let unary = proto::BeginRequest { step: Some(open), secret: secret(), ..begin_message() };
     assert!(parse_store::transact(unary).is_err(), "it would stay open");
 }
@@ -260,14 +265,14 @@ fn what_no_server_can_do_is_malformed() {
 fn what_is_too_large_is_refused_before_it_costs_anything() {
     let many = vec![proto::Change::default(); 100_001];
     assert_eq!(parsed(many), Err(Reason::TransactionTooLarge));
-    let look = proto::ReadRequest { keys: vec![key_message("x"); 1_001], at_least: None };
-    let refused = parse_store::look(look).map_err(|error| error.to_error().reason());
+    let read = proto::ReadRequest { keys: vec![key_message("x"); 1_001], at_least: None };
+    let refused = parse_store::read(read).map_err(|error| error.to_error().reason());
     assert_eq!(refused, Err(Reason::TooManyReads));
     for (bucket, name) in [(0, 1), (256, 1), (1, 0), (1, 1025)] {
         let key = proto::Key { bucket: vec![0; bucket].into(), name: vec![0; name].into() };
-        let look = proto::ReadRequest { keys: vec![key], at_least: None };
-        let refused = parse_store::look(look).map_err(|error| error.to_error().reason());
-        assert_eq!(refused, Err(Reason::BadKey), "{bucket} {name}");
+        let read = proto::ReadRequest { keys: vec![key], at_least: None };
+        let refused = parse_store::read(read).map_err(|error| error.to_error().reason());
+        assert_eq!(refused, Err(Reason::InvalidKey), "{bucket} {name}");
     }
 }
 
@@ -289,8 +294,8 @@ fn answers_say_where_a_transaction_stands() {
     let committed = show_store::stepped(stepped(TxnState::Committed(commit)));
     assert_eq!(committed.state(), proto::TransactionState::Committed);
     assert_eq!(committed.commit, snapshot(&[3]));
-    let looked = show_store::looked(stepped(TxnState::Aborted));
-    assert_eq!(looked.state(), proto::TransactionState::Unspecified);
+    let read = show_store::read(stepped(TxnState::Aborted));
+    assert_eq!(read.state(), proto::TransactionState::Unspecified);
 }
 
 #[test]
@@ -337,13 +342,13 @@ fn every_reading_has_its_message() {
         ),
     ];
     for (reading, message) in pairs {
-        let looked = Stepped {
+        let read = Stepped {
             snapshot: Arc::default(),
             token: None,
             values: vec![Some(reading)],
             state: TxnState::Aborted,
         };
-        assert_eq!(show_store::looked(looked).values, [proto::Value { reading: Some(message) }]);
+        assert_eq!(show_store::read(read).values, [proto::Value { reading: Some(message) }]);
     }
 }
 
@@ -359,7 +364,7 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         (change(OpError::NotResettable(counter)), 18, Code::InvalidArgument),
         (change(OpError::BoundedInMap), 18, Code::InvalidArgument),
         (change(OpError::Overflow), 19, Code::OutOfRange),
-        (change(OpError::NoRights { asked: 2, rights: 1 }), 20, Code::FailedPrecondition),
+        (change(OpError::InsufficientRights { asked: 2, rights: 1 }), 20, Code::FailedPrecondition),
         (change(OpError::Stale { is: 2, written: 1 }), 21, Code::FailedPrecondition),
         (change(OpError::KeyEnded), 43, Code::Aborted),
         (TxnRefusal::ChangeTooLarge { index: 0, bytes: 2 << 20 }, 22, Code::InvalidArgument),
@@ -376,8 +381,8 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         (TxnRefusal::StateReplaced(3), 28, Code::Aborted),
         (TxnRefusal::LocksLost(3), 29, Code::Aborted),
         (TxnRefusal::OutcomeUnknown(3), 30, Code::Unknown),
-        (TxnRefusal::Over(3), 31, Code::FailedPrecondition),
-        (TxnRefusal::FromTheFuture { seq: 2, made: 1 }, 32, Code::OutOfRange),
+        (TxnRefusal::Committed(3), 31, Code::FailedPrecondition),
+        (TxnRefusal::SnapshotAhead { seq: 2, made: 1 }, 32, Code::OutOfRange),
         (TxnRefusal::UnknownDc(dc(9)), 33, Code::InvalidArgument),
         (
             TxnRefusal::SnapshotNotReached { lacks: [(dc(1), 4)].into_iter().collect() },

@@ -83,7 +83,7 @@ async fn a_waiter_is_granted_on_release_and_can_be_cancelled() {
     token(one.ask(Call::Acquire(acquire(first, 1, "a"))).await);
     let waiting = two.send(Call::Acquire(acquire(second, 1, "a"))).await;
     let cancelled = two.send(Call::Acquire(acquire(second, 2, "a"))).await;
-    let target = Some(proto::cancel_request::Target::Key(2));
+    let target = Some(proto::cancel_request::Target::IdempotencyKey(2));
     let cancel = proto::CancelRequest { lease: second, secret: bytes::Bytes::new(), target };
     let cancel = two.send(Call::Cancel(cancel)).await;
     let mut heard = [two.hear().await, two.hear().await];
@@ -179,7 +179,7 @@ async fn what_a_call_gets_wrong_is_its_answer_and_the_stream_goes_on() {
     let guess = proto::AttachLeaseRequest { lease, secret: vec![0; 16].into() };
     assert_eq!(talk.refused(Call::AttachLease(guess)).await, Reason::WrongSecret);
     token(talk.ask(with(locks(10_000))).await);
-    assert_eq!(talk.refused(Call::Acquire(acquire(lease, 1, "other"))).await, Reason::KeyReused);
+    assert_eq!(talk.refused(Call::Acquire(acquire(lease, 1, "other"))).await, Reason::IdempotencyKeyReused);
     drop(talk);
     running.node.handle().drain();
 }
@@ -221,7 +221,7 @@ async fn after_a_restart_locks_are_reclaimed() {
     }
     let held = proto::HeldLocks {
         request: grant.request,
-        key: 1,
+        idempotency_key: 1,
         locks: vec![exclusive("a")],
         token: grant.token,
         label: "test".into(),
@@ -255,7 +255,8 @@ async fn a_reclaim_with_a_malformed_piece_comes_to_nothing() {
     let lease = talk.open_lease().await.lease;
     let piece = |request, more| {
         let locks = vec![exclusive("a")];
-        let held = vec![proto::HeldLocks { request, key: 1, locks, token: 1, label: String::new() }];
+        let held =
+            vec![proto::HeldLocks { request, idempotency_key: 1, locks, token: 1, label: String::new() }];
         Call::Reclaim(proto::ReclaimRequest { lease, secret: bytes::Bytes::new(), held, more })
     };
     let good = Some(proto::RequestId { dc: 0, n: 7 });

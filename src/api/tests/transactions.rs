@@ -55,12 +55,23 @@ impl Txns {
     }
 
     fn begin(&self, key: u64, step: proto::Step) -> proto::BeginRequest {
-        proto::BeginRequest { lease: self.lease, key, step: Some(step), ..Default::default() }
+        proto::BeginRequest {
+            lease: self.lease,
+            idempotency_key: key,
+            step: Some(step),
+            ..Default::default()
+        }
     }
 
-    fn go_on(&self, key: u64, after: u32, step: proto::Step) -> Call {
+    fn next_step(&self, key: u64, after: u32, step: proto::Step) -> Call {
         let lease = self.lease;
-        Call::GoOn(proto::GoOnRequest { lease, secret: Bytes::new(), key, after, step: Some(step) })
+        Call::Step(proto::StepRequest {
+            lease,
+            secret: Bytes::new(),
+            idempotency_key: key,
+            applied_changes: after,
+            step: Some(step),
+        })
     }
 
     async fn steps(&mut self, call: Call) -> proto::StepResponse {
@@ -75,13 +86,13 @@ impl Txns {
         self.steps(Call::Begin(begin)).await
     }
 
-    async fn goes_on(&mut self, key: u64, after: u32, step: proto::Step) -> proto::StepResponse {
-        let call = self.go_on(key, after, step);
+    async fn makes_step(&mut self, key: u64, after: u32, step: proto::Step) -> proto::StepResponse {
+        let call = self.next_step(key, after, step);
         self.steps(call).await
     }
 
     async fn refused(&mut self, key: u64, after: u32, step: proto::Step) -> Reason {
-        let call = self.go_on(key, after, step);
+        let call = self.next_step(key, after, step);
         self.talk.refused(call).await
     }
 
@@ -92,7 +103,7 @@ impl Txns {
 
     async fn reads(&mut self, name: &str) -> proto::Value {
         let look = proto::ReadRequest { keys: vec![key(name)], at_least: None };
-        let mut looked = self.steps(Call::Look(look)).await;
+        let mut looked = self.steps(Call::Read(look)).await;
         assert_eq!(looked.state(), TransactionState::Unspecified);
         looked.values.remove(0)
     }
@@ -102,13 +113,13 @@ impl Txns {
 async fn a_transaction_reads_its_own_writes_and_shows_them_when_it_commits() {
     let (_site, running, mut client) = Site::running().await;
     let mut txns = Txns::open(Talk::open(&mut client).await).await;
-    let open = txns.begins(1, step(vec![add("n", 5)], &["n", "other"], Then::GoOn)).await;
+    let open = txns.begins(1, step(vec![add("n", 5)], &["n", "other"], Then::Continue)).await;
     assert_eq!((open.state(), open.token), (TransactionState::Open, 0));
     assert_eq!(open.values, [count(5), proto::Value::default()]);
     assert_eq!(txns.reads("n").await, proto::Value::default(), "nobody else sees it");
-    let open = txns.goes_on(1, 1, step(vec![add("n", 2), put("r", b"v")], &["n"], Then::GoOn)).await;
+    let open = txns.makes_step(1, 1, step(vec![add("n", 2), put("r", b"v")], &["n"], Then::Continue)).await;
     assert_eq!(open.values, [count(7)]);
-    let done = txns.goes_on(1, 3, step(vec![], &[], Then::Commit)).await;
+    let done = txns.makes_step(1, 3, step(vec![], &[], Then::Commit)).await;
     assert_eq!(done.state(), TransactionState::Committed);
     let commit = done.commit.expect("it committed");
     assert_eq!(txns.reads("n").await, count(7));
@@ -126,23 +137,23 @@ async fn the_same_call_again_does_nothing_twice() {
     let site = Site::new();
     let running = site.start().await;
     let mut txns = Txns::open(Talk::open(&mut site.client(&running).await).await).await;
-    let first = step(vec![add("n", 1)], &["n"], Then::GoOn);
+    let first = step(vec![add("n", 1)], &["n"], Then::Continue);
     for _ in 0..2 {
         assert_eq!(txns.begins(1, first.clone()).await.values, [count(1)]);
     }
     for _ in 0..2 {
-        let second = step(vec![add("n", 10), add("n", 100)], &["n"], Then::GoOn);
-        assert_eq!(txns.goes_on(1, 1, second).await.values, [count(111)]);
+        let second = step(vec![add("n", 10), add("n", 100)], &["n"], Then::Continue);
+        assert_eq!(txns.makes_step(1, 1, second).await.values, [count(111)]);
     }
-    let missing = step(vec![add("n", 1)], &[], Then::GoOn);
+    let missing = step(vec![add("n", 1)], &[], Then::Continue);
     assert_eq!(txns.refused(1, 4, missing).await, Reason::StepMissing);
     let commit = step(vec![add("n", 1000)], &[], Then::Commit);
-    let done = txns.goes_on(1, 3, commit.clone()).await;
-    assert_eq!(txns.goes_on(1, 3, commit).await.commit, done.commit);
+    let done = txns.makes_step(1, 3, commit.clone()).await;
+    assert_eq!(txns.makes_step(1, 3, commit).await.commit, done.commit);
     assert_eq!(txns.begins(1, first).await.commit, done.commit, "also by its begin");
     assert_eq!(txns.reads("n").await, count(1111));
-    let more = step(vec![], &["n"], Then::GoOn);
-    assert_eq!(txns.refused(1, 4, more).await, Reason::TransactionOver);
+    let more = step(vec![], &["n"], Then::Continue);
+    assert_eq!(txns.refused(1, 4, more).await, Reason::TransactionCommitted);
     drop(txns);
     running.stop().await;
 }
@@ -155,16 +166,16 @@ async fn one_shots_are_unary_and_idempotent_also_over_a_restart() {
     let transact = proto::BeginRequest {
         lease: lease.lease,
         secret: lease.secret.clone(),
-        key: 1,
+        idempotency_key: 1,
         locks: Some(proto::BeginLocks { locks: vec![exclusive("a")], wait, label: String::new() }),
         at_least: None,
-        settled: 0,
+        acknowledged_through: 0,
         step: Some(step(vec![add("n", 5)], &["n"], Then::Commit)),
     };
     let done = client.transact(transact.clone()).await.expect("it is free").into_inner();
     assert_eq!((done.state(), done.values), (TransactionState::Committed, vec![count(5)]));
     assert!(done.token > 0);
-    let open = proto::BeginRequest { step: Some(step(vec![], &[], Then::GoOn)), ..transact.clone() };
+    let open = proto::BeginRequest { step: Some(step(vec![], &[], Then::Continue)), ..transact.clone() };
     assert_eq!(reason(client.transact(open).await), (Reason::Malformed, Code::InvalidArgument));
     drop(client);
     running.stop().await;
@@ -182,7 +193,7 @@ async fn one_shots_are_unary_and_idempotent_also_over_a_restart() {
     let commit = |key| {
         let step = Some(step(vec![], &[], Then::Commit));
         let (lease, secret) = (lease.lease, lease.secret.clone());
-        Call::GoOn(proto::GoOnRequest { lease, secret, key, after: 0, step })
+        Call::Step(proto::StepRequest { lease, secret, idempotency_key: key, applied_changes: 0, step })
     };
     match talk.ask(commit(1)).await {
         Answer::Stepped(stepped) => assert_eq!(stepped.commit, done.commit),
@@ -200,21 +211,21 @@ async fn what_is_refused_changes_nothing() {
     let mut txns = Txns::open(Talk::open(&mut site.client(&running).await).await).await;
     txns.begins(1, step(vec![put("r", b"v")], &[], Then::Commit)).await;
     assert_eq!(txns.begin_refused(2, step(vec![add("r", 1)], &[], Then::Commit)).await, Reason::WrongType);
-    txns.begins(3, step(vec![add("n", i64::MAX)], &[], Then::GoOn)).await;
-    assert_eq!(txns.refused(3, 1, step(vec![add("r", 1)], &[], Then::GoOn)).await, Reason::WrongType);
+    txns.begins(3, step(vec![add("n", i64::MAX)], &[], Then::Continue)).await;
+    assert_eq!(txns.refused(3, 1, step(vec![add("r", 1)], &[], Then::Continue)).await, Reason::WrongType);
     assert_eq!(txns.refused(3, 1, step(vec![add("n", 1)], &[], Then::Commit)).await, Reason::CounterOverflow);
     let large = vec![0; 1 << 20];
     let large = changes("l", update::Op::LwwRegister(large.into()));
     assert_eq!(txns.refused(3, 1, step(vec![large], &[], Then::Commit)).await, Reason::ChangeTooLarge);
     let half = || changes(&"k".repeat(9), update::Op::LwwRegister(vec![1; 900_000].into()));
     for after in 1..5 {
-        txns.goes_on(3, after, step(vec![half()], &[], Then::GoOn)).await;
+        txns.makes_step(3, after, step(vec![half()], &[], Then::Continue)).await;
     }
-    let too_much = step(vec![half()], &[], Then::GoOn);
+    let too_much = step(vec![half()], &[], Then::Continue);
     assert_eq!(txns.refused(3, 5, too_much).await, Reason::TransactionTooLarge);
-    let open = txns.goes_on(3, 5, step(vec![], &["n"], Then::GoOn)).await;
+    let open = txns.makes_step(3, 5, step(vec![], &["n"], Then::Continue)).await;
     assert_eq!((open.state(), open.values), (TransactionState::Open, vec![count(i64::MAX)]));
-    let aborted = txns.goes_on(3, 5, step(vec![], &["n"], Then::Abort)).await;
+    let aborted = txns.makes_step(3, 5, step(vec![], &["n"], Then::Abort)).await;
     assert_eq!((aborted.state(), aborted.values), (TransactionState::Aborted, vec![count(i64::MAX)]));
     assert_eq!(txns.refused(3, 5, step(vec![], &[], Then::Commit)).await, Reason::TransactionUnknown);
     assert_eq!(txns.refused(9, 0, step(vec![], &[], Then::Commit)).await, Reason::TransactionUnknown);
@@ -228,13 +239,13 @@ async fn snapshots_are_checked() {
     let (_site, running, mut client) = Site::running().await;
     let mut txns = Txns::open(Talk::open(&mut client).await).await;
     let asks = [
-        (at_least(&[1_000_000], 60_000), Reason::SnapshotFromTheFuture, Code::OutOfRange),
+        (at_least(&[1_000_000], 60_000), Reason::SnapshotAhead, Code::OutOfRange),
         (at_least(&[0, 1], 60_000), Reason::UnknownDc, Code::InvalidArgument),
     ];
     for (at_least, expected, code) in asks {
         let look = proto::ReadRequest { keys: vec![key("n")], at_least: at_least.clone() };
         assert_eq!(reason(client.read(look).await), (expected, code));
-        let begin = proto::BeginRequest { at_least, ..txns.begin(1, step(vec![], &[], Then::GoOn)) };
+        let begin = proto::BeginRequest { at_least, ..txns.begin(1, step(vec![], &[], Then::Continue)) };
         assert_eq!(txns.talk.refused(Call::Begin(begin)).await, expected);
     }
     drop((txns, client));
@@ -251,7 +262,7 @@ async fn a_transaction_has_its_locks_until_it_ends_and_is_ended_when_it_is_too_o
     let mut two = Txns::open(Talk::open(&mut client).await).await;
     let locked = |txns: &Txns, key, wait| {
         let locks = proto::BeginLocks { locks: vec![exclusive("a")], wait: Some(wait), label: "one".into() };
-        let begin = txns.begin(key, step(vec![add("n", 1)], &["n"], Then::GoOn));
+        let begin = txns.begin(key, step(vec![add("n", 1)], &["n"], Then::Continue));
         Call::Begin(proto::BeginRequest { locks: Some(locks), ..begin })
     };
     let for_ever = || proto::begin_locks::Wait::WaitForever(proto::WaitForever {});
@@ -276,7 +287,7 @@ async fn what_is_settled_is_forgotten_and_never_done_again() {
     let mut txns = Txns::open(Talk::open(&mut site.client(&running).await).await).await;
     let one = || step(vec![add("n", 1)], &[], Then::Commit);
     txns.begins(1, one()).await;
-    let second = proto::BeginRequest { settled: 1, ..txns.begin(2, one()) };
+    let second = proto::BeginRequest { acknowledged_through: 1, ..txns.begin(2, one()) };
     txns.steps(Call::Begin(second)).await;
     assert_eq!(txns.begin_refused(1, one()).await, Reason::OutcomeUnknown);
     assert_eq!(txns.refused(1, 1, one()).await, Reason::OutcomeUnknown);

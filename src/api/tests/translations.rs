@@ -35,7 +35,7 @@ pub(super) fn info() -> ServerInfo {
     ServerInfo {
         dc: dc(0),
         names: BTreeMap::from([(dc(0), "oslo".to_owned())]),
-        instance: 99,
+        boot_id: 99,
         started: Instant::now(),
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn acquire_message() -> proto::AcquireRequest {
         secret: Bytes::new(),
         locks: vec![lock(b"b", proto::Mode::Exclusive), lock(b"\xff\0", proto::Mode::Shared)],
         wait: Some(acquire_request::Wait::WaitMs(1500)),
-        key: 3,
+        idempotency_key: 3,
         label: "me".to_owned(),
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn acquire_message() -> proto::AcquireRequest {
 pub(super) fn held_message() -> proto::HeldLocks {
     proto::HeldLocks {
         request: Some(proto::RequestId { dc: 1, n: 5 }),
-        key: 3,
+        idempotency_key: 3,
         locks: vec![lock(b"a", proto::Mode::Shared)],
         token: 17,
         label: "me".to_owned(),
@@ -102,7 +102,7 @@ fn an_acquire_means_what_it_says() {
 fn an_acquire_may_wait_not_at_all_or_for_ever_and_needs_no_key_on_a_stream() {
     use acquire_request::Wait as Message;
     let parsed = |wait| {
-        let message = proto::AcquireRequest { wait: Some(wait), key: 0, ..acquire_message() };
+        let message = proto::AcquireRequest { wait: Some(wait), idempotency_key: 0, ..acquire_message() };
         match parse::acquire(message, ProofBy::SecretOrStream) {
             Ok(Call::Acquire(acquire)) => (acquire.wait, acquire.key),
             other => panic!("an acquire was expected, this is {other:?}"),
@@ -150,8 +150,11 @@ fn the_other_calls_mean_what_they_say() {
     };
     let target = Target::Id(RequestId { dc: dc(1), n: 5 });
     assert_eq!(parse::release(&release, STREAM).ok(), Some(Call::Release { lease, proof, target }));
-    let cancel =
-        proto::CancelRequest { lease: LEASE, secret: secret(), target: Some(cancel_request::Target::Key(3)) };
+    let cancel = proto::CancelRequest {
+        lease: LEASE,
+        secret: secret(),
+        target: Some(cancel_request::Target::IdempotencyKey(3)),
+    };
     let target = Target::Key(3);
     assert_eq!(parse::cancel(&cancel, STREAM).ok(), Some(Call::Cancel { lease, proof, target }));
     let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a") };
@@ -215,7 +218,7 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
             lease: LEASE,
             secret: secret(),
             ttl_ms: 2,
-            instance: 99,
+            boot_id: 99,
         })
     );
     assert_eq!(answer(Reply::Released, None), Answer::Released(proto::ReleaseResponse {}));
@@ -236,19 +239,19 @@ fn status() -> Status {
         dc: dc(0),
         phase: Phase::Grace { leases: 2 },
         draining: false,
-        room: DiskSpace::Low,
+        disk_space: DiskSpace::Low,
         load: Load::TooMuch,
         clock_skew: true,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         peers: vec![PeerStatus {
             dc: dc(1),
-            linked: true,
+            connected: true,
             reachable: true,
             acknowledged: VersionVector::default(),
-            lag: 3,
+            unacked_entries: 3,
             lag_ms: 2_500,
-            lacking: 4,
+            missing_entries: 4,
             too_far_behind: false,
             clock_ahead_ms: -7,
             paused_by_skew: false,
@@ -296,7 +299,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert!(certificate.expires_soon && (3_000_000..=3_600_000).contains(&certificate.expires_in_ms));
     assert_eq!((shown.dc_name.as_str(), shown.phase(), shown.grace_leases), ("oslo", proto::Phase::Grace, 2));
     assert_eq!((shown.clock_skew, shown.overloaded, shown.draining), (true, true, false));
-    assert_eq!(shown.instance, 99);
+    assert_eq!(shown.boot_id, 99);
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let names: Vec<&str> = shown.durations.keys().map(String::as_str).collect();
     assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"]);
@@ -305,14 +308,17 @@ fn status_shows_datacenter_links_and_counts() {
         (0, &[][..])
     );
     let remote = &shown.durations["acquire_remote"];
-    let bucket = proto::DurationBucket { above_us: 4_096, up_to_us: 5_120, count: 1 };
+    let bucket = proto::HistogramBucket { above_us: 4_096, up_to_us: 5_120, count: 1 };
     assert_eq!((remote.count, remote.sum_us, &remote.buckets[..]), (1, 5_000, &[bucket][..]));
     let peer = &shown.peers[0];
-    assert_eq!((peer.lag, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent), (3, -7, 80_000, 10));
+    assert_eq!(
+        (peer.unacked_entries, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent),
+        (3, -7, 80_000, 10)
+    );
     assert_eq!((peer.bytes_sent, peer.bytes_received), (12_000, 13_000));
-    assert_eq!((peer.not_serving(), peer.not_serving_for_ms), (proto::NotServing::Grace, 1_500));
-    assert_eq!((peer.lag_ms, peer.lacking, peer.too_far_behind), (2_500, 4, false));
-    assert_eq!(shown.room(), proto::Room::Low);
+    assert_eq!((peer.not_serving(), peer.grace_remaining_ms), (proto::NotServing::Grace, 1_500));
+    assert_eq!((peer.lag_ms, peer.missing_entries, peer.too_far_behind), (2_500, 4, false));
+    assert_eq!(shown.disk_space(), proto::DiskSpace::Low);
     let journal = shown.journal.expect("there is a picture");
     assert_eq!((journal.position, journal.free_bytes), (9, Some(5)));
     let last = journal.last_checkpoint.expect("there is one");
@@ -327,20 +333,20 @@ fn hot_locks_are_shown_with_who_has_them() {
         waited: Duration::from_micros(1_500),
         grants: 3,
         hand_offs: 2,
-        worst_wait: Duration::from_micros(900),
+        max_wait: Duration::from_micros(900),
         ..Heat::default()
     };
     let hot = HotLock {
         lock: description("orders"),
-        holders_here: 1,
-        first_waits: Duration::from_millis(40),
+        local_holders: 1,
+        head_wait: Duration::from_millis(40),
         heat,
-        seen_for: Duration::from_secs(1),
+        tracked: Duration::from_secs(1),
     };
     let shown = show_top::hot_lock(&hot);
     assert_eq!(shown.lock.expect("it is shown").holders[0].label, "holder");
-    assert_eq!((shown.holders_here, shown.first_waits_ms, shown.seen_for_ms), (1, 40, 1_000));
-    assert_eq!((shown.waited_us, shown.grants, shown.hand_offs, shown.worst_wait_us), (1_500, 3, 2, 900));
+    assert_eq!((shown.local_holders, shown.head_wait_ms, shown.tracked_ms), (1, 40, 1_000));
+    assert_eq!((shown.total_wait_us, shown.grants, shown.hand_offs, shown.max_wait_us), (1_500, 3, 2, 900));
     let top = |limit| parse::top(proto::TopLocksRequest { prefix: Bytes::from_static(b"p"), limit });
     assert_eq!(top(0), Call::Top { prefix: b"p".to_vec(), limit: 20 });
     assert_eq!(top(7), Call::Top { prefix: b"p".to_vec(), limit: 7 });
@@ -382,16 +388,17 @@ fn a_description_says_who_has_a_lock_and_who_waits_for_what() {
     assert_eq!((holder.label.as_str(), holder.token, holder.held_for_ms), ("holder", 17, 40));
     assert_eq!((shown.waiters[0].at_ms, shown.waiters[0].parked, shown.waiting), (1_000, true, 3));
     assert_eq!((shown.unknown_dcs, shown.unreachable_dcs), (vec![2], vec![2]));
-    let idle = proto::IdleOwner { dc: 1, why: proto::NotServing::Grace.into(), for_ms: 1_500 };
+    let idle =
+        proto::NotServingOwner { dc: 1, reason: proto::NotServing::Grace.into(), grace_remaining_ms: 1_500 };
     assert_eq!(shown.not_serving, [idle]);
 }
 
 #[test]
 fn a_summary_says_how_a_lock_is_held_here() {
     let summary =
-        |held| LockSummary { lock: name("a"), parts_here: DcSet::only(dc(1)), holders: 2, held, waiting: 1 };
-    assert_eq!(show::summary(&summary(Some(Mode::Shared))).held(), proto::Mode::Shared);
-    assert_eq!(show::summary(&summary(None)).held(), proto::Mode::Unspecified);
+        |held| LockSummary { lock: name("a"), owned_parts: DcSet::only(dc(1)), holders: 2, held, waiting: 1 };
+    assert_eq!(show::summary(&summary(Some(Mode::Shared))).held_mode(), proto::Mode::Shared);
+    assert_eq!(show::summary(&summary(None)).held_mode(), proto::Mode::Unspecified);
 }
 
 #[test]
@@ -401,5 +408,5 @@ fn an_explanation_is_cut_to_what_there_is_room_for() {
     let error = error::refused(&Refusal::TimedOut(locks));
     assert!(prost::Message::encoded_len(&error) <= 1 << 20);
     assert!(error.locks.len() > 1000);
-    assert_eq!(error.locks.len() + error.locks_left_out as usize, count);
+    assert_eq!(error.locks.len() + error.omitted_locks as usize, count);
 }

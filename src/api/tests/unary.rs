@@ -51,7 +51,7 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     assert_eq!(grant, again);
     let alive = proto::KeepAliveRequest { lease: lease.lease, secret: secret.clone() };
     let alive = client.keep_alive(alive).await.expect("it lives").into_inner();
-    assert_eq!(alive.instance, lease.instance);
+    assert_eq!(alive.boot_id, lease.boot_id);
 
     let wait = Some(proto::acquire_request::Wait::WaitMs(1));
     let timed_out = client.acquire(proto::AcquireRequest { wait, ..ask(2, "a") }).await;
@@ -71,7 +71,7 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     // The request that timed out had waited for it.
     let top = client.top_locks(proto::TopLocksRequest::default()).await.expect("it is shown").into_inner();
     let lock = top.locks[0].lock.as_ref().expect("it is described");
-    assert_eq!((&lock.name[..], &*lock.holders[0].label, top.locks[0].holders_here), (&b"a"[..], "test", 1));
+    assert_eq!((&lock.name[..], &*lock.holders[0].label, top.locks[0].local_holders), (&b"a"[..], "test", 1));
     let other = proto::TopLocksRequest { prefix: "b".into(), limit: 0 };
     assert_eq!(client.top_locks(other).await.expect("it is shown").into_inner().locks, []);
 
@@ -100,7 +100,7 @@ async fn unary_calls_prove_their_lease_and_carry_reasons() {
     };
     assert_eq!(reason(client.acquire(with(b"")).await), (Reason::Malformed, Code::InvalidArgument));
     assert_eq!(reason(client.acquire(with(&[0; 16])).await), (Reason::WrongSecret, Code::PermissionDenied));
-    let keyless = proto::AcquireRequest { key: 0, ..with(&lease.secret) };
+    let keyless = proto::AcquireRequest { idempotency_key: 0, ..with(&lease.secret) };
     assert_eq!(reason(client.acquire(keyless).await), (Reason::Malformed, Code::InvalidArgument));
     let nameless = proto::DescribeLockRequest::default();
     assert_eq!(reason(client.describe_lock(nameless).await).0, Reason::LockNameEmpty);

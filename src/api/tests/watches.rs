@@ -39,7 +39,7 @@ impl Caller {
         let begin = proto::BeginRequest {
             lease: self.lease.lease,
             secret: self.lease.secret.clone(),
-            key: self.key(),
+            idempotency_key: self.key(),
             step: Some(step),
             ..Default::default()
         };
@@ -65,13 +65,15 @@ impl Watcher {
         from: Option<Snapshot>,
     ) -> Watcher {
         let prefixes = prefixes.iter().map(|text| prefix(text)).collect();
-        Watcher::begin_with(client, proto::WatchRequest { prefixes, from, keys: vec![] }).await
+        Watcher::begin_with(client, proto::WatchRequest { prefixes, from_snapshot: from, keys: vec![] }).await
     }
 
     async fn begin_with(client: &mut LocksClient<Channel>, request: proto::WatchRequest) -> Watcher {
         let mut responses = client.watch(request).await.expect("it can begin").into_inner();
         match responses.message().await.expect("it lives").and_then(|response| response.event) {
-            Some(Event::Begun(begun)) => Watcher { responses, position: begun.snapshot.expect("it is set") },
+            Some(Event::Created(begun)) => {
+                Watcher { responses, position: begun.snapshot.expect("it is set") }
+            }
             other => panic!("a watch says first where it begins, this is {other:?}"),
         }
     }
@@ -89,8 +91,8 @@ impl Watcher {
                     self.position.seqs[dc] = seq;
                     return changes;
                 }
-                Event::Reached(reached) => self.position = reached.snapshot.expect("it is set"),
-                Event::Begun(_) => panic!("a watch begins once"),
+                Event::Progress(reached) => self.position = reached.snapshot.expect("it is set"),
+                Event::Created(_) => panic!("a watch begins once"),
             }
         }
     }
@@ -183,11 +185,12 @@ async fn a_quiet_watch_hears_how_far_it_is_and_one_that_stayed_behind_is_too_old
     }
     while quiet.position.seqs.first().is_none_or(|seq| *seq < 5) {
         match quiet.next().await {
-            Event::Reached(reached) => quiet.position = reached.snapshot.expect("it is set"),
+            Event::Progress(reached) => quiet.position = reached.snapshot.expect("it is set"),
             other => panic!("nothing that it follows was changed, this is {other:?}"),
         }
     }
-    let watch = |from| proto::WatchRequest { prefixes: vec![prefix("quiet")], from, keys: vec![] };
+    let watch =
+        |from| proto::WatchRequest { prefixes: vec![prefix("quiet")], from_snapshot: from, keys: vec![] };
     let too_old = client.watch(watch(Some(begun))).await;
     assert_eq!(reason(too_old), (Reason::WatchTooOld, Code::OutOfRange));
     let mut again = Watcher::begin_from(&mut client, &["quiet"], Some(quiet.position.clone())).await;
@@ -220,15 +223,15 @@ async fn what_cannot_be_watched_is_refused_before_anything_is_told() {
     let refused = [
         (vec![], None, Reason::Malformed, Code::InvalidArgument),
         (vec![prefix("a"); 101], None, Reason::Malformed, Code::InvalidArgument),
-        (bare(vec![], vec![]), None, Reason::BadKey, Code::InvalidArgument),
-        (bare(vec![0; 256], vec![]), None, Reason::BadKey, Code::InvalidArgument),
-        (bare(vec![0], vec![0; 1_025]), None, Reason::BadKey, Code::InvalidArgument),
+        (bare(vec![], vec![]), None, Reason::InvalidKey, Code::InvalidArgument),
+        (bare(vec![0; 256], vec![]), None, Reason::InvalidKey, Code::InvalidArgument),
+        (bare(vec![0], vec![0; 1_025]), None, Reason::InvalidKey, Code::InvalidArgument),
         (vec![prefix("a")], from(vec![0, 1]), Reason::UnknownDc, Code::InvalidArgument),
-        (vec![prefix("a")], from(vec![1_000]), Reason::SnapshotFromTheFuture, Code::OutOfRange),
+        (vec![prefix("a")], from(vec![1_000]), Reason::SnapshotAhead, Code::OutOfRange),
         (vec![prefix("a")], from(vec![0; 65]), Reason::Malformed, Code::InvalidArgument),
     ];
     for (prefixes, from, because, code) in refused {
-        let request = proto::WatchRequest { prefixes, from, keys: vec![] };
+        let request = proto::WatchRequest { prefixes, from_snapshot: from, keys: vec![] };
         assert_eq!(reason(client.watch(request.clone()).await), (because, code), "{request:?}");
     }
     let most = [vec![prefix("a"); 99], bare(vec![0xff; 255], vec![0xff; 1_024])].concat();

@@ -13,7 +13,7 @@ pub(in crate::cli) struct DataDir {
 /// The action for an earlier playground in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Earlier {
-    GoOn,
+    Continue,
     Forget,
 }
 
@@ -130,11 +130,11 @@ mod tests {
     fn a_playground_keeps_its_shape_unless_it_is_forgotten() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = temp.path().join("a/b");
-        drop(DataDir::open(&dir, 3, Earlier::GoOn).expect("a new folder"));
+        drop(DataDir::open(&dir, 3, Earlier::Continue).expect("a new folder"));
         fs::create_dir(dir.join("dc0")).expect("it is writable");
         fs::write(dir.join("notes"), "mine").expect("it is writable");
-        drop(DataDir::open(&dir, 3, Earlier::GoOn).expect("the same shape"));
-        let error = DataDir::open(&dir, 5, Earlier::GoOn).expect_err("another shape").to_string();
+        drop(DataDir::open(&dir, 3, Earlier::Continue).expect("the same shape"));
+        let error = DataDir::open(&dir, 5, Earlier::Continue).expect_err("another shape").to_string();
         assert!(error.contains("has 3 datacenters, 5") && error.contains("--fresh"), "{error}");
         assert!(dir.join("dc0").exists());
         drop(DataDir::open(&dir, 5, Earlier::Forget).expect("starts anew"));
@@ -145,7 +145,7 @@ mod tests {
     fn a_folder_of_others_is_left_alone() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         fs::create_dir(temp.path().join("ca")).expect("it is writable");
-        for earlier in [Earlier::GoOn, Earlier::Forget] {
+        for earlier in [Earlier::Continue, Earlier::Forget] {
             assert!(matches!(DataDir::open(temp.path(), 3, earlier), Err(DataError::NotOurs(_))));
         }
         assert!(temp.path().join("ca").exists());
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn one_playground_at_a_time() {
         let temp = tempfile::tempdir().expect("a temporary folder");
-        let _running = DataDir::open(temp.path(), 3, Earlier::GoOn).expect("an empty folder");
-        for earlier in [Earlier::GoOn, Earlier::Forget] {
+        let _running = DataDir::open(temp.path(), 3, Earlier::Continue).expect("an empty folder");
+        for earlier in [Earlier::Continue, Earlier::Forget] {
             assert!(matches!(DataDir::open(temp.path(), 3, earlier), Err(DataError::InUse(_))));
         }
     }

@@ -78,7 +78,7 @@ impl Plan {
                 anyhow!("--loss is a percentage from 0 to less than 100; {} is none", args.shape.loss);
             return Err(Failure::new(Code::Usage, error));
         }
-        let earlier = if args.fresh { Earlier::Forget } else { Earlier::GoOn };
+        let earlier = if args.fresh { Earlier::Forget } else { Earlier::Continue };
         Ok(Plan {
             dcs,
             data,

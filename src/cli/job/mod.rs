@@ -136,7 +136,7 @@ impl Job {
     }
 
     /// Stops this process too, with everything in the command's group, until another process continues it. If
-    /// none could (no shell above it), it does not stop. The command stays stopped until [`Job::go_on`].
+    /// none could (no shell above it), it does not stop. The command stays stopped until [`Job::resume`].
     pub fn stop_along(&mut self) {
         if !somebody_can_continue_us() {
             return;
@@ -151,7 +151,7 @@ impl Job {
     }
 
     /// Continues the command, in the foreground if geolock is there.
-    pub fn go_on(&mut self) {
+    pub fn resume(&mut self) {
         self.lend_terminal();
         self.tell_group(Signal::CONT);
     }

@@ -8,7 +8,7 @@ use crate::cli::connect;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::print::print;
 use crate::cli::stopping::StopSignals;
-use crate::client::{Key, News, Snapshot, Watch, WatchRequest};
+use crate::client::{Key, Snapshot, Watch, WatchEvent, WatchRequest};
 
 /// Show every change of keys, until Ctrl-C
 ///
@@ -76,7 +76,7 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
         request = request.and(bucket, b"");
     }
     if let Some(after) = &args.after {
-        request = request.after(after);
+        request = request.from_snapshot(after);
     }
     args.store.connect.read_client().await?.watch(request).await.map_err(connect::failure)
 }
@@ -84,10 +84,12 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
 /// Waits for one commit and prints it. Standard output is written line by line even if it is no terminal, so
 /// a reader has each line at once.
 async fn show_next(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
-    let changed = match watch.next_news().await.map_err(connect::failure)? {
-        News::Changed(changed) => changed,
-        News::Reached if args.reached => return print(show::reached(watch.position(), args.store.json)),
-        News::Reached => return Ok(()),
+    let changed = match watch.next_event().await.map_err(connect::failure)? {
+        WatchEvent::Changed(changed) => changed,
+        WatchEvent::Progress if args.reached => {
+            return print(show::reached(watch.position(), args.store.json));
+        }
+        WatchEvent::Progress => return Ok(()),
     };
     // All changes of a commit carry the position after it, because a watch cannot resume within a commit.
     let position = show::snapshot(watch.position());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::describe;
 use crate::client::Status;
-use crate::proto::{CertificateStatus, CheckpointStatus, Durations, JournalStatus, PeerStatus};
+use crate::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
 
 /// Returns the whole status as one object.
 pub(super) fn status(status: &Status) -> Value {
@@ -14,17 +14,17 @@ pub(super) fn status(status: &Status) -> Value {
         json!({
             "dc": peer.dc,
             "dc_name": peer.dc_name,
-            "linked": peer.linked,
+            "connected": peer.connected,
             "reachable": peer.reachable,
             "acknowledged": seqs(peer.acknowledged.as_ref()),
-            "lag": peer.lag,
+            "unacked_entries": peer.unacked_entries,
             "lag_ms": peer.lag_ms,
-            "lacking": peer.lacking,
+            "missing_entries": peer.missing_entries,
             "too_far_behind": peer.too_far_behind,
             "clock_ahead_ms": peer.clock_ahead_ms,
             "paused_by_skew": peer.paused_by_skew,
             "not_serving": describe::not_serving(peer.not_serving()),
-            "not_serving_for_ms": peer.not_serving_for_ms,
+            "grace_remaining_ms": peer.grace_remaining_ms,
             "rtt_us": peer.rtt_us,
             "messages_sent": peer.messages_sent,
             "messages_received": peer.messages_received,
@@ -36,9 +36,9 @@ pub(super) fn status(status: &Status) -> Value {
         "dc": status.dc,
         "dc_name": status.dc_name,
         "version": status.version,
-        "instance": status.instance,
+        "boot_id": status.boot_id,
         "phase": status.phase().as_str_name().trim_start_matches("PHASE_").to_lowercase(),
-        "room": status.room().as_str_name().trim_start_matches("ROOM_").to_lowercase(),
+        "disk_space": status.disk_space().as_str_name().trim_start_matches("DISK_SPACE_").to_lowercase(),
         "grace_leases": status.grace_leases,
         "draining": status.draining,
         "clock_skew": status.clock_skew,
@@ -55,7 +55,7 @@ pub(super) fn status(status: &Status) -> Value {
     })
 }
 
-fn durations(took: &Durations) -> Value {
+fn durations(took: &Histogram) -> Value {
     let buckets = took
         .buckets
         .iter()
@@ -79,7 +79,7 @@ fn journal(journal: &JournalStatus) -> Value {
         "files": journal.files,
         "bytes": journal.bytes,
         "backlog_bytes": journal.backlog_bytes,
-        "waits_for_room": journal.waits_for_room,
+        "waiting_for_disk_space": journal.waiting_for_disk_space,
         "free_bytes": journal.free_bytes,
         "since_checkpoint_bytes": journal.since_checkpoint_bytes,
         "last_checkpoint": journal.last_checkpoint.as_ref().map(checkpoint),

@@ -11,7 +11,7 @@ use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
 use crate::client::Status;
-use crate::proto::{CertificateStatus, NotServing, Phase, Room};
+use crate::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
 use crate::time::brief;
 
 /// Show the state of a datacenter, and its knowledge of the others
@@ -95,12 +95,12 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     if status.overloaded {
         warnings.push("it is far behind: new locks, transactions, leases and watches are refused".into());
     }
-    warnings.extend(match status.room() {
-        Room::Unspecified | Room::Enough => None,
-        Room::Low => Some(
+    warnings.extend(match status.disk_space() {
+        DiskSpace::Unspecified | DiskSpace::Enough => None,
+        DiskSpace::Low => Some(
             "its disk is nearly full: no commits, no leases, no locks but what is free here, until there is room".into(),
         ),
-        Room::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
+        DiskSpace::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
     });
     for certificate in &status.certificates {
         let CertificateStatus { name, expires_in_ms, expires_soon, failure } = certificate;
@@ -118,7 +118,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
         }
         if peer.not_serving() != NotServing::Unspecified {
-            let why = super::describe::why_not_serving(peer.not_serving(), peer.not_serving_for_ms);
+            let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
             warnings.push(format!("{name} {why}: locks with parts there do not move"));
         }
         if peer.too_far_behind {
@@ -143,12 +143,12 @@ mod tests {
         let peer = |dc, reachable| PeerStatus {
             dc,
             dc_name: format!("city{dc}"),
-            linked: reachable,
+            connected: reachable,
             reachable,
             acknowledged: Some(Snapshot { seqs: vec![4, 3 * u64::from(dc)] }),
-            lag: if reachable { 0 } else { 3 },
+            unacked_entries: if reachable { 0 } else { 3 },
             lag_ms: if reachable { 0 } else { 12_500 },
-            lacking: if reachable { 1 } else { 0 },
+            missing_entries: if reachable { 1 } else { 0 },
             rtt_us: if reachable { 80_100 } else { 0 },
             clock_ahead_ms: -4,
             ..PeerStatus::default()
@@ -175,7 +175,7 @@ mod tests {
                 files: 2,
                 bytes: 3 << 20,
                 backlog_bytes: 100,
-                waits_for_room: false,
+                waiting_for_disk_space: false,
                 free_bytes: Some(5 << 30),
                 since_checkpoint_bytes: 1_500,
                 last_checkpoint: Some(CheckpointStatus { position: 15, bytes: 10_000, age_ms: Some(65_000) }),
@@ -241,10 +241,10 @@ held          12";
         let text = text(&Status::default());
         assert!(text.starts_with("dc0  in an unknown phase") && !text.contains("journal\n"), "{text}");
         let mut young = status();
-        young.room = Room::Full.into();
+        young.disk_space = DiskSpace::Full.into();
         young.overloaded = true;
         let journal = young.journal.as_mut().expect("it has one");
-        (journal.last_checkpoint, journal.free_bytes, journal.waits_for_room) = (None, None, true);
+        (journal.last_checkpoint, journal.free_bytes, journal.waiting_for_disk_space) = (None, None, true);
         let text = super::text(&young);
         assert!(text.contains("! it is far behind: "), "{text}");
         assert!(text.contains("! its disk is full") && text.contains("  checkpoint   none yet\n"), "{text}");
@@ -257,8 +257,11 @@ held          12";
     #[test]
     fn programs_are_told_all_of_it() {
         let json = json::status(&status());
-        assert_eq!((&json["phase"], &json["room"]), (&"grace".into(), &"unspecified".into()));
-        assert_eq!((&json["peers"][1]["lag_ms"], &json["peers"][0]["lacking"]), (&12_500.into(), &1.into()));
+        assert_eq!((&json["phase"], &json["disk_space"]), (&"grace".into(), &"unspecified".into()));
+        assert_eq!(
+            (&json["peers"][1]["lag_ms"], &json["peers"][0]["missing_entries"]),
+            (&12_500.into(), &1.into())
+        );
         assert_eq!(json["certificates"][1]["expires_soon"], true);
         assert_eq!(json["journal"]["last_checkpoint"]["age_ms"], 65_000);
     }

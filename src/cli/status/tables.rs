@@ -18,11 +18,11 @@ pub(super) fn peers(status: &Status, names: &DcNames) -> String {
     for peer in &status.peers {
         rows.push(vec![
             names.show(peer.dc),
-            if peer.linked { "up" } else { "DOWN" }.into(),
+            if peer.connected { "up" } else { "DOWN" }.into(),
             yes_no(peer.reachable).into(),
             round_trip(peer),
             behind(peer),
-            count(peer.lacking, "entry", "entries"),
+            count(peer.missing_entries, "entry", "entries"),
             format!("{:+} ms", peer.clock_ahead_ms),
             peer.messages_sent.to_string(),
             peer.messages_received.to_string(),
@@ -39,7 +39,7 @@ fn round_trip(peer: &PeerStatus) -> String {
 }
 
 fn behind(peer: &PeerStatus) -> String {
-    let entries = count(peer.lag, "entry", "entries");
+    let entries = count(peer.unacked_entries, "entry", "entries");
     match peer.lag_ms {
         0 => entries,
         ms => format!("{entries}, {}", brief(Duration::from_millis(ms))),
@@ -110,7 +110,7 @@ fn journal_rows(journal: &JournalStatus, rows: &mut Vec<(&str, String)>) {
         size(journal.bytes),
         size(journal.since_checkpoint_bytes)
     );
-    let for_room = if journal.waits_for_room { ", for room on the disk" } else { "" };
+    let for_room = if journal.waiting_for_disk_space { ", for room on the disk" } else { "" };
     rows.extend([
         ("journal", String::new()),
         ("  log", log),

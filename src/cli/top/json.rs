@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::sample::Look;
+use super::sample::Picture;
 use crate::cli::describe::{holder_json, mode, request};
 use crate::cli::print::named;
 use crate::client::{HotLock, LockDescription};
@@ -15,10 +15,10 @@ pub(super) fn trouble(why: &str) -> Value {
 
 /// Returns all figures. Rates are per second, over the interval; quantiles are over the last 10 s, `null`
 /// without values.
-pub(super) fn picture(look: &Look<'_>) -> Value {
-    let status = &look.now.status;
+pub(super) fn picture(picture: &Picture<'_>) -> Value {
+    let status = &picture.now.status;
     let took = |name: &str| {
-        let micros = |share| look.took(name, share).map(|took| took.as_nanos() as f64 / 1e3);
+        let micros = |share| picture.took(name, share).map(|took| took.as_nanos() as f64 / 1e3);
         json!({ "p50_us": micros(0.5), "p99_us": micros(0.99) })
     };
     let durations = ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"];
@@ -26,41 +26,41 @@ pub(super) fn picture(look: &Look<'_>) -> Value {
         durations.map(|name| (name.to_owned(), took(name))).into_iter().collect();
     let gauges = ["leases", "held", "waiting", "remote_requests", "parked"];
     let gauges: Map<String, Value> =
-        gauges.map(|name| (name.to_owned(), look.now.count(name).into())).into_iter().collect();
+        gauges.map(|name| (name.to_owned(), picture.now.count(name).into())).into_iter().collect();
     let rates = ["grants", "grants_local", "hand_offs_sent", "hand_offs_received"];
-    let rate = |name: &str| (format!("{name}_per_s"), json!(look.counted(&format!("{name}_total"))));
+    let rate = |name: &str| (format!("{name}_per_s"), json!(picture.counted(&format!("{name}_total"))));
     let rates: Map<String, Value> = rates.map(rate).into_iter().collect();
-    let (locks, refused) = match &look.now.hot {
-        Ok(hot) => (hot.iter().map(|hot| lock(hot, look)).collect::<Vec<_>>(), None),
+    let (locks, refused) = match &picture.now.hot {
+        Ok(hot) => (hot.iter().map(|hot| lock(hot, picture)).collect::<Vec<_>>(), None),
         Err(why) => (Vec::new(), Some(why)),
     };
     json!({
         "dc": status.dc,
         "dc_name": status.dc_name,
         "version": status.version,
-        "instance": status.instance,
+        "boot_id": status.boot_id,
         "phase": status.phase().as_str_name().trim_start_matches("PHASE_").to_lowercase(),
         "uptime_ms": status.uptime_ms,
-        "interval_ms": look.interval().map(|interval| interval.as_millis() as u64),
+        "interval_ms": picture.interval().map(|interval| interval.as_millis() as u64),
         "counts": gauges,
         "rates": rates,
         "durations": durations,
-        "links": status.peers.iter().map(|peer| link(peer, look)).collect::<Vec<_>>(),
+        "links": status.peers.iter().map(|peer| link(peer, picture)).collect::<Vec<_>>(),
         "locks": locks,
         "locks_refused": refused,
     })
 }
 
-fn link(peer: &PeerStatus, look: &Look<'_>) -> Value {
-    let traffic = look.traffic(peer);
+fn link(peer: &PeerStatus, picture: &Picture<'_>) -> Value {
+    let traffic = picture.traffic(peer);
     let traffic = traffic.as_ref();
     json!({
         "dc": peer.dc,
         "dc_name": peer.dc_name,
-        "linked": peer.linked,
+        "connected": peer.connected,
         "reachable": peer.reachable,
         "rtt_us": peer.rtt_us,
-        "lag": peer.lag,
+        "unacked_entries": peer.unacked_entries,
         "lag_ms": peer.lag_ms,
         "messages_sent_per_s": traffic.map(|traffic| traffic.messages_sent),
         "messages_received_per_s": traffic.map(|traffic| traffic.messages_received),
@@ -69,10 +69,10 @@ fn link(peer: &PeerStatus, look: &Look<'_>) -> Value {
     })
 }
 
-fn lock(hot: &HotLock, look: &Look<'_>) -> Value {
+fn lock(hot: &HotLock, picture: &Picture<'_>) -> Value {
     let unknown = LockDescription::default();
     let lock = hot.lock.as_ref().unwrap_or(&unknown);
-    let rates = look.lock(hot);
+    let rates = picture.lock(hot);
     let rates = rates.as_ref();
     let first = |waiter: &Waiter| {
         json!({
@@ -80,22 +80,22 @@ fn lock(hot: &HotLock, look: &Look<'_>) -> Value {
             "mode": mode(waiter.mode),
             "label": waiter.label,
             "parked": waiter.parked,
-            "waits_ms": hot.first_waits_ms,
+            "waits_ms": hot.head_wait_ms,
         })
     };
     let parts = lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner }));
     let rest = json!({
         "parts": parts.collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
-        "holders_here": hot.holders_here,
+        "local_holders": hot.local_holders,
         "unknown_dcs": lock.unknown_dcs,
         "waiting": lock.waiting,
         "first": lock.waiters.first().map(first),
         "grants_per_s": rates.map(|rates| rates.grants),
         "hand_offs_per_s": rates.map(|rates| rates.hand_offs),
-        "worst_wait_us": hot.worst_wait_us,
-        "seen_for_ms": hot.seen_for_ms,
-        "waited_us": hot.waited_us,
+        "max_wait_us": hot.max_wait_us,
+        "tracked_ms": hot.tracked_ms,
+        "total_wait_us": hot.total_wait_us,
         "grants": hot.grants,
         "hand_offs": hot.hand_offs,
     });

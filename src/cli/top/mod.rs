@@ -20,7 +20,7 @@ use super::print::print;
 use super::stopping::StopSignals;
 use crate::client::{ClientError, ReadClient};
 use crate::config::{parse_duration, units_of_durations};
-use sample::{Look, Sample, Window};
+use sample::{Picture, Sample, Window};
 use terminal::{Ended, Terminal};
 use view::Size;
 
@@ -141,7 +141,7 @@ impl Source<'_> {
 /// Prints the figures once, as text.
 async fn print_picture<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
     source.next(LOCKS).await?;
-    print(view::plain(&source.window.look().expect("it was just taken")))?;
+    print(view::plain(&source.window.picture().expect("it was just taken")))?;
     Ok(None)
 }
 
@@ -149,7 +149,7 @@ async fn print_picture<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>
 async fn print_objects<'a>(source: &mut Source<'a>) -> Result<Option<Source<'a>>, Failure> {
     loop {
         match source.next(LOCKS).await {
-            Ok(()) => print(json::picture(&source.window.look().expect("it was just taken")))?,
+            Ok(()) => print(json::picture(&source.window.picture().expect("it was just taken")))?,
             Err(failure) if source.args.once || !is_passing(&failure) => return Err(failure),
             Err(failure) => print(json::trouble(&failure.to_string()))?,
         }
@@ -169,10 +169,10 @@ async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), F
     let mut terminal = Terminal::enter()?;
     let mut resized = signal(SignalKind::window_change())?;
     let mut trouble: Option<(Instant, String)> = None;
-    draw(&terminal, source.window.look(), &None)?;
+    draw(&terminal, source.window.picture(), &None)?;
     loop {
         let due = Instant::now() + source.args.interval;
-        let redraw = |terminal: &Terminal| draw(terminal, source.window.look(), &trouble);
+        let redraw = |terminal: &Terminal| draw(terminal, source.window.picture(), &trouble);
         if wait(due, &mut terminal, &mut resized, signals, redraw).await? == Go::End {
             return Ok(());
         }
@@ -193,7 +193,7 @@ async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), F
             }
             Err(failure) => return Err(failure),
         }
-        draw(&terminal, source.window.look(), &trouble)?;
+        draw(&terminal, source.window.picture(), &trouble)?;
     }
 }
 
@@ -224,9 +224,13 @@ async fn wait(
     }
 }
 
-fn draw(terminal: &Terminal, look: Option<Look<'_>>, trouble: &Option<(Instant, String)>) -> io::Result<()> {
-    let Some(look) = look else { return Ok(()) };
+fn draw(
+    terminal: &Terminal,
+    picture: Option<Picture<'_>>,
+    trouble: &Option<(Instant, String)>,
+) -> io::Result<()> {
+    let Some(picture) = picture else { return Ok(()) };
     let trouble = trouble.as_ref().map(|(since, text)| (since.elapsed(), text.as_str()));
     let Size { width, height } = terminal.size();
-    terminal.show(&view::frame(&look, trouble, Size { width, height }))
+    terminal.show(&view::frame(&picture, trouble, Size { width, height }))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::client::{HotLock, Status};
-use crate::proto::{DurationBucket, Durations, PeerStatus};
+use crate::proto::{Histogram, HistogramBucket, PeerStatus};
 
 /// The figures of a server at one moment.
 pub(super) struct Sample {
@@ -28,7 +28,7 @@ pub(super) struct Window {
 }
 
 /// The latest sample, with the one before it.
-pub(super) struct Look<'a> {
+pub(super) struct Picture<'a> {
     pub now: &'a Sample,
     before: Option<&'a Sample>,
     /// A sample of about 10 s before, or the first.
@@ -49,7 +49,7 @@ impl Sample {
 
 impl Window {
     pub fn push(&mut self, sample: Sample) {
-        if self.samples.back().is_some_and(|last| last.status.instance != sample.status.instance) {
+        if self.samples.back().is_some_and(|last| last.status.boot_id != sample.status.boot_id) {
             // Its counters start at 0 again.
             self.samples.clear();
             self.restarted = Some(sample.at);
@@ -75,9 +75,9 @@ impl Window {
     }
 
     /// Returns `None` before the first sample.
-    pub fn look(&self) -> Option<Look<'_>> {
+    pub fn picture(&self) -> Option<Picture<'_>> {
         let (now, before) = (self.samples.back()?, self.samples.len().checked_sub(2));
-        Some(Look {
+        Some(Picture {
             now,
             before: before.and_then(|place| self.samples.get(place)),
             long_before: before.and_then(|_| self.samples.front()),
@@ -100,7 +100,7 @@ pub(super) struct LockRates {
     pub hand_offs: f64,
 }
 
-impl Look<'_> {
+impl Picture<'_> {
     /// Returns the time over which rates are computed; `None` if there is no earlier sample.
     pub fn interval(&self) -> Option<Duration> {
         let interval = self.now.at.saturating_duration_since(self.before?.at);
@@ -132,11 +132,11 @@ impl Look<'_> {
         let name = |hot: &HotLock| hot.lock.as_ref().map(|lock| lock.name.clone());
         let before = self.before?.hot.as_ref().ok()?.iter().find(|before| name(before) == name(hot));
         // A lock that was removed from the table meanwhile counts from 0 again.
-        let before = before.filter(|before| before.seen_for_ms <= hot.seen_for_ms);
+        let before = before.filter(|before| before.tracked_ms <= hot.tracked_ms);
         let (grants, hand_offs) = before.map_or((0, 0), |before| (before.grants, before.hand_offs));
         let interval = self.interval()?.max(Duration::from_millis(1));
         // It may have been among the hottest before, but not on the page.
-        let since = if before.is_some() { interval } else { Duration::from_millis(hot.seen_for_ms.max(1)) };
+        let since = if before.is_some() { interval } else { Duration::from_millis(hot.tracked_ms.max(1)) };
         let seconds = since.max(interval).as_secs_f64();
         Some(LockRates {
             grants: hot.grants.saturating_sub(grants) as f64 / seconds,
@@ -150,10 +150,10 @@ impl Look<'_> {
         self.quantile_since(now, self.long_before?.status.durations.get(name), quantile)
     }
 
-    fn quantile_since(&self, now: &Durations, before: Option<&Durations>, quantile: f64) -> Option<Duration> {
+    fn quantile_since(&self, now: &Histogram, before: Option<&Histogram>, quantile: f64) -> Option<Duration> {
         let before: BTreeMap<u64, u64> =
             before.into_iter().flat_map(|it| &it.buckets).map(|one| (one.above_us, one.count)).collect();
-        let since = |bucket: &DurationBucket| {
+        let since = |bucket: &HistogramBucket| {
             bucket.count.saturating_sub(before.get(&bucket.above_us).copied().unwrap_or(0))
         };
         let all: u64 = now.buckets.iter().map(since).sum();
@@ -178,42 +178,42 @@ mod tests {
     use super::*;
     use crate::client::LockDescription;
 
-    fn counted(instance: u64, grants: u64) -> Status {
+    fn counted(boot_id: u64, grants: u64) -> Status {
         let buckets = vec![
-            DurationBucket { above_us: 0, up_to_us: 1, count: grants },
-            DurationBucket { above_us: 1_024, up_to_us: 1_280, count: grants / 5 },
+            HistogramBucket { above_us: 0, up_to_us: 1, count: grants },
+            HistogramBucket { above_us: 1_024, up_to_us: 1_280, count: grants / 5 },
         ];
         Status {
-            instance,
+            boot_id,
             counts: [("grants_total".to_owned(), grants)].into(),
-            durations: [("acquire_local".to_owned(), Durations { count: 0, sum_us: 0, buckets })].into(),
+            durations: [("acquire_local".to_owned(), Histogram { count: 0, sum_us: 0, buckets })].into(),
             ..Status::default()
         }
     }
 
-    fn hot(name: &'static [u8], seen_for_ms: u64, grants: u64) -> HotLock {
+    fn hot(name: &'static [u8], tracked_ms: u64, grants: u64) -> HotLock {
         let lock = LockDescription { name: name.into(), ..LockDescription::default() };
-        HotLock { lock: Some(lock), seen_for_ms, grants, hand_offs: 2 * grants, ..HotLock::default() }
+        HotLock { lock: Some(lock), tracked_ms, grants, hand_offs: 2 * grants, ..HotLock::default() }
     }
 
     #[test]
     fn rates_and_quantiles_are_of_what_happened_since() {
         let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(1, 1_100), Ok(vec![]))]);
-        let look = window.look().expect("there are two");
-        assert_eq!(look.counted("grants_total"), Some(100.0));
-        assert_eq!(look.counted("commits_total"), Some(0.0));
+        let picture = window.picture().expect("there are two");
+        assert_eq!(picture.counted("grants_total"), Some(100.0));
+        assert_eq!(picture.counted("commits_total"), Some(0.0));
         // 100 values of up to 1 us, 20 of 1 024 to 1 280 us.
-        assert_eq!(look.took("acquire_local", 0.5), Some(Duration::from_nanos(600)));
-        assert_eq!(look.took("acquire_local", 1.0), Some(Duration::from_micros(1_280)));
-        assert_eq!(look.took("acquire_remote", 0.5), None);
+        assert_eq!(picture.took("acquire_local", 0.5), Some(Duration::from_nanos(600)));
+        assert_eq!(picture.took("acquire_local", 1.0), Some(Duration::from_micros(1_280)));
+        assert_eq!(picture.took("acquire_remote", 0.5), None);
     }
 
     #[test]
     fn a_restart_begins_anew() {
         let window = Window::of([(counted(1, 1_000), Ok(vec![])), (counted(2, 10), Ok(vec![]))]);
-        let look = window.look().expect("there is one");
-        assert_eq!((look.counted("grants_total"), look.took("acquire_local", 0.5)), (None, None));
-        assert!(look.restarted.is_some());
+        let picture = window.picture().expect("there is one");
+        assert_eq!((picture.counted("grants_total"), picture.took("acquire_local", 0.5)), (None, None));
+        assert!(picture.restarted.is_some());
     }
 
     #[test]
@@ -221,9 +221,14 @@ mod tests {
         let before = vec![hot(b"old", 5_000, 10), hot(b"back", 5_000, 10)];
         let now = vec![hot(b"old", 6_000, 30), hot(b"back", 200, 3), hot(b"unseen", 4_000, 8)];
         let window = Window::of([(counted(1, 0), Ok(before)), (counted(1, 0), Ok(now))]);
-        let look = window.look().expect("there are two");
-        let rates: Vec<f64> =
-            look.now.hot.iter().flatten().map(|hot| look.lock(hot).expect("there are two").grants).collect();
+        let picture = window.picture().expect("there are two");
+        let rates: Vec<f64> = picture
+            .now
+            .hot
+            .iter()
+            .flatten()
+            .map(|hot| picture.lock(hot).expect("there are two").grants)
+            .collect();
         assert_eq!(rates, [20.0, 3.0, 2.0]);
     }
 

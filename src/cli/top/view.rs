@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::columns::{Column, Kind, cut, fit};
-use super::sample::Look;
+use super::sample::Picture;
 use crate::cli::dc_names::DcNames;
 use crate::cli::describe::{label, mode};
 use crate::cli::print::{lock_name, size};
@@ -32,13 +32,13 @@ pub(super) fn room(size: Size) -> u32 {
 }
 
 /// Returns all lines in full width.
-pub(super) fn plain(look: &Look<'_>) -> String {
-    lines(look, None, None).into_iter().map(|line| line.text).collect::<Vec<_>>().join("\n")
+pub(super) fn plain(picture: &Picture<'_>) -> String {
+    lines(picture, None, None).into_iter().map(|line| line.text).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the lines that fit a screen. `trouble`: the time for which no server answers, and the reason.
-pub(super) fn frame(look: &Look<'_>, trouble: Option<(Duration, &str)>, size: Size) -> Vec<String> {
-    let lines = lines(look, trouble, Some(size.width));
+pub(super) fn frame(picture: &Picture<'_>, trouble: Option<(Duration, &str)>, size: Size) -> Vec<String> {
+    let lines = lines(picture, trouble, Some(size.width));
     let shown = lines.into_iter().take(size.height).map(|line| {
         let text = cut(&line.text, size.width);
         if line.is_title { format!("{BOLD}{text}{PLAIN}") } else { text }
@@ -51,12 +51,12 @@ struct Line {
     is_title: bool,
 }
 
-fn lines(look: &Look<'_>, trouble: Option<(Duration, &str)>, width: Option<usize>) -> Vec<Line> {
-    let status = &look.now.status;
+fn lines(picture: &Picture<'_>, trouble: Option<(Duration, &str)>, width: Option<usize>) -> Vec<Line> {
+    let status = &picture.now.status;
     let names = DcNames::of(status);
     let title = |text| Line { text, is_title: true };
     let line = |text| Line { text, is_title: false };
-    let mut lines = vec![title(headline(look, &names)), line(load(look))];
+    let mut lines = vec![title(headline(picture, &names)), line(load(picture))];
     if let Some((since, why)) = trouble {
         let why = one_line(why);
         lines.push(title(format!(
@@ -64,8 +64,9 @@ fn lines(look: &Look<'_>, trouble: Option<(Duration, &str)>, width: Option<usize
             brief(since)
         )));
     }
-    lines
-        .extend(look.restarted.map(|since| line(format!("! the server was restarted {} ago", brief(since)))));
+    lines.extend(
+        picture.restarted.map(|since| line(format!("! the server was restarted {} ago", brief(since)))),
+    );
     let warnings = status::warnings(status, &names);
     lines.extend(warnings.iter().take(WARNINGS).map(|warning| line(format!("! {warning}"))));
     let table = |columns: &[Column], rows: &[Vec<String>]| {
@@ -73,14 +74,14 @@ fn lines(look: &Look<'_>, trouble: Option<(Duration, &str)>, width: Option<usize
         let lines = shown.map(|(place, text)| Line { text, is_title: place == 0 });
         [line(String::new())].into_iter().chain(lines).collect::<Vec<_>>()
     };
-    lines.extend(table(&RATES, &rates(look)));
+    lines.extend(table(&RATES, &rates(picture)));
     if !status.peers.is_empty() {
-        let rows: Vec<_> = status.peers.iter().map(|peer| link(peer, look, &names)).collect();
+        let rows: Vec<_> = status.peers.iter().map(|peer| link(peer, picture, &names)).collect();
         lines.extend(table(&LINKS, &rows));
     }
-    match &look.now.hot {
+    match &picture.now.hot {
         Ok(hot) => {
-            let rows: Vec<_> = hot.iter().map(|hot| lock(hot, look)).collect();
+            let rows: Vec<_> = hot.iter().map(|hot| lock(hot, picture)).collect();
             lines.extend(table(&HOT, &rows));
             if hot.is_empty() {
                 lines.push(line("No lock is waited for, or was so lately.".into()));
@@ -93,14 +94,14 @@ fn lines(look: &Look<'_>, trouble: Option<(Duration, &str)>, width: Option<usize
     lines
 }
 
-fn headline(look: &Look<'_>, names: &DcNames) -> String {
-    let status = &look.now.status;
+fn headline(picture: &Picture<'_>, names: &DcNames) -> String {
+    let status = &picture.now.status;
     let uptime = short(Some(Duration::from_millis(status.uptime_ms)));
     let version = one_line(&status.version);
     format!("{}  {}  up {uptime}  geolock {version}", names.show(status.dc), status::phase(status))
 }
 
-fn load(look: &Look<'_>) -> String {
+fn load(picture: &Picture<'_>) -> String {
     let counts = [
         ("held", "held"),
         ("waiting", "waiting"),
@@ -108,7 +109,7 @@ fn load(look: &Look<'_>) -> String {
         ("parked", "parked"),
         ("leases", "leases"),
     ];
-    counts.map(|(name, shown)| format!("{} {shown}", look.now.count(name))).join(", ")
+    counts.map(|(name, shown)| format!("{} {shown}", picture.now.count(name))).join(", ")
 }
 
 /// Returns foreign text without line breaks.
@@ -127,19 +128,19 @@ const RATES: [Column; 8] = [
     Column { title: "p99", kind: Kind::Number },
 ];
 
-fn rates(look: &Look<'_>) -> Vec<Vec<String>> {
-    let local = look.counted("grants_local_total");
-    let remote = look.counted("grants_total").zip(local).map(|(all, local)| (all - local).max(0.0));
+fn rates(picture: &Picture<'_>) -> Vec<Vec<String>> {
+    let local = picture.counted("grants_local_total");
+    let remote = picture.counted("grants_total").zip(local).map(|(all, local)| (all - local).max(0.0));
     let row = |[name, took]: [&str; 2], rate, [moves, moved]: [&str; 2], [delay, delayed]: [&str; 2]| {
         vec![
             name.into(),
             per_second(rate),
-            short(look.took(took, 0.5)),
-            short(look.took(took, 0.99)),
+            short(picture.took(took, 0.5)),
+            short(picture.took(took, 0.99)),
             format!("  {moves}"),
-            per_second(look.counted(moved)),
+            per_second(picture.counted(moved)),
             format!("  {delay}"),
-            short(look.took(delayed, 0.99)),
+            short(picture.took(delayed, 0.99)),
         ]
     };
     vec![
@@ -170,15 +171,15 @@ const LINKS: [Column; 9] = [
     Column { title: "", kind: Kind::Number },
 ];
 
-fn link(peer: &PeerStatus, look: &Look<'_>, names: &DcNames) -> Vec<String> {
-    let traffic = look.traffic(peer);
+fn link(peer: &PeerStatus, picture: &Picture<'_>, names: &DcNames) -> Vec<String> {
+    let traffic = picture.traffic(peer);
     let traffic = traffic.as_ref();
     let bytes = |rate: Option<f64>| rate.map_or("-".into(), |rate| size(rate as u64));
     vec![
         names.show(peer.dc),
-        if peer.linked { "up" } else { "DOWN" }.into(),
+        if peer.connected { "up" } else { "DOWN" }.into(),
         short(Some(Duration::from_micros(peer.rtt_us)).filter(|rtt| !rtt.is_zero())),
-        peer.lag.to_string(),
+        peer.unacked_entries.to_string(),
         short(Some(Duration::from_millis(peer.lag_ms)).filter(|lag| !lag.is_zero())),
         per_second(traffic.map(|traffic| traffic.messages_sent)),
         bytes(traffic.map(|traffic| traffic.bytes_sent)),
@@ -201,13 +202,13 @@ const HOT: [Column; 11] = [
     Column { title: "PARTS", kind: Kind::Extra },
 ];
 
-fn lock(hot: &HotLock, look: &Look<'_>) -> Vec<String> {
+fn lock(hot: &HotLock, picture: &Picture<'_>) -> Vec<String> {
     let unknown = LockDescription::default();
     let lock = hot.lock.as_ref().unwrap_or(&unknown);
-    let rates = look.lock(hot);
+    let rates = picture.lock(hot);
     let rates = rates.as_ref();
-    let waits = Duration::from_millis(hot.first_waits_ms);
-    let worst = Duration::from_micros(hot.worst_wait_us);
+    let waits = Duration::from_millis(hot.head_wait_ms);
+    let worst = Duration::from_micros(hot.max_wait_us);
     let (held_by, held_for) = held(hot, lock);
     vec![
         lock_name(&lock.name),
@@ -232,7 +233,7 @@ fn held(hot: &HotLock, lock: &LockDescription) -> (String, Option<Duration>) {
         let known = lock.unknown_dcs.is_empty();
         return (if known { "nobody".into() } else { format!("{}?", dcs(&lock.unknown_dcs)) }, None);
     };
-    let more = lock.holders.len().max(hot.holders_here as usize) - 1;
+    let more = lock.holders.len().max(hot.local_holders as usize) - 1;
     let more = if more > 0 { format!("+{more} ") } else { String::new() };
     let text = format!("dc{} {more}{}", holder.dc, label(&holder.label));
     (text, Some(Duration::from_millis(holder.held_for_ms)))
@@ -289,12 +290,12 @@ mod tests {
     use crate::cli::top::json;
     use crate::cli::top::sample::Window;
     use crate::client::Status;
-    use crate::proto::{self, DurationBucket, Durations, Holder, PartOwner, Phase, RequestId, Waiter};
+    use crate::proto::{self, Histogram, HistogramBucket, Holder, PartOwner, Phase, RequestId, Waiter};
 
     fn status(second: u64) -> Status {
         let took = |above_us, up_to_us| {
-            let buckets = vec![DurationBucket { above_us, up_to_us, count: 100 * second }];
-            Durations { count: 100 * second, sum_us: 0, buckets }
+            let buckets = vec![HistogramBucket { above_us, up_to_us, count: 100 * second }];
+            Histogram { count: 100 * second, sum_us: 0, buckets }
         };
         let counts = [
             ("grants_total", 1_500 * second),
@@ -312,10 +313,10 @@ mod tests {
         let peer = |dc, linked: bool| PeerStatus {
             dc,
             dc_name: format!("city{dc}"),
-            linked,
+            connected: linked,
             reachable: linked,
             rtt_us: if linked { 80_100 } else { 0 },
-            lag: 3,
+            unacked_entries: 3,
             lag_ms: 350,
             messages_sent: 120 * second,
             bytes_sent: 13_000 * second,
@@ -324,7 +325,7 @@ mod tests {
         Status {
             dc_name: "oslo".into(),
             version: "1.2.3".into(),
-            instance: 7,
+            boot_id: 7,
             phase: Phase::Serving.into(),
             uptime_ms: 200_000,
             peers: vec![peer(1, true), peer(2, false)],
@@ -356,11 +357,11 @@ mod tests {
         };
         HotLock {
             lock: Some(lock),
-            first_waits_ms: 2_500,
-            seen_for_ms: 5_000 + 1_000 * second,
+            head_wait_ms: 2_500,
+            tracked_ms: 5_000 + 1_000 * second,
             grants: 6 * second,
             hand_offs: second,
-            worst_wait_us: 2_300_000,
+            max_wait_us: 2_300_000,
             ..HotLock::default()
         }
     }
@@ -390,25 +391,25 @@ dc2 (city2)  DOWN     -       3  350ms     120  12.7 KiB           0  0 B
 LOCK                               HELD BY             FOR  WAIT  FIRST   FOR  GRANT/s  MOVE/s  WORST  MODE  PARTS
 orders\\n                           dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s      6.0     1.0   2.3s  excl    dc1
 a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s      6.0     1.0   2.3s  excl    dc1";
-        assert_eq!(plain(&window.look().expect("there is one")), expected);
+        assert_eq!(plain(&window.picture().expect("there is one")), expected);
     }
 
     #[test]
     fn a_frame_fits_its_screen() {
         let window = pictures();
-        let look = window.look().expect("there is one");
+        let picture = window.picture().expect("there is one");
         let bare = |line: &String| line.replace(BOLD, "").replace(PLAIN, "");
         for size in
             [Size { width: 80, height: 24 }, Size { width: 40, height: 6 }, Size { width: 1, height: 1 }]
         {
-            let frame = frame(&look, Some((Duration::from_secs(3), "it is\ngone")), size);
+            let frame = frame(&picture, Some((Duration::from_secs(3), "it is\ngone")), size);
             assert!(frame.len() <= size.height, "{size:?}");
             for line in frame.iter().map(bare) {
                 assert!(line.chars().count() <= size.width, "{size:?}: {line}");
                 assert!(!line.chars().any(char::is_control), "{line}");
             }
         }
-        let frame = frame(&look, Some((Duration::from_secs(3), "gone")), Size { width: 80, height: 24 });
+        let frame = frame(&picture, Some((Duration::from_secs(3), "gone")), Size { width: 80, height: 24 });
         let shown: Vec<String> = frame.iter().map(bare).collect();
         assert_eq!(shown[2], "! no answer for 3.0 s, still trying; what follows is old: gone");
         let last = "a/lock…ame/17 dc1 eve\\u{1… 1m01s    5 dc2   2.5s     6.0    1.0  2.3s excl   dc1";
@@ -419,9 +420,9 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
     fn who_may_not_see_locks_sees_the_rest() {
         let refused = |second| (status(second), Err("no rule\nallows it".to_owned()));
         let window = Window::of([refused(1), refused(2)]);
-        let look = window.look().expect("there is one");
-        assert!(plain(&look).ends_with("\n\nLocks are not shown: no rule allows it"));
-        let object = json::picture(&look);
+        let picture = window.picture().expect("there is one");
+        assert!(plain(&picture).ends_with("\n\nLocks are not shown: no rule allows it"));
+        let object = json::picture(&picture);
         assert_eq!(
             (&object["locks_refused"], &object["locks"]),
             (&"no rule\nallows it".into(), &serde_json::json!([]))
@@ -431,7 +432,7 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
     #[test]
     fn the_object_says_the_same() {
         let window = pictures();
-        let object = json::picture(&window.look().expect("there is one"));
+        let object = json::picture(&window.picture().expect("there is one"));
         assert_eq!(object["rates"]["grants_local_per_s"], 1480.0);
         assert_eq!(object["durations"]["acquire_remote"]["p50_us"], 85_000.0);
         assert_eq!(object["links"][0]["messages_sent_per_s"], 120.0);

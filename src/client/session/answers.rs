@@ -43,9 +43,11 @@ impl Session {
                 self.lose_lease(now, &LostReason::LeaseEnded);
             }
             Answer::LockLost(lost) if lost.lease == self.lease_id() => {
-                let reason = lost.forced.map_or(LostReason::NotReclaimed, |forced| LostReason::ForcedOut {
-                    by: forced.by.into(),
-                    reason: forced.reason.into(),
+                let reason = lost.force_released.map_or(LostReason::NotReclaimed, |forced| {
+                    LostReason::ForceReleased {
+                        operator: forced.operator.into(),
+                        reason: forced.reason.into(),
+                    }
                 });
                 let lost = lost.request.and_then(request_id);
                 let is_it = |stage: &Stage| match stage {

@@ -146,7 +146,7 @@ impl Session {
             secret: Bytes::new(),
             locks: request.locks.clone(),
             wait: Some(wait.to_proto(left)),
-            key: request.key,
+            idempotency_key: request.key,
             label: request.label.clone(),
         };
         self.send(Tag::Acquire(number), Call::Acquire(acquire));
@@ -157,7 +157,7 @@ impl Session {
         let release = proto::ReleaseRequest {
             lease: self.lease_id(),
             secret: Bytes::new(),
-            target: Some(release_request::Target::Key(request.key)),
+            target: Some(release_request::Target::IdempotencyKey(request.key)),
         };
         self.send(Tag::Release(number), Call::Release(release));
     }
@@ -167,7 +167,7 @@ impl Session {
         let cancel = proto::CancelRequest {
             lease: self.lease_id(),
             secret: Bytes::new(),
-            target: Some(cancel_request::Target::Key(request.key)),
+            target: Some(cancel_request::Target::IdempotencyKey(request.key)),
         };
         self.send(Tag::Cancel(number), Call::Cancel(cancel));
     }

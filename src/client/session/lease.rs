@@ -40,7 +40,7 @@ impl Session {
             standing: Standing::Good,
         });
         self.outputs.push(Output::LeaseOpened);
-        self.go_on(now);
+        self.resume(now);
     }
 
     pub(super) fn on_lease_refused(&mut self, error: proto::Error) {

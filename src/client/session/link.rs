@@ -32,7 +32,7 @@ impl Session {
         self.open_if_wanted(now);
     }
 
-    /// The stream is gone. Messages not yet sent are dropped: [`Session::go_on`] makes these calls again.
+    /// The stream is gone. Messages not yet sent are dropped: [`Session::resume`] makes these calls again.
     pub(in crate::client) fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.outgoing.clear();
@@ -73,12 +73,12 @@ impl Session {
         if attached.reclaim {
             self.reclaim();
         } else {
-            self.go_on(now);
+            self.resume(now);
         }
     }
 
     /// Calls can be made: repeats those that were not answered, in the order of their idempotency keys.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    pub(super) fn resume(&mut self, now: Instant) {
         if let Lease::Open(lease) = &mut self.lease {
             lease.standing = Standing::Good;
         }

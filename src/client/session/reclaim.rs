@@ -60,7 +60,7 @@ impl Session {
         request.stage = Stage::Held(held);
         Some(HeldLocks {
             request: Some(to_proto(held.request)),
-            key: request.key,
+            idempotency_key: request.key,
             locks: request.locks.clone(),
             token: held.token.0,
             label: request.label.clone(),
@@ -92,7 +92,7 @@ impl Session {
                 self.lose(number, LostReason::NotReclaimed);
             }
         }
-        self.go_on(now);
+        self.resume(now);
     }
 
     /// The server refuses the reclaim: it may have received it on another stream already.
@@ -101,7 +101,7 @@ impl Session {
         let Some(left) = self.reclaim_answers_left() else { return };
         if left == 0 {
             self.doubt_held();
-            self.go_on(now);
+            self.resume(now);
         }
     }
 

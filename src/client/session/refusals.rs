@@ -82,7 +82,7 @@ impl Session {
             (Stage::InDoubt(_), reason) if is_judged_first(reason) => self.lose_and_cancel(number),
             (Stage::InDoubt(_), _) => self.lose(number, LostReason::NotReclaimed),
             (Stage::Asked, reason) if is_judged_first(reason) => self.turn_down(number, error),
-            (Stage::Asked, Reason::KeyFinished) => self.on_key_finished(now, number),
+            (Stage::Asked, Reason::IdempotencyKeyFinished) => self.on_key_finished(now, number),
             // The request is sent again to the next endpoint.
             (Stage::Asked, Reason::Draining) if self.move_on() => {}
             (Stage::Asked, _) => self.refuse(number, of_refusal(error)),
@@ -146,7 +146,9 @@ impl Session {
                 self.leave(Why::NotAttached);
             }
             // A restarted server no longer knows it, so the locks are free.
-            (Some(Stage::Releasing), Reason::NotHeld | Reason::KeyFinished) => self.finish(number, Ok(())),
+            (Some(Stage::Releasing), Reason::NotHeld | Reason::IdempotencyKeyFinished) => {
+                self.finish(number, Ok(()))
+            }
             (Some(Stage::Releasing), reason) => {
                 self.finish(number, Err(ClientError::Refused(reason, error.message)));
             }

@@ -42,7 +42,7 @@ impl Session {
         self.outputs.push(Output::Stepped { number: step, outcome: Ok(answer) });
         if over {
             let message = "a step before it ended the transaction";
-            self.end_txn(number, || TxnError::Over(Reason::TransactionOver, message.to_owned()).into());
+            self.end_txn(number, || TxnError::Over(Reason::TransactionCommitted, message.to_owned()).into());
         } else {
             self.ask_step(number);
         }

@@ -171,13 +171,15 @@ impl Session {
 
     /// Sends the begin of a transaction, or repeats it.
     pub(super) fn ask_begin(&mut self, now: Instant, number: u64) {
-        let (Lease::Open(lease), settled) = (&self.lease, self.settled()) else { return };
+        let (Lease::Open(lease), acknowledged_through) = (&self.lease, self.acknowledged_through()) else {
+            return;
+        };
         let Some(txn) = self.txns.get_mut(&number) else { return };
         txn.stage = TxnStage::Beginning;
         txn.asked += 1;
         txn.lease = (lease.id, lease.secret.clone());
         let left = txn.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_since(now));
-        let begin = begin_request(txn, txn.new.wait.to_begin(left), Bytes::new(), settled);
+        let begin = begin_request(txn, txn.new.wait.to_begin(left), Bytes::new(), acknowledged_through);
         self.send(Tag::Begin(number), Call::Begin(begin));
     }
 
@@ -186,7 +188,7 @@ impl Session {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         if let Some(step) = step_request(txn, Bytes::new()) {
             txn.step_asked = txn.step_asked.saturating_add(1);
-            self.send(Tag::Step(number), Call::GoOn(step));
+            self.send(Tag::Step(number), Call::Step(step));
         }
     }
 
@@ -194,8 +196,14 @@ impl Session {
         let Some(txn) = self.txns.get(&number) else { return };
         let step = Step { changes: Vec::new(), reads: Vec::new(), then: Then::Abort.into() };
         let (lease, secret) = (txn.lease.0, Bytes::new());
-        let abort = proto::GoOnRequest { lease, secret, key: txn.key, after: 0, step: Some(step) };
-        self.send(Tag::Abort(number), Call::GoOn(abort));
+        let abort = proto::StepRequest {
+            lease,
+            secret,
+            idempotency_key: txn.key,
+            applied_changes: 0,
+            step: Some(step),
+        };
+        self.send(Tag::Abort(number), Call::Step(abort));
     }
 
     /// Asks for the outcome of a commit whose lease is lost. Its locks are lost too, so it waits for none.
@@ -204,7 +212,7 @@ impl Session {
         let Some(txn) = self.txns.get(&number) else { return };
         let secret = txn.lease.1.clone();
         let call = match step_request(txn, secret.clone()) {
-            Some(step) => Call::GoOn(step),
+            Some(step) => Call::Step(step),
             None => {
                 let at_once = Wait::Try.to_begin(Duration::ZERO);
                 Call::Begin(begin_request(txn, at_once, secret, 0))
@@ -215,7 +223,7 @@ impl Session {
 
     /// Returns the highest key up to which every transaction has ended, or belongs to a lease that has ended:
     /// a handle that outlives its lease must not keep the server from discarding the outcomes of this lease.
-    fn settled(&self) -> u64 {
+    fn acknowledged_through(&self) -> u64 {
         let mut first: Option<u64> = None;
         for (number, txn) in &self.txns {
             // A key is its transaction's number, or a higher one assigned later: all further keys are higher.
@@ -336,7 +344,7 @@ fn begin_request(
     txn: &Txn,
     wait: proto::begin_locks::Wait,
     secret: Bytes,
-    settled: u64,
+    acknowledged_through: u64,
 ) -> proto::BeginRequest {
     let locks = &txn.new.locks;
     let locks = (!locks.is_empty()).then(|| proto::BeginLocks {
@@ -347,23 +355,23 @@ fn begin_request(
     proto::BeginRequest {
         lease: txn.lease.0,
         secret,
-        key: txn.key,
+        idempotency_key: txn.key,
         locks,
         at_least: txn.new.at_least.clone(),
-        settled: settled.min(txn.key.saturating_sub(1)),
+        acknowledged_through: acknowledged_through.min(txn.key.saturating_sub(1)),
         step: Some(txn.new.step.clone()),
     }
 }
 
 /// Returns `None` if no step waits for an answer.
-fn step_request(txn: &Txn, secret: Bytes) -> Option<proto::GoOnRequest> {
+fn step_request(txn: &Txn, secret: Bytes) -> Option<proto::StepRequest> {
     let (_, step) = txn.steps.front()?;
-    Some(proto::GoOnRequest {
+    Some(proto::StepRequest {
         lease: txn.lease.0,
         secret,
-        key: txn.key,
+        idempotency_key: txn.key,
         // A transaction has at most 100 000 changes.
-        after: u32::try_from(txn.made).unwrap_or(u32::MAX),
+        applied_changes: u32::try_from(txn.made).unwrap_or(u32::MAX),
         step: Some(step.clone()),
     })
 }

@@ -22,9 +22,9 @@ use crate::proto::{Reason, Snapshot};
 pub(super) trait Subject: Clone + Send + Sync + 'static {
     type Response: Send + 'static;
     /// The events that callers get.
-    type News: Send;
+    type Event: Send;
 
-    fn read(response: Self::Response) -> WatchEvent<Self::News>;
+    fn read(response: Self::Response) -> ServerEvent<Self::Event>;
 
     /// The call that begins the watch, on a connection of its own.
     fn call(
@@ -35,9 +35,9 @@ pub(super) trait Subject: Clone + Send + Sync + 'static {
 }
 
 /// The content of a response.
-pub(super) enum WatchEvent<N> {
-    Begun(Snapshot),
-    Reached(Snapshot),
+pub(super) enum ServerEvent<N> {
+    Created(Snapshot),
+    Progress(Snapshot),
     /// An entry of the log.
     Entry(DcId, u64, N),
     /// An event that does not change the position from which to resume.
@@ -48,9 +48,9 @@ pub(super) enum WatchEvent<N> {
 
 /// The next result of a watch.
 pub(super) enum Next<N> {
-    News(N),
+    Event(N),
     /// All events up to the position were returned; the position may have moved.
-    Reached,
+    Progress,
 }
 
 /// A watch, with or without a connection.
@@ -110,7 +110,7 @@ impl<S: Subject> Following<S> {
 
     /// Waits for the next event, and reconnects meanwhile if needed. An error is a server's refusal to
     /// continue.
-    pub(super) async fn next(&mut self) -> Result<Next<S::News>, ClientError> {
+    pub(super) async fn next(&mut self) -> Result<Next<S::Event>, ClientError> {
         loop {
             match &mut self.link {
                 Link::Down => {
@@ -146,18 +146,18 @@ impl<S: Subject> Following<S> {
         &self.position
     }
 
-    fn on_event(&mut self, event: WatchEvent<S::News>) -> Option<Next<S::News>> {
+    fn on_event(&mut self, event: ServerEvent<S::Event>) -> Option<Next<S::Event>> {
         match event {
-            WatchEvent::Entry(dc, seq, news) => {
+            ServerEvent::Entry(dc, seq, event) => {
                 self.raise(dc.index(), seq);
-                Some(Next::News(news))
+                Some(Next::Event(event))
             }
-            WatchEvent::Passing(news) => Some(Next::News(news)),
-            WatchEvent::Reached(snapshot) => {
+            ServerEvent::Passing(event) => Some(Next::Event(event)),
+            ServerEvent::Progress(snapshot) => {
                 snapshot.seqs.iter().enumerate().for_each(|(dc, seq)| self.raise(dc, *seq));
-                Some(Next::Reached)
+                Some(Next::Progress)
             }
-            WatchEvent::Begun(_) | WatchEvent::Unknown => None,
+            ServerEvent::Created(_) | ServerEvent::Unknown => None,
         }
     }
 
@@ -198,14 +198,14 @@ impl<S: Subject> Connector<S> {
         let responses = call.await.map_err(|error| link_error(&endpoint, error))?;
         let mut up = Up { responses, endpoint };
         match up.next().await? {
-            WatchEvent::Begun(snapshot) => Ok((up, snapshot)),
+            ServerEvent::Created(snapshot) => Ok((up, snapshot)),
             _ => Err(unreachable(&up.endpoint, LinkError::Ended)),
         }
     }
 }
 
 impl<S: Subject> Up<S> {
-    async fn next(&mut self) -> Result<WatchEvent<S::News>, ClientError> {
+    async fn next(&mut self) -> Result<ServerEvent<S::Event>, ClientError> {
         match self.responses.message().await {
             Ok(Some(response)) => Ok(S::read(response)),
             Ok(None) => Err(unreachable(&self.endpoint, LinkError::Ended)),

@@ -9,7 +9,7 @@ use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::operations;
 use super::super::read_client::ReadClient;
-use super::follow::{Following, Next, Subject, WatchEvent};
+use super::follow::{Following, Next, ServerEvent, Subject};
 use crate::crdt::value::Update;
 use crate::keys::Key;
 use crate::names::DcId;
@@ -62,7 +62,7 @@ impl WatchRequest {
     /// Starts with all commits that are not in this snapshot: that of a read, or [`Watch::position`] of an
     /// earlier watch, in any datacenter.
     #[must_use]
-    pub fn after(mut self, snapshot: &Snapshot) -> WatchRequest {
+    pub fn from_snapshot(mut self, snapshot: &Snapshot) -> WatchRequest {
         self.from = Some(snapshot.clone());
         self
     }
@@ -98,18 +98,18 @@ pub enum Action {
     /// The key was set to expire that long after the commit, or later if an earlier change set it so.
     Expires(Duration),
     /// The key was removed with all its content because it expired or its value was written as done.
-    Lapsed,
+    Expired,
     /// A change that the server knows and this client does not: read the key.
     Unknown,
 }
 
-/// A result of [`Watch::next_news`], which also reports progress without events.
+/// A result of [`Watch::next_event`], which also reports progress without events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum WatchEvent {
     Changed(Changed),
     /// Nothing else that is watched has changed up to the [position](Watch::position). Reported from time to
     /// time while other keys change.
-    Reached,
+    Progress,
 }
 
 /// A watch of keys: returns each commit that changed any of them once, when it is durable in the datacenter,
@@ -119,7 +119,7 @@ pub struct Watch(Following<Keys>);
 
 impl ReadClient {
     /// Starts a watch of keys. Every commit after this has returned is reported, unless
-    /// [`WatchRequest::after`] excludes it.
+    /// [`WatchRequest::from_snapshot`] excludes it.
     ///
     /// Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch(&self, request: WatchRequest) -> Result<Watch, ClientError> {
@@ -134,7 +134,7 @@ impl Watch {
     /// as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<Changed, ClientError> {
         loop {
-            if let News::Changed(changed) = self.next_news().await? {
+            if let WatchEvent::Changed(changed) = self.next_event().await? {
                 return Ok(changed);
             }
         }
@@ -142,15 +142,15 @@ impl Watch {
 
     /// As [`Watch::next`], and also reports when the position moved without a watched commit. For callers
     /// that store the position.
-    pub async fn next_news(&mut self) -> Result<News, ClientError> {
+    pub async fn next_event(&mut self) -> Result<WatchEvent, ClientError> {
         Ok(match self.0.next().await? {
-            Next::News(changed) => News::Changed(changed),
-            Next::Reached => News::Reached,
+            Next::Event(changed) => WatchEvent::Changed(changed),
+            Next::Progress => WatchEvent::Progress,
         })
     }
 
     /// Returns the snapshot up to which all events were returned. To resume from there with another watch,
-    /// pass it to [`WatchRequest::after`].
+    /// pass it to [`WatchRequest::from_snapshot`].
     pub fn position(&self) -> &Snapshot {
         self.0.position()
     }
@@ -158,7 +158,7 @@ impl Watch {
 
 impl Subject for Keys {
     type Response = WatchResponse;
-    type News = Changed;
+    type Event = Changed;
 
     async fn call(
         &self,
@@ -166,24 +166,24 @@ impl Subject for Keys {
         from: Option<Snapshot>,
     ) -> Result<Response<Streaming<WatchResponse>>, Status> {
         let Keys { prefixes, keys } = self.clone();
-        client.watch(proto::WatchRequest { prefixes, keys, from }).await
+        client.watch(proto::WatchRequest { prefixes, keys, from_snapshot: from }).await
     }
 
-    fn read(response: WatchResponse) -> WatchEvent<Changed> {
+    fn read(response: WatchResponse) -> ServerEvent<Changed> {
         match response.event {
-            Some(Event::Begun(begun)) => WatchEvent::Begun(begun.snapshot.unwrap_or_default()),
-            Some(Event::Reached(reached)) => WatchEvent::Reached(reached.snapshot.unwrap_or_default()),
-            Some(Event::Changed(changed)) => read(changed).unwrap_or(WatchEvent::Unknown),
-            None => WatchEvent::Unknown,
+            Some(Event::Created(created)) => ServerEvent::Created(created.snapshot.unwrap_or_default()),
+            Some(Event::Progress(progress)) => ServerEvent::Progress(progress.snapshot.unwrap_or_default()),
+            Some(Event::Changed(changed)) => read(changed).unwrap_or(ServerEvent::Unknown),
+            None => ServerEvent::Unknown,
         }
     }
 }
 
 /// Skips changes that this client cannot represent.
-fn read(proto::WatchChanged { dc, seq, changes }: proto::WatchChanged) -> Option<WatchEvent<Changed>> {
+fn read(proto::WatchChanged { dc, seq, changes }: proto::WatchChanged) -> Option<ServerEvent<Changed>> {
     let dc = u8::try_from(dc).ok().and_then(DcId::new)?;
     let changes = changes.into_iter().filter_map(change_of).collect();
-    Some(WatchEvent::Entry(dc, seq, Changed { dc, seq, changes }))
+    Some(ServerEvent::Entry(dc, seq, Changed { dc, seq, changes }))
 }
 
 fn change_of(message: proto::Change) -> Option<Change> {
@@ -197,7 +197,7 @@ fn change_of(message: proto::Change) -> Option<Change> {
         Some(change::Action::ExpireMs(millis)) => {
             Action::Expires(Duration::from_millis(millis.unsigned_abs()))
         }
-        Some(change::Action::Lapse(_)) => Action::Lapsed,
+        Some(change::Action::Expired(_)) => Action::Expired,
         None => Action::Unknown,
     };
     Some(Change { key, action })

@@ -6,7 +6,7 @@ use tonic::{Response, Status, Streaming};
 use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::read_client::ReadClient;
-use super::follow::{Following, Next, Subject, WatchEvent};
+use super::follow::{Following, Next, ServerEvent, Subject};
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::proto::watch_locks_response::Event;
 use crate::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
@@ -52,7 +52,7 @@ impl LockWatchRequest {
     /// Starts with all moves that are not in this snapshot: [`LockWatch::position`] of an earlier watch, in
     /// any datacenter. Without it: from now on.
     #[must_use]
-    pub fn after(mut self, snapshot: &Snapshot) -> LockWatchRequest {
+    pub fn from_snapshot(mut self, snapshot: &Snapshot) -> LockWatchRequest {
         self.from = Some(snapshot.clone());
         self
     }
@@ -62,23 +62,23 @@ impl LockWatchRequest {
 ///
 /// Every move is reported once, in causal order, in all circumstances. Holders are reported for the
 /// datacenter to which the watch is connected, as long as this client reads fast enough: keep holders by
-/// request and lock, discard all at [`LockEvent::Anew`], and consider them complete from
-/// [`LockEvent::Current`] on.
+/// request and lock, discard all at [`LockEvent::HoldersReset`], and consider them complete from
+/// [`LockEvent::HoldersSynced`] on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
     /// A move, from the log.
     Moved(Moved),
     /// All holders reported before are void: the watch has connected, or the client read too slowly.
-    Anew,
-    /// All holders since [`LockEvent::Anew`] have been reported.
-    Current,
-    /// These locks are held; possibly reported twice before [`LockEvent::Current`].
+    HoldersReset,
+    /// All holders since [`LockEvent::HoldersReset`] have been reported.
+    HoldersSynced,
+    /// These locks are held; possibly reported twice before [`LockEvent::HoldersSynced`].
     Granted(Holding),
-    /// These locks are no longer held; possibly never reported as held before [`LockEvent::Current`].
+    /// These locks are no longer held; possibly never reported as held before [`LockEvent::HoldersSynced`].
     Released(Holding),
     /// The position moved without an event.
-    Reached,
+    Progress,
 }
 
 /// Parts of locks that moved in one entry of the log.
@@ -136,13 +136,13 @@ impl LockWatch {
     /// as [`ClientError::WatchTooOld`]; the next call asks the server again.
     pub async fn next(&mut self) -> Result<LockEvent, ClientError> {
         Ok(match self.0.next().await? {
-            Next::News(event) => event,
-            Next::Reached => LockEvent::Reached,
+            Next::Event(event) => event,
+            Next::Progress => LockEvent::Progress,
         })
     }
 
     /// Returns the snapshot up to which all moves were reported. To resume from there with another watch,
-    /// pass it to [`LockWatchRequest::after`].
+    /// pass it to [`LockWatchRequest::from_snapshot`].
     pub fn position(&self) -> &Snapshot {
         self.0.position()
     }
@@ -150,7 +150,7 @@ impl LockWatch {
 
 impl Subject for Locks {
     type Response = WatchLocksResponse;
-    type News = LockEvent;
+    type Event = LockEvent;
 
     async fn call(
         &self,
@@ -158,26 +158,30 @@ impl Subject for Locks {
         from: Option<Snapshot>,
     ) -> Result<Response<Streaming<WatchLocksResponse>>, Status> {
         let Locks { names, prefixes } = self.clone();
-        client.watch_locks(WatchLocksRequest { names, prefixes, from }).await
+        client.watch_locks(WatchLocksRequest { names, prefixes, from_snapshot: from }).await
     }
 
     /// Skips events that this client cannot represent.
-    fn read(response: WatchLocksResponse) -> WatchEvent<LockEvent> {
+    fn read(response: WatchLocksResponse) -> ServerEvent<LockEvent> {
         let read = match response.event {
-            Some(Event::Begun(begun)) => Some(WatchEvent::Begun(begun.snapshot.unwrap_or_default())),
-            Some(Event::Reached(reached)) => Some(WatchEvent::Reached(reached.snapshot.unwrap_or_default())),
-            Some(Event::Moved(message)) => {
-                moved(message).map(|moved| WatchEvent::Entry(moved.dc, moved.seq, LockEvent::Moved(moved)))
+            Some(Event::Created(created)) => Some(ServerEvent::Created(created.snapshot.unwrap_or_default())),
+            Some(Event::Progress(progress)) => {
+                Some(ServerEvent::Progress(progress.snapshot.unwrap_or_default()))
             }
-            Some(Event::Anew(_)) => Some(WatchEvent::Passing(LockEvent::Anew)),
-            Some(Event::Current(_)) => Some(WatchEvent::Passing(LockEvent::Current)),
-            Some(Event::Granted(held)) => holding(held).map(|it| WatchEvent::Passing(LockEvent::Granted(it))),
+            Some(Event::Moved(message)) => {
+                moved(message).map(|moved| ServerEvent::Entry(moved.dc, moved.seq, LockEvent::Moved(moved)))
+            }
+            Some(Event::HoldersReset(_)) => Some(ServerEvent::Passing(LockEvent::HoldersReset)),
+            Some(Event::HoldersSynced(_)) => Some(ServerEvent::Passing(LockEvent::HoldersSynced)),
+            Some(Event::Granted(held)) => {
+                holding(held).map(|it| ServerEvent::Passing(LockEvent::Granted(it)))
+            }
             Some(Event::Released(held)) => {
-                holding(held).map(|it| WatchEvent::Passing(LockEvent::Released(it)))
+                holding(held).map(|it| ServerEvent::Passing(LockEvent::Released(it)))
             }
             None => None,
         };
-        read.unwrap_or(WatchEvent::Unknown)
+        read.unwrap_or(ServerEvent::Unknown)
     }
 }
 

@@ -10,5 +10,5 @@ mod follow;
 mod keys;
 mod locks;
 
-pub use keys::{Action, Change, Changed, News, Watch, WatchRequest};
+pub use keys::{Action, Change, Changed, Watch, WatchEvent, WatchRequest};
 pub use locks::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved};

@@ -26,7 +26,7 @@ impl BoundedCounter {
         self.change(at.dot.dc, amount.into());
     }
 
-    pub fn move_rights(&mut self, to: DcId, amount: u64, at: &At<'_>) {
+    pub fn transfer_rights(&mut self, to: DcId, amount: u64, at: &At<'_>) {
         self.change(at.dot.dc, -i128::from(amount));
         self.change(to, amount.into());
     }
@@ -53,7 +53,7 @@ impl BoundedCounter {
     /// Checks that datacenter `me` has this number of rights to use.
     pub fn check_rights(&self, asked: u64, me: DcId) -> Result<(), OpError> {
         let rights = self.rights(me);
-        if asked <= rights { Ok(()) } else { Err(OpError::NoRights { asked, rights }) }
+        if asked <= rights { Ok(()) } else { Err(OpError::InsufficientRights { asked, rights }) }
     }
 
     /// Returns the rights of all datacenters that have some.

@@ -84,7 +84,9 @@ impl Leaf {
         Some(match op {
             Op::Counter(_) => Leaf::Counter(Counter::default()),
             Op::ResettableCounter(_) => Leaf::ResettableCounter(ResettableCounter::default()),
-            Op::BoundedCounter(_) | Op::MoveRights { .. } => Leaf::BoundedCounter(BoundedCounter::default()),
+            Op::BoundedCounter(_) | Op::TransferRights { .. } => {
+                Leaf::BoundedCounter(BoundedCounter::default())
+            }
             Op::LwwRegister(_) => Leaf::LwwRegister(LwwRegister::default()),
             Op::MvRegister(_) => Leaf::MvRegister(MvRegister::default()),
             Op::Versioned { .. } => Leaf::Versioned(Versioned::default()),
@@ -150,8 +152,8 @@ impl Leaf {
             (Leaf::Counter(counter), Op::Counter(amount)) => counter.add(*amount),
             (Leaf::ResettableCounter(counter), Op::ResettableCounter(op)) => counter.apply(op, at),
             (Leaf::BoundedCounter(counter), Op::BoundedCounter(amount)) => counter.add(*amount, at),
-            (Leaf::BoundedCounter(counter), Op::MoveRights { to, amount }) => {
-                counter.move_rights(*to, *amount, at);
+            (Leaf::BoundedCounter(counter), Op::TransferRights { to, amount }) => {
+                counter.transfer_rights(*to, *amount, at);
             }
             (Leaf::LwwRegister(register), Op::LwwRegister(value)) => register.assign(value, at),
             (Leaf::MvRegister(register), Op::MvRegister(op)) => register.apply(op, at),
@@ -174,7 +176,7 @@ impl Leaf {
             (Leaf::Counter(counter), Op::Counter(amount)) => counter.check(*amount),
             (Leaf::ResettableCounter(counter), Op::ResettableCounter(op)) => counter.check(op),
             (Leaf::BoundedCounter(counter), Op::BoundedCounter(amount)) => counter.check_add(*amount, me),
-            (Leaf::BoundedCounter(counter), Op::MoveRights { amount, .. }) => {
+            (Leaf::BoundedCounter(counter), Op::TransferRights { amount, .. }) => {
                 counter.check_rights(*amount, me)
             }
             (Leaf::Versioned(value), Op::Versioned { version, .. }) => value.check(*version),

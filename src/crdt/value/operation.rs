@@ -61,7 +61,7 @@ pub enum Op {
     /// Adds this amount. A negative amount needs rights, which additions create.
     BoundedCounter(i64),
     /// Moves rights to decrement from this datacenter to another one; readers see no change.
-    MoveRights {
+    TransferRights {
         to: DcId,
         amount: u64,
     },
@@ -132,7 +132,7 @@ pub enum OpError {
         "the bounded counter may go down by {rights} in this datacenter, not by {asked}: others have the rest of the \
          rights"
     )]
-    NoRights { asked: u64, rights: u64 },
+    InsufficientRights { asked: u64, rights: u64 },
     #[error("the value has version {is}, version {written} is stale")]
     Stale { is: u64, written: u64 },
     #[error(
@@ -161,7 +161,7 @@ impl Op {
         match self {
             Op::Counter(_) => Type::Counter,
             Op::ResettableCounter(_) => Type::ResettableCounter,
-            Op::BoundedCounter(_) | Op::MoveRights { .. } => Type::BoundedCounter,
+            Op::BoundedCounter(_) | Op::TransferRights { .. } => Type::BoundedCounter,
             Op::LwwRegister(_) => Type::LwwRegister,
             Op::MvRegister(_) => Type::MvRegister,
             Op::Versioned { .. } => Type::Versioned,

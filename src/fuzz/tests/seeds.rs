@@ -108,7 +108,7 @@ fn calls() -> [Call; 10] {
         Call::Acquire(proto::AcquireRequest {
             lease,
             secret: secret.clone(),
-            key: 1,
+            idempotency_key: 1,
             locks,
             wait: Some(proto::acquire_request::Wait::WaitMs(100)),
             label: "who".into(),
@@ -116,17 +116,23 @@ fn calls() -> [Call; 10] {
         Call::Release(proto::ReleaseRequest {
             lease,
             secret: secret.clone(),
-            target: Some(proto::release_request::Target::Key(1)),
+            target: Some(proto::release_request::Target::IdempotencyKey(1)),
         }),
         Call::Reclaim(proto::ReclaimRequest { lease, secret, ..Default::default() }),
         Call::Begin(begin()),
-        Call::Look(proto::ReadRequest { keys: vec![store_key()], ..Default::default() }),
+        Call::Read(proto::ReadRequest { keys: vec![store_key()], ..Default::default() }),
     ]
 }
 
 fn begin() -> proto::BeginRequest {
     let secret = bytes::Bytes::from_static(&[7; 16]);
-    proto::BeginRequest { lease: 1 << 8, secret, key: 2, step: Some(step()), ..Default::default() }
+    proto::BeginRequest {
+        lease: 1 << 8,
+        secret,
+        idempotency_key: 2,
+        step: Some(step()),
+        ..Default::default()
+    }
 }
 
 fn on_stream(call: Call) -> proto::ClientMessage {

@@ -42,12 +42,12 @@ fn until(events: &Receiver<JournalEvent>, position: u64, wanted: DiskSpace) {
     assert_eq!(durable, position);
 }
 
-fn until_room(events: &Receiver<JournalEvent>, room: DiskSpace) -> u64 {
+fn until_disk_space(events: &Receiver<JournalEvent>, disk_space: DiskSpace) -> u64 {
     let mut durable = 0;
     loop {
         match events.recv().expect("alive") {
             JournalEvent::Durable(position) => durable = position,
-            JournalEvent::DiskSpace(told) if told == room => return durable,
+            JournalEvent::DiskSpace(told) if told == disk_space => return durable,
             other => panic!("{other:?}"),
         }
     }
@@ -75,12 +75,15 @@ fn what_finds_no_room_is_written_when_there_is_some() {
     assert!(durable > 300, "{durable}");
     append(&mut journal, durable + 2..=durable + 10);
     let figures = journal.figures();
-    assert_eq!((figures.waits_for_room, figures.room, figures.durable), (true, DiskSpace::Full, durable));
+    assert_eq!(
+        (figures.waiting_for_disk_space, figures.disk_space, figures.durable),
+        (true, DiskSpace::Full, durable)
+    );
     let (_, recovered, _events) = start(&disk.fork(), 0);
     assert_eq!(recovered.records, records(1..=durable), "a crash now loses nothing that was told");
     disk.set_capacity(None);
     until(&events, durable + 10, DiskSpace::Enough);
-    assert!(!journal.figures().waits_for_room);
+    assert!(!journal.figures().waiting_for_disk_space);
     journal.close().expect("nothing failed");
     assert_eq!(start(&disk, 0).1.records, records(1..=durable + 10));
 }
@@ -119,7 +122,7 @@ fn it_says_so_before_the_disk_is_full_and_writes_what_comes() {
     append(&mut journal, 210..=210);
     assert_eq!(until_durable(&events, 210), [], "half of it is left");
     disk.set_capacity(Some(100_000));
-    assert_eq!(until_room(&events, DiskSpace::Enough), 0);
+    assert_eq!(until_disk_space(&events, DiskSpace::Enough), 0);
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn a_quota_that_the_disk_does_not_tell_of_is_like_a_full_disk() {
     let (mut journal, _, events) = start(&disk, 100);
     disk.fail_writes(Some(ErrorKind::QuotaExceeded));
     append(&mut journal, 1..=9);
-    assert_eq!(until_room(&events, DiskSpace::Full), 0);
+    assert_eq!(until_disk_space(&events, DiskSpace::Full), 0);
     disk.fail_writes(None);
     until(&events, 9, DiskSpace::Enough);
 }

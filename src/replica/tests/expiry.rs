@@ -9,7 +9,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{Op, OpError, Reading, VersionedReading};
 use crate::leases::Proof;
 use crate::replica::call::Call;
-use crate::replica::store_call::{GoOn, Then, TxnRefusal};
+use crate::replica::store_call::{NextStep, Then, TxnRefusal};
 use crate::replica::{Event, Message, Record};
 use crate::time::TimeToLive;
 
@@ -49,7 +49,7 @@ impl Cluster {
 
     /// Returns the number of keys that each datacenter ended.
     fn lapsed(&self) -> Vec<u64> {
-        self.nodes.iter().map(|node| node.replica.counts().keys_lapsed).collect()
+        self.nodes.iter().map(|node| node.replica.counts().keys_expired).collect()
     }
 
     fn expiring(&self) -> Vec<u64> {
@@ -86,7 +86,7 @@ impl Cluster {
             _ => None,
         });
         let commits = ops.flatten().filter_map(LogOp::as_commit);
-        let ends = commits.filter(|commit| commit.changes.iter().any(|c| c.action == Action::Lapse));
+        let ends = commits.filter(|commit| commit.changes.iter().any(|c| c.action == Action::Expired));
         ends.map(|commit| commit.changes.len()).collect()
     }
 }
@@ -371,14 +371,14 @@ fn a_change_of_a_key_that_ended_meanwhile_is_refused_and_not_lost() {
     c.open_lease(0, Duration::from_secs(10));
     let lease = c.lease(0);
     for key in 1..=20 {
-        let tag = c.begin(0, key, None, step(vec![], &["stock"], Then::GoOn));
+        let tag = c.begin(0, key, None, step(vec![], &["stock"], Then::Continue));
         c.stepped(0, tag);
     }
     c.commit(0, vec![remove("stock"), remove("job"), remove("r")]);
     c.commit(0, vec![of(10)]);
-    let goes_on = |c: &mut Cluster, key, changes| {
+    let makes_step = |c: &mut Cluster, key, changes| {
         let (proof, step) = (Proof::Secret(SECRET), step(changes, &[], Then::Commit));
-        c.call(0, Call::GoOn(GoOn { lease, proof, key, after: 0, step }))
+        c.call(0, Call::Step(NextStep { lease, proof, key, after: 0, step }))
     };
     let late = [
         vec![of(-1)],
@@ -390,7 +390,7 @@ fn a_change_of_a_key_that_ended_meanwhile_is_refused_and_not_lost() {
         vec![remove("stock"), of(3)],
     ];
     for (key, changes) in (1..).zip(late) {
-        let tag = goes_on(&mut c, key, changes);
+        let tag = makes_step(&mut c, key, changes);
         let TxnRefusal::Change(refused) = c.txn_refused(0, tag) else {
             panic!("it is refused for its change")
         };
@@ -399,7 +399,7 @@ fn a_change_of_a_key_that_ended_meanwhile_is_refused_and_not_lost() {
     let left = Reading::BoundedCounter { value: 10, rights: 10 };
     assert_eq!((c.reads(0, "stock"), c.reads(0, "r")), (Some(left), None));
     // The transaction may still end the key itself.
-    let tag = goes_on(&mut c, 20, vec![remove("stock")]);
+    let tag = makes_step(&mut c, 20, vec![remove("stock")]);
     c.run();
     c.committed(0, tag);
     assert_eq!(c.reads(0, "stock"), None);

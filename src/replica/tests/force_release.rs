@@ -10,25 +10,30 @@ use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::names::{FencingToken, ForceReason, Mode, RequestId};
 use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};
-use crate::replica::force_release::{Force, ForceOutcome, Forced, MAX_AUDITED, MAX_VICTIMS};
+use crate::replica::force_release::{
+    ForceRelease, ForceReleaseOutcome, ForceReleased, MAX_AUDITED, MAX_VICTIMS,
+};
 use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Notice, Record};
 
 impl Cluster {
     fn force(&mut self, id: u8, lock: &str) -> u64 {
         let reason = ForceReason::new("it hangs").expect("it says something");
-        self.call(id, Call::ForceRelease(Force { lock: name(lock), by: Arc::from("client ann"), reason }))
+        self.call(
+            id,
+            Call::ForceRelease(ForceRelease { lock: name(lock), operator: Arc::from("client ann"), reason }),
+        )
     }
 
-    fn forced(&self, id: u8, tag: u64) -> ForceOutcome {
+    fn forced(&self, id: u8, tag: u64) -> ForceReleaseOutcome {
         match self.reply(id, tag) {
-            Some(Reply::Forced(outcome)) => *outcome,
+            Some(Reply::ForceReleased(outcome)) => *outcome,
             other => panic!("call {tag} at dc{id} took nothing away but is {other:?}"),
         }
     }
 
     /// Returns all force releases that a datacenter remembers.
-    fn audit(&mut self, id: u8) -> Vec<Arc<Forced>> {
+    fn audit(&mut self, id: u8) -> Vec<Arc<ForceReleased>> {
         let tag = self.call(id, Call::Audit);
         self.run();
         match self.reply(id, tag) {
@@ -40,7 +45,7 @@ impl Cluster {
     /// Returns the requests whose clients were notified of a force release, in order.
     fn told_forced(&self, id: u8) -> Vec<RequestId> {
         let of = |notice: &Notice| match notice {
-            Notice::ForcedOut(forced) => Some(forced.request),
+            Notice::ForceReleased(forced) => Some(forced.request),
             _ => None,
         };
         self.nodes[usize::from(id)].notices.iter().filter_map(of).collect()
@@ -84,10 +89,10 @@ fn the_next_in_line_gets_the_lock_when_it_is_on_disk_who_took_it() {
     c.sync(0);
     let outcome = c.forced(0, force);
     let [taken] = &outcome.taken[..] else { panic!("one request held it, not {:?}", outcome.taken) };
-    let expected = Forced {
+    let expected = ForceReleased {
         number: 1,
         at_ms: 1_700_000_000_000 + c.now,
-        by: Arc::from("client ann"),
+        operator: Arc::from("client ann"),
         reason: ForceReason::new("it hangs").expect("it says something"),
         lock: name("a"),
         mode: Mode::Exclusive,
@@ -105,7 +110,7 @@ fn the_next_in_line_gets_the_lock_when_it_is_on_disk_who_took_it() {
     let again = c.release(0, victim.request);
     assert_eq!(
         c.refused(0, again),
-        Refusal::ForcedOut(taken.clone()),
+        Refusal::ForceReleased(taken.clone()),
         "it learns that it was not the last to hold it"
     );
     assert_eq!(c.nodes[0].replica.counts().forced_releases, 1);
@@ -162,16 +167,16 @@ fn a_lock_held_elsewhere_is_not_touched() {
 #[test]
 fn a_transaction_that_lost_its_lock_cannot_commit() {
     let mut c = Cluster::new(1, 0, 0);
-    let open = c.begin(0, 1, Some("a"), step(vec![add("n", 1)], &[], Then::GoOn));
+    let open = c.begin(0, 1, Some("a"), step(vec![add("n", 1)], &[], Then::Continue));
     c.run();
     let token = c.stepped(0, open).token;
     let force = c.force(0, "a");
     c.run();
     let taken = c.forced(0, force).taken;
     assert_eq!(taken[0].token, token.expect("it has a lock"));
-    let commit = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let commit = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     let refusal = c.txn_refused(0, commit);
-    assert_eq!(refusal, TxnRefusal::ForcedOut { key: 1, forced: taken[0].clone() });
+    assert_eq!(refusal, TxnRefusal::ForceReleased { key: 1, forced: taken[0].clone() });
     let said = refusal.to_string();
     assert!(said.contains("client ann") && said.contains("it hangs"), "{said}");
     assert_eq!(c.reads(0, "n"), None);
@@ -188,13 +193,13 @@ fn a_grant_that_nobody_heard_of_yet_can_be_taken_away_too() {
     c.force(0, "a");
     // Granted now, and answered when the force release is on disk.
     let second = c.lock(0, "a");
-    let txn = c.begin(0, 7, Some("b"), step(vec![], &[], Then::GoOn));
+    let txn = c.begin(0, 7, Some("b"), step(vec![], &[], Then::Continue));
     let force = c.force(0, "a");
     c.run();
     assert!(c.is_answered(0, txn));
     let taken = c.forced(0, force).taken;
     assert!(taken[0].token > first.token);
-    assert_eq!(c.refused(0, second), Refusal::ForcedOut(taken[0].clone()));
+    assert_eq!(c.refused(0, second), Refusal::ForceReleased(taken[0].clone()));
 }
 
 #[test]

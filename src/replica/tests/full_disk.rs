@@ -19,7 +19,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     let mut c = Cluster::new(2, 0, 0);
     commit(&mut c, 0, 1, "n", 1);
     c.run();
-    let open = c.begin(0, 2, None, step(vec![add("n", 10)], &[], Then::GoOn));
+    let open = c.begin(0, 2, None, step(vec![add("n", 10)], &[], Then::Continue));
     c.use_lock(0, "ours");
     c.run();
     c.stepped(0, open);
@@ -27,9 +27,9 @@ fn while_there_is_little_room_clients_have_nothing_written() {
 
     let refused = [
         commit(&mut c, 0, 3, "n", 100),
-        c.go_on(0, 2, step(vec![], &[], Then::Commit)),
+        c.next_step(0, 2, step(vec![], &[], Then::Commit)),
         c.lock(0, "both have a part of it"),
-        c.begin(0, 4, Some("this too"), step(vec![], &["n"], Then::GoOn)),
+        c.begin(0, 4, Some("this too"), step(vec![], &["n"], Then::Continue)),
         c.call(
             0,
             Call::OpenLease {
@@ -54,7 +54,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     assert!(matches!(c.reply(0, tag), Some(Reply::Renewed { .. })));
     let tag = c.begin(0, 5, None, step(vec![], &["n"], Then::Commit));
     assert_eq!(c.stepped(0, tag).values, [counted(1)]);
-    let tag = c.go_on(0, 2, step(vec![], &["n"], Then::GoOn));
+    let tag = c.next_step(0, 2, step(vec![], &["n"], Then::Continue));
     assert_eq!(c.stepped(0, tag).values, [counted(11)], "it is open still, with what it changed");
 
     // The other datacenter is not affected.
@@ -64,7 +64,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     assert_eq!((c.reads(0, "n"), c.reads(1, "n")), (counted(1_001), counted(1_001)));
 
     c.room(0, DiskSpace::Enough);
-    let tags = [commit(&mut c, 0, 6, "n", 100), c.go_on(0, 2, step(vec![], &[], Then::Commit))];
+    let tags = [commit(&mut c, 0, 6, "n", 100), c.next_step(0, 2, step(vec![], &[], Then::Commit))];
     c.run();
     for tag in tags {
         c.committed(0, tag);
@@ -160,17 +160,17 @@ fn what_others_sent_while_the_disk_was_full_is_asked_for_again() {
 #[test]
 fn a_refused_commit_leaves_the_transaction_as_it_was() {
     let mut c = Cluster::new(1, 0, 0);
-    let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));
+    let open = c.begin(0, 1, None, step(vec![], &[], Then::Continue));
     c.run();
     c.stepped(0, open);
     c.room(0, DiskSpace::Low);
-    let refused = c.go_on(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
+    let refused = c.next_step(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
     assert_eq!(c.refused(0, refused), Refusal::DiskFull);
-    let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
+    let tag = c.next_step(0, 1, step(vec![], &["r"], Then::Continue));
     assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
     c.room(0, DiskSpace::Enough);
     // The step follows no changes, like the refused one.
-    let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
+    let tag = c.next_step(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
     assert_eq!(c.reads(0, "r"), written("wanted"));
@@ -181,20 +181,20 @@ fn a_commit_that_cannot_be_made_leaves_the_transaction_as_it_was() {
     // Two of three members are away: the log is full of entries that they lack.
     let mut c = Cluster::with_log(3, (0, 0), 1_000);
     c.isolate(0);
-    let open = c.begin(0, 1, None, step(vec![], &[], Then::GoOn));
+    let open = c.begin(0, 1, None, step(vec![], &[], Then::Continue));
     c.run();
     c.stepped(0, open);
     for key in 2..200 {
         commit(&mut c, 0, key, "n", 1);
         c.sync(0);
     }
-    let refused = c.go_on(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
+    let refused = c.next_step(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
     assert!(matches!(c.txn_refused(0, refused), TxnRefusal::CannotCommit(_)));
-    let tag = c.go_on(0, 1, step(vec![], &["r"], Then::GoOn));
+    let tag = c.next_step(0, 1, step(vec![], &["r"], Then::Continue));
     assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
     c.link_again(0);
     c.pass(2_000);
-    let tag = c.go_on(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
+    let tag = c.next_step(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
     assert_eq!(c.reads(0, "r"), written("wanted"));

@@ -10,7 +10,7 @@ use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::Event;
 use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
-use crate::replica::force_release::Force;
+use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
 
 impl Cluster {
@@ -50,7 +50,7 @@ fn a_cancel_that_overtakes_its_acquire_ends_it() {
     let cancel = c.cancels(0, 5);
     assert_eq!(c.reply(0, cancel), Some(Reply::Released));
     let late = c.locks_as(0, 5, "a");
-    assert_eq!(c.refused(0, late), Refusal::KeyFinished(5));
+    assert_eq!(c.refused(0, late), Refusal::IdempotencyKeyFinished(5));
     // It ends no other key, below or above.
     let others = [4, 6].map(|key| c.locks_as(0, key, &format!("b{key}")));
     others.into_iter().for_each(|tag| drop(c.granted(0, tag)));
@@ -87,7 +87,7 @@ fn what_waits_for_the_start_outlives_many_cancels() {
     assert_eq!(c.refused(0, given_up), Refusal::Cancelled);
     // It waits no longer: its key is over like the others.
     let late = c.locks_as(0, 1_000, "b");
-    assert_eq!(c.refused(0, late), Refusal::KeyFinished(1_000));
+    assert_eq!(c.refused(0, late), Refusal::IdempotencyKeyFinished(1_000));
 }
 
 /// The session is lost before the server may read its clock, and the client repeats the call on another
@@ -122,7 +122,7 @@ fn a_transaction_that_waits_on_two_sessions_keeps_its_turn_when_one_of_them_is_g
     let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
     let begin = |key| {
         let (step, at_least) = (step(vec![add("n", 1)], &[], Then::Commit), AtLeast::default());
-        Call::Begin(Begin { lease, proof, key, locks: None, at_least, settled: 0, step })
+        Call::Begin(Begin { lease, proof, key, locks: None, at_least, acknowledged_through: 0, step })
     };
     let session = SessionId(77);
     c.handle(0, Event::Client { call: CallId { session, tag: 1_000_000 }, request: begin(5) });
@@ -150,7 +150,7 @@ fn what_was_reclaimed_and_released_by_its_key_stays_over() {
         assert_eq!(c.reply(0, release), Some(Reply::Released));
     }
     let late = c.locks_as(0, 7, "a");
-    assert_eq!(c.refused(0, late), Refusal::KeyFinished(7));
+    assert_eq!(c.refused(0, late), Refusal::IdempotencyKeyFinished(7));
     let waits = c.locks_as(0, 3, "a");
     c.granted(0, waits);
 }
@@ -180,7 +180,7 @@ fn what_is_released_by_its_key_before_the_reclaim_is_not_taken_back() {
         let Some(Reply::Reclaimed { kept, .. }) = c.reply(0, reclaim) else { panic!("it is judged") };
         assert_eq!(kept, []);
         let late = c.locks_as(0, 7, "a");
-        assert_eq!(c.refused(0, late), Refusal::KeyFinished(7));
+        assert_eq!(c.refused(0, late), Refusal::IdempotencyKeyFinished(7));
         c.run();
         c.use_lock(1, "a");
     }
@@ -203,7 +203,7 @@ fn a_begin_with_other_content_under_a_used_key_is_refused() {
         let same = c.begin(0, 1, None, one(1));
         c.committed(0, same);
         let other = c.begin(0, 1, None, one(2));
-        assert_eq!(c.refused(0, other), Refusal::KeyReused(1));
+        assert_eq!(c.refused(0, other), Refusal::IdempotencyKeyReused(1));
         assert_eq!(c.reads(0, "n"), counted(1));
     }
 }
@@ -211,18 +211,18 @@ fn a_begin_with_other_content_under_a_used_key_is_refused() {
 #[test]
 fn an_open_transaction_goes_on_only_with_what_it_was_begun_with() {
     let mut c = Cluster::new(1, 0, 0);
-    let first = |amount| -> Step { step(vec![add("n", amount)], &["n"], Then::GoOn) };
+    let first = |amount| -> Step { step(vec![add("n", amount)], &["n"], Then::Continue) };
     let begun = c.begin(0, 1, Some("a"), first(1));
     c.stepped(0, begun);
     for wrong in [first(2), step(vec![add("n", 1)], &[], Then::Commit)] {
         let tag = c.begin(0, 1, Some("a"), wrong);
-        assert_eq!(c.refused(0, tag), Refusal::KeyReused(1));
+        assert_eq!(c.refused(0, tag), Refusal::IdempotencyKeyReused(1));
     }
     let tag = c.begin(0, 1, Some("b"), first(1));
-    assert_eq!(c.refused(0, tag), Refusal::KeyReused(1), "other locks");
+    assert_eq!(c.refused(0, tag), Refusal::IdempotencyKeyReused(1), "other locks");
     let again = c.begin(0, 1, Some("a"), first(1));
     assert_eq!(c.stepped(0, again).values, [counted(1)]);
-    let commit = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let commit = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(0, commit);
 }
@@ -234,15 +234,15 @@ fn a_release_of_what_was_taken_away_says_by_whom() {
     let held = c.locks_as(0, 3, "a");
     let grant = c.granted(0, held);
     let (reason, by) = (ForceReason::new("it hangs").expect("it says something"), Arc::from("client ann"));
-    c.call(0, Call::ForceRelease(Force { lock: name("a"), by, reason }));
+    c.call(0, Call::ForceRelease(ForceRelease { lock: name("a"), operator: by, reason }));
     c.run();
     for tag in [c.releases(0, 3), c.release(0, grant.request)] {
-        let Refusal::ForcedOut(forced) = c.refused(0, tag) else { panic!("{:?}", c.reply(0, tag)) };
-        assert_eq!((&*forced.by, forced.request), ("client ann", grant.request));
+        let Refusal::ForceReleased(forced) = c.refused(0, tag) else { panic!("{:?}", c.reply(0, tag)) };
+        assert_eq!((&*forced.operator, forced.request), ("client ann", grant.request));
     }
     c.restart(0);
     c.pass(1_000);
     c.attaches(0);
     let tag = c.release(0, grant.request);
-    assert!(matches!(c.refused(0, tag), Refusal::ForcedOut(_)), "also after a restart");
+    assert!(matches!(c.refused(0, tag), Refusal::ForceReleased(_)), "also after a restart");
 }

@@ -43,7 +43,7 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
     let (held, given_up) = (c.granted(0, held), c.granted(0, given_up));
     let (waits, cancelled) =
         (c.lock(0, "held"), c.acquire_as(0, Some(50), &[("held", Mode::Shared)], Wait::Forever));
-    let open = c.begin(0, 51, Some("with data"), step(vec![add("n", 1)], &[], Then::GoOn));
+    let open = c.begin(0, 51, Some("with data"), step(vec![add("n", 1)], &[], Then::Continue));
     c.run();
     c.stepped(0, open);
     c.load(0, Load::TooMuch);
@@ -52,7 +52,7 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
         c.lock(0, "free"),
         c.acquire(0, &[("free too", Mode::Shared)], Wait::Try),
         c.begin(0, 60, None, step(vec![], &["n"], Then::Commit)),
-        c.begin(0, 61, Some("free"), step(vec![], &[], Then::GoOn)),
+        c.begin(0, 61, Some("free"), step(vec![], &[], Then::Continue)),
         c.new_lease(),
         c.new_watch(),
     ];
@@ -76,7 +76,7 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
         assert_eq!(c.reply(0, tag), Some(Reply::Released));
     }
     c.granted(0, waits);
-    let tag = c.go_on(0, 51, step(vec![], &[], Then::Commit));
+    let tag = c.next_step(0, 51, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
     assert_eq!(c.reads(0, "n"), counted(1), "reading is not new work");

@@ -12,7 +12,7 @@ use crate::crdt::value::Reading;
 use crate::leases::Proof;
 use crate::names::{ForceReason, Mode};
 use crate::replica::call::{Call, Phase};
-use crate::replica::force_release::Force;
+use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::Mutation;
@@ -159,7 +159,7 @@ fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
         assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
         let step = step(vec![put("k", "new")], &[], Then::Commit);
         let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin { lease, proof, key: 1, locks: None, at_least, settled: 0, step };
+        let begin = Begin { lease, proof, key: 1, locks: None, at_least, acknowledged_through: 0, step };
         let asks = c.call(0, Call::Begin(begin));
         assert_eq!(c.committed(0, asks), committed, "restarted: {restarts}");
     }
@@ -240,7 +240,7 @@ fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known
         let grant = c.acquired(0, "x", Mode::Exclusive);
         let copy = c.nodes[0].records.len();
         let (by, reason) = (Arc::from("ann"), ForceReason::new("it hangs").expect("it says something"));
-        c.call(0, Call::ForceRelease(Force { lock: name("x"), by, reason }));
+        c.call(0, Call::ForceRelease(ForceRelease { lock: name("x"), operator: by, reason }));
         c.run();
         let other = c.acquired(1, "x", Mode::Exclusive);
         if comes_as_state {

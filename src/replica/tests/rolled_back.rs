@@ -39,7 +39,7 @@ impl Cluster {
     fn begins_early(&mut self, id: u8, lease: LeaseId) -> u64 {
         let step = step(vec![add("n", 1)], &[], Then::Commit);
         let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin { lease, proof, key: 1, locks: None, at_least, settled: 0, step };
+        let begin = Begin { lease, proof, key: 1, locks: None, at_least, acknowledged_through: 0, step };
         self.call(id, Call::Begin(begin))
     }
 
@@ -445,7 +445,7 @@ fn a_commit_that_waits_keeps_its_turn() {
     let (lease, secret) = (c.lease(0), SECRET);
     c.call(0, Call::AttachLease { lease, secret });
     let waits = c.begins_early(0, lease);
-    let later = c.begin(0, 2, None, step(vec![], &["n"], Then::GoOn));
+    let later = c.begin(0, 2, None, step(vec![], &["n"], Then::Continue));
     assert_eq!(c.stepped(0, later).values, [None], "it commits nothing");
     assert!(!c.is_answered(0, waits));
     c.link(0, 1);

@@ -267,17 +267,17 @@ fn a_checkpoint_that_is_wanted_meanwhile_waits_for_the_state() {
 fn an_open_transaction_of_the_taker_ends_and_says_why() {
     let mut c = Cluster::with_log(3, (0, 0), LOG);
     c.isolate(2);
-    let open = c.begin(2, 1, Some("mine"), step(vec![add("n", 1)], &["n"], Then::GoOn));
+    let open = c.begin(2, 1, Some("mine"), step(vec![add("n", 1)], &["n"], Then::Continue));
     c.run();
     assert!(!c.is_answered(2, open), "its lock has parts elsewhere");
-    let open = c.begin(2, 2, None, step(vec![add("n", 1)], &["n"], Then::GoOn));
+    let open = c.begin(2, 2, None, step(vec![add("n", 1)], &["n"], Then::Continue));
     c.stepped(2, open);
     c.count_up(0, 1, "n", 200);
     c.pass(2_000);
     c.join_again(2);
-    let late = c.go_on(2, 2, step(vec![], &[], Then::Commit));
+    let late = c.next_step(2, 2, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(2, late), TxnRefusal::StateReplaced(2));
-    let late = c.go_on(2, 1, step(vec![], &["n"], Then::Commit));
+    let late = c.next_step(2, 1, step(vec![], &["n"], Then::Commit));
     c.run();
     assert_eq!(c.stepped(2, late).values, [counted(201)], "the one that waited sees all");
     c.assert_converged();

@@ -18,7 +18,7 @@ fn peer(c: &Cluster, id: u8, other: u8) -> PeerStatus {
 }
 
 fn lag(c: &Cluster, id: u8, other: u8) -> (u64, u64) {
-    let PeerStatus { lag, lag_ms, .. } = peer(c, id, other);
+    let PeerStatus { unacked_entries: lag, lag_ms, .. } = peer(c, id, other);
     (lag, lag_ms)
 }
 
@@ -78,12 +78,12 @@ fn what_a_peer_has_and_we_lack_is_known_from_its_heartbeat() {
         commit(&mut c, 1, n, add("n", 1));
     }
     c.pass(600);
-    assert_eq!((peer(&c, 0, 1).lacking, peer(&c, 1, 0).lacking), (5, 0));
+    assert_eq!((peer(&c, 0, 1).missing_entries, peer(&c, 1, 0).missing_entries), (5, 0));
     let (entries, ms) = lag(&c, 1, 0);
     assert!(entries == 5 && ms > 0, "{entries} entries, {ms} ms");
     c.room(0, DiskSpace::Enough);
     c.run();
-    assert_eq!(peer(&c, 0, 1).lacking, 0);
+    assert_eq!(peer(&c, 0, 1).missing_entries, 0);
 }
 
 #[test]
@@ -115,12 +115,12 @@ fn the_store_is_counted() {
     c.pass(1);
     let Counts { keys, value_bytes, .. } = counts(&c);
     assert!(keys == 1 && (12..30).contains(&value_bytes), "{value_bytes}");
-    c.begin(0, 3, None, step(vec![], &["r"], Then::GoOn));
+    c.begin(0, 3, None, step(vec![], &["r"], Then::Continue));
     commit(&mut c, 1, 1, Change { key: key("r"), action: Action::Remove });
     c.run();
     let Counts { snapshots, transactions, effects, removals, .. } = counts(&c);
     assert_eq!((snapshots, transactions, effects, removals), (1, 1, 1, 1));
-    c.go_on(0, 3, step(vec![], &[], Then::Abort));
+    c.next_step(0, 3, step(vec![], &[], Then::Abort));
     c.pass(20_000);
     let Counts { keys, value_bytes, snapshots, effects, unsettled, digests_compared, .. } = counts(&c);
     assert_eq!((keys, value_bytes, snapshots, effects, unsettled), (0, 0, 0, 0, 0));
@@ -136,5 +136,5 @@ fn after_a_start_nobody_is_called_far_behind_before_he_is_heard() {
     let checkpoint = c.nodes[0].checkpoint.take().expect("few keys are one step");
     c.restart_from(0, checkpoint);
     let peers = c.nodes[0].replica.status().peers;
-    assert!(!peers.iter().any(|peer| peer.linked || peer.too_far_behind), "{peers:?}");
+    assert!(!peers.iter().any(|peer| peer.connected || peer.too_far_behind), "{peers:?}");
 }

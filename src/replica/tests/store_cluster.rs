@@ -11,7 +11,7 @@ use crate::leases::Proof;
 use crate::names::Mode;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 
 pub fn key(name: &str) -> Key {
@@ -54,17 +54,20 @@ impl Cluster {
             label: Arc::from("a story"),
         });
         let (lease, proof) = (self.lease(id), Proof::Attached);
-        self.call(id, Call::Begin(Begin { lease, proof, key, locks, at_least, settled: 0, step }))
+        self.call(
+            id,
+            Call::Begin(Begin { lease, proof, key, locks, at_least, acknowledged_through: 0, step }),
+        )
     }
 
-    pub fn go_on(&mut self, id: u8, key: u64, step: Step) -> u64 {
+    pub fn next_step(&mut self, id: u8, key: u64, step: Step) -> u64 {
         let (lease, proof) = (self.lease(id), Proof::Attached);
-        self.call(id, Call::GoOn(GoOn { lease, proof, key, after: 0, step }))
+        self.call(id, Call::Step(NextStep { lease, proof, key, after: 0, step }))
     }
 
-    pub fn look(&mut self, id: u8, names: &[&str], at_least: AtLeast) -> u64 {
+    pub fn read(&mut self, id: u8, names: &[&str], at_least: AtLeast) -> u64 {
         let reads = names.iter().map(|name| key(name)).collect();
-        self.call(id, Call::Look(Look { reads, at_least }))
+        self.call(id, Call::Read(Read { reads, at_least }))
     }
 
     pub fn stepped(&self, id: u8, tag: u64) -> Stepped {
@@ -83,7 +86,7 @@ impl Cluster {
 
     /// Returns the value of a key at the durable vector of a datacenter.
     pub fn reads(&mut self, id: u8, name: &str) -> Option<Reading> {
-        let tag = self.look(id, &[name], AtLeast::default());
+        let tag = self.read(id, &[name], AtLeast::default());
         self.stepped(id, tag).values.remove(0)
     }
 

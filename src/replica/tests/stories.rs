@@ -422,10 +422,10 @@ fn a_retry_under_the_same_key_is_the_same_request() {
     assert_eq!(c.granted(0, once_more), grant);
 
     let other = c.acquire_as(0, Some(5), &[("b", Mode::Exclusive)], Wait::Forever);
-    assert_eq!(c.refused(0, other), Refusal::KeyReused(5));
+    assert_eq!(c.refused(0, other), Refusal::IdempotencyKeyReused(5));
     c.release(0, grant.request);
     let late = c.acquire_as(0, Some(5), &lock, Wait::Forever);
-    assert_eq!(c.refused(0, late), Refusal::KeyFinished(5));
+    assert_eq!(c.refused(0, late), Refusal::IdempotencyKeyFinished(5));
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_hot_lock_is_shown_with_who_has_it_and_who_is_next() {
     let lock = &hot[0].lock;
     assert_eq!((lock.holders[0].request, lock.holders[0].held_for), (held.request, 140 * MS));
     assert_eq!(
-        (hot[0].holders_here, lock.waiting, lock.waiters.len(), hot[0].first_waits),
+        (hot[0].local_holders, lock.waiting, lock.waiters.len(), hot[0].head_wait),
         (1, 2, 1, 40 * MS)
     );
     assert_eq!((lock.waiters[0].request.dc, lock.waiters[0].label.as_deref()), (dc(0), Some("a story")));
@@ -106,7 +106,7 @@ fn a_hot_lock_is_shown_with_who_has_it_and_who_is_next() {
     c.release(0, held.request);
     let next = c.granted(0, next);
     let heat = top(&mut c, 0)[0].heat;
-    assert_eq!((heat.grants, heat.waited, heat.worst_wait), (2, 40 * MS, 40 * MS));
+    assert_eq!((heat.grants, heat.waited, heat.max_wait), (2, 40 * MS, 40 * MS));
     c.release(0, next.request);
     c.run();
     let after = c.granted(1, after);
@@ -160,8 +160,8 @@ fn the_hottest_come_first_and_a_wait_that_does_not_end_is_not_forgotten() {
     }
     let hot = top(&mut c, 0);
     assert_eq!(names(&hot), ["x/quick", "x/stuck", "y", "busy"]);
-    assert!(hot[0].first_waits > 79_000 * MS);
-    assert_eq!((hot[3].heat.grants, hot[3].heat.worst_wait), (20, 30 * MS));
+    assert!(hot[0].head_wait > 79_000 * MS);
+    assert_eq!((hot[3].heat.grants, hot[3].heat.max_wait), (20, 30 * MS));
     assert_eq!(names(&top_of(&mut c, 0, "x/", 100)), ["x/quick", "x/stuck"]);
     assert_eq!(names(&top_of(&mut c, 0, "x/", 1)), ["x/quick"]);
 }

@@ -8,7 +8,7 @@ use crate::causal_log::{Action, Change};
 use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Limit, Refusal, Reply};
-use crate::replica::store_call::{AtLeast, Begin, Look, Step, Then, TxnRefusal, TxnState};
+use crate::replica::store_call::{AtLeast, Begin, Read, Step, Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message};
 
 #[test]
@@ -30,16 +30,16 @@ fn a_snapshot_stays_as_it_was_while_others_commit() {
     let mut c = Cluster::new(2, 0, 0);
     c.begin(0, 1, None, step(vec![add("n", 1), put("r", "old")], &[], Then::Commit));
     c.run();
-    let reader = c.begin(0, 2, None, step(vec![], &["n"], Then::GoOn));
+    let reader = c.begin(0, 2, None, step(vec![], &["n"], Then::Continue));
     assert_eq!(c.stepped(0, reader).values, [counted(1)]);
     for i in 0..200_u64 {
         c.begin(1, i + 1, None, step(vec![add("n", 1), put("r", "new")], &[], Then::Commit));
         c.run();
     }
     assert_eq!(c.reads(0, "n"), counted(201));
-    let tag = c.go_on(0, 2, step(vec![add("n", 10)], &["n", "r"], Then::GoOn));
+    let tag = c.next_step(0, 2, step(vec![add("n", 10)], &["n", "r"], Then::Continue));
     assert_eq!(c.stepped(0, tag).values, [counted(11), written("old")]);
-    let tag = c.go_on(0, 2, step(vec![], &[], Then::Commit));
+    let tag = c.next_step(0, 2, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
     assert_eq!((c.reads(0, "n"), c.reads(1, "r")), (counted(211), written("new")));
@@ -53,11 +53,11 @@ fn what_is_read_under_a_lock_has_all_that_was_committed_under_it() {
     let mut c = Cluster::new(3, 0, 0);
     for (i, id) in [2, 0, 0, 1, 2, 1, 2, 0, 1, 1].into_iter().enumerate() {
         let k = 2 * i as u64 + 1;
-        let read = c.begin(id, k, Some("x"), step(vec![], &["r"], Then::GoOn));
+        let read = c.begin(id, k, Some("x"), step(vec![], &["r"], Then::Continue));
         c.run();
         let before = if i == 0 { None } else { written(&format!("v{}", i - 1)) };
         assert_eq!(c.stepped(id, read).values, [before], "turn {i} in dc{id}");
-        let commit = c.go_on(id, k, step(vec![put("r", &format!("v{i}"))], &[], Then::Commit));
+        let commit = c.next_step(id, k, step(vec![put("r", &format!("v{i}"))], &[], Then::Commit));
         c.run();
         c.committed(id, commit);
     }
@@ -95,19 +95,19 @@ fn a_commit_is_made_once_however_often_it_is_asked_for() {
     assert_eq!(c.reads(1, "n"), counted(1));
     // The client acknowledges the outcome: it is no longer remembered, and the transaction is never made
     // again.
-    let mut settled = Begin {
+    let mut acknowledged_through = Begin {
         lease,
         proof: Proof::Attached,
         key: 2,
         locks: None,
         at_least: AtLeast::default(),
-        settled: 1,
+        acknowledged_through: 1,
         step: once(),
     };
-    c.call(0, Call::Begin(settled.clone()));
+    c.call(0, Call::Begin(acknowledged_through.clone()));
     c.run();
-    settled.key = 1;
-    let tag = c.call(0, Call::Begin(settled));
+    acknowledged_through.key = 1;
+    let tag = c.call(0, Call::Begin(acknowledged_through));
     assert_eq!(c.txn_refused(0, tag), TxnRefusal::OutcomeUnknown(1));
     assert_eq!(c.reads(0, "n"), counted(2));
 }
@@ -121,7 +121,7 @@ fn a_commit_that_a_crash_lost_never_was_and_can_be_made_again() {
     c.pass(600);
     let (lease, secret) = (c.lease(0), SECRET);
     c.call(0, Call::AttachLease { lease, secret });
-    let going = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let going = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, going), TxnRefusal::Unknown(1));
     let again = c.begin(0, 1, None, step(vec![add("n", 1)], &["n"], Then::Commit));
     c.run();
@@ -136,9 +136,9 @@ fn who_asks_for_a_snapshot_waits_for_it_and_not_for_ever() {
     c.sync(0);
     let snapshot = c.committed(0, tag);
     let at_least = |millis| AtLeast { snapshot: snapshot.clone(), patience: Duration::from_millis(millis) };
-    let hasty = c.look(1, &["n"], at_least(100));
-    let patient = c.look(1, &["n"], at_least(10_000));
-    let txn = c.begin_after(1, 1, None, at_least(10_000), step(vec![], &["n"], Then::GoOn));
+    let hasty = c.read(1, &["n"], at_least(100));
+    let patient = c.read(1, &["n"], at_least(10_000));
+    let txn = c.begin_after(1, 1, None, at_least(10_000), step(vec![], &["n"], Then::Continue));
     c.pass(200);
     assert_eq!(c.txn_refused(1, hasty), TxnRefusal::SnapshotNotReached { lacks: snapshot.clone() });
     assert!(!c.is_answered(1, patient) && !c.is_answered(1, txn));
@@ -152,23 +152,23 @@ fn who_asks_for_a_snapshot_waits_for_it_and_not_for_ever() {
 fn snapshots_that_cannot_be_are_refused() {
     let mut c = Cluster::new(2, 0, 0);
     let of = |id, seq| AtLeast { snapshot: [(dc(id), seq)].into_iter().collect(), patience: Duration::ZERO };
-    let tag = c.look(0, &["n"], of(0, 7));
-    assert_eq!(c.txn_refused(0, tag), TxnRefusal::FromTheFuture { seq: 7, made: 0 });
-    let tag = c.look(0, &["n"], of(9, 1));
+    let tag = c.read(0, &["n"], of(0, 7));
+    assert_eq!(c.txn_refused(0, tag), TxnRefusal::SnapshotAhead { seq: 7, made: 0 });
+    let tag = c.read(0, &["n"], of(9, 1));
     assert_eq!(c.txn_refused(0, tag), TxnRefusal::UnknownDc(dc(9)));
 }
 
 #[test]
 fn an_abort_leaves_no_trace_and_frees_the_locks() {
     let mut c = Cluster::new(1, 0, 0);
-    let tag = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &["n"], Then::GoOn));
+    let tag = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &["n"], Then::Continue));
     c.run();
     assert_eq!(c.stepped(0, tag).values, [counted(1)]);
     let waiting = c.lock(0, "x");
-    let tag = c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    let tag = c.next_step(0, 1, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, tag).state, TxnState::Aborted);
     assert!(c.is_answered(0, waiting));
-    let late = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let late = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, late), TxnRefusal::Unknown(1));
     assert_eq!(c.reads(0, "n"), None);
 }
@@ -189,10 +189,10 @@ fn a_refused_step_changes_nothing() {
     c.run();
     assert_eq!(c.reads(0, "n"), None);
     // In an open transaction, the steps before it stay.
-    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::GoOn));
-    let wrong = c.go_on(0, 3, step(vec![add("n", 1), add("r", 1)], &[], Then::GoOn));
+    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::Continue));
+    let wrong = c.next_step(0, 3, step(vec![add("n", 1), add("r", 1)], &[], Then::Continue));
     assert!(matches!(c.txn_refused(0, wrong), TxnRefusal::Change(_)));
-    let tag = c.go_on(0, 3, step(vec![], &["n"], Then::Commit));
+    let tag = c.next_step(0, 3, step(vec![], &["n"], Then::Commit));
     c.run();
     assert_eq!(c.stepped(0, tag).values, [counted(1)]);
 }
@@ -208,24 +208,24 @@ fn a_counter_that_would_overflow_is_refused_also_within_one_transaction() {
 fn a_transaction_that_is_open_too_long_is_over() {
     let mut c = Cluster::new(1, 0, 0);
     c.open_lease(0, Duration::from_secs(60));
-    c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::GoOn));
+    c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::Continue));
     let waiting = c.lock(0, "x");
     c.pass(20_000);
     assert!(c.is_answered(0, waiting), "its lock is free");
     assert_eq!(c.nodes[0].replica.counts().transactions, 0, "it takes nobody's place");
-    let late = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let late = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, late), TxnRefusal::TooOld(1, Duration::from_secs(20)));
     assert_eq!(c.reads(0, "n"), None);
-    let later = c.go_on(0, 1, step(vec![], &[], Then::Commit));
+    let later = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, later), TxnRefusal::Unknown(1), "it was told once");
 }
 
 #[test]
 fn the_end_of_a_lease_ends_its_transactions() {
     let mut c = Cluster::new(1, 0, 0);
-    let holder = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::GoOn));
+    let holder = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &[], Then::Continue));
     let waiter = c.begin(0, 2, Some("x"), step(vec![add("n", 1)], &[], Then::Commit));
-    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::GoOn));
+    c.begin(0, 3, None, step(vec![add("n", 1)], &[], Then::Continue));
     c.run();
     c.stepped(0, holder);
     let (lease, proof) = (c.lease(0), Proof::Attached);
@@ -246,11 +246,11 @@ fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
     c.run();
     // dc1 adds without having seen the removal.
     c.isolate(1);
-    c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::GoOn));
+    c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::Continue));
     let remove = Change { key: key("n"), action: Action::Remove };
     c.begin(0, 2, None, step(vec![remove], &[], Then::Commit));
     c.run();
-    let tag = c.go_on(1, 1, step(vec![], &[], Then::Commit));
+    let tag = c.next_step(1, 1, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(1, tag);
     c.link_again(1);
@@ -304,7 +304,7 @@ fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
     let tag = c.begin(1, 1, None, take(4));
     let refused = c.txn_refused(1, tag);
     assert!(
-        matches!(&refused, TxnRefusal::Change(e) if e.error == OpError::NoRights { asked: 4, rights: 0 }),
+        matches!(&refused, TxnRefusal::Change(e) if e.error == OpError::InsufficientRights { asked: 4, rights: 0 }),
         "{refused:?}"
     );
     c.run();
@@ -330,11 +330,11 @@ fn a_bounded_counter_gets_its_rights_where_they_are_wanted() {
 #[test]
 fn waiters_that_commit_as_soon_as_they_are_granted_follow_each_other() {
     let mut c = Cluster::new(1, 0, 0);
-    let holder = c.begin(0, 1, Some("x"), step(vec![], &[], Then::GoOn));
+    let holder = c.begin(0, 1, Some("x"), step(vec![], &[], Then::Continue));
     c.run();
     c.stepped(0, holder);
     let next = [2, 3, 4].map(|key| c.begin(0, key, Some("x"), step(vec![], &["n"], Then::Commit)));
-    c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    c.next_step(0, 1, step(vec![], &[], Then::Abort));
     for tag in next {
         c.committed(0, tag);
     }
@@ -348,13 +348,13 @@ fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     let bounded = |amount| change("c", Op::BoundedCounter(amount));
     c.begin(0, 1, None, step(vec![bounded(5)], &[], Then::Commit));
     c.run();
-    c.begin(0, 2, Some("x"), step(vec![bounded(-4)], &[], Then::GoOn));
+    c.begin(0, 2, Some("x"), step(vec![bounded(-4)], &[], Then::Continue));
     c.run();
     c.begin(0, 3, None, step(vec![bounded(-4)], &[], Then::Commit));
     c.run();
-    let late = c.go_on(0, 2, step(vec![], &[], Then::Commit));
+    let late = c.next_step(0, 2, step(vec![], &[], Then::Commit));
     assert!(matches!(c.txn_refused(0, late), TxnRefusal::Change(_)));
-    let abort = c.go_on(0, 2, step(vec![], &[], Then::Abort));
+    let abort = c.next_step(0, 2, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
     assert_eq!(c.nodes[0].replica.counts().held, 0);
 }
@@ -372,7 +372,7 @@ fn takes_that_are_refused_together_ask_for_rights_once() {
     let under_way = c.wires[&(dc(1), dc(0))].iter();
     assert_eq!(under_way.filter(|message| matches!(message, Message::AskRights { .. })).count(), 2);
     c.run();
-    assert_eq!(c.nodes[0].replica.counts().rights_moved, 2);
+    assert_eq!(c.nodes[0].replica.counts().rights_transferred, 2);
     let taken = c.begin(1, 52, None, take(400));
     c.run();
     c.committed(1, taken);
@@ -386,7 +386,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
     c.sync(0);
     let at_least = AtLeast { snapshot: c.committed(0, tag), patience: Duration::from_secs(10) };
     let reads = vec![key(&"k".repeat(1_000)); 1_000];
-    let look = Look { reads: reads.clone(), at_least: at_least.clone() };
+    let look = Read { reads: reads.clone(), at_least: at_least.clone() };
     let full = |reply| match reply {
         Some(Reply::Refused(Refusal::ResourceExhausted { limit, .. })) => limit == Limit::TransactionBytes,
         Some(other) => panic!("it should wait, this is {other:?}"),
@@ -403,7 +403,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
         assert!(!full(begin(&mut c)));
     }
     let more = (0..1_000).position(|_| {
-        let tag = c.call(1, Call::Look(look.clone()));
+        let tag = c.call(1, Call::Read(look.clone()));
         full(c.reply(1, tag))
     });
     assert_eq!(more, Some(159), "256 MiB of something over a million bytes each");
@@ -412,7 +412,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
     c.link(0, 1);
     c.run();
     c.cut(0, 1);
-    let tag = c.call(1, Call::Look(look));
+    let tag = c.call(1, Call::Read(look));
     assert_eq!(c.stepped(1, tag).values.len(), 1_000);
     assert_eq!(c.nodes[1].replica.kept_for_transactions(), 0);
 }
@@ -420,7 +420,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
 #[test]
 fn what_open_transactions_keep_is_bounded() {
     let mut c = Cluster::new(1, 0, 0);
-    let large = || step(vec![put("r", &"x".repeat(1_000_000))], &[], Then::GoOn);
+    let large = || step(vec![put("r", &"x".repeat(1_000_000))], &[], Then::Continue);
     let mut open = 0;
     let refusal = loop {
         open += 1;
@@ -435,7 +435,7 @@ fn what_open_transactions_keep_is_bounded() {
     );
     assert_eq!(open, 269, "256 MiB of something over a million bytes each");
     // There is room again when one transaction ends.
-    c.go_on(0, 1, step(vec![], &[], Then::Abort));
+    c.next_step(0, 1, step(vec![], &[], Then::Abort));
     let tag = c.begin(0, 1_000, None, large());
     c.stepped(0, tag);
     c.pass(21_000);

@@ -5,13 +5,13 @@ use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
-use crate::names::{ClientKey, DcId, FencingToken, LeaseId, MAX_LABEL, RequestId};
+use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
 use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
-    AtLeast, Begin, GoOn, Look, MAX_SNAPSHOT_WAIT, Stepped, Then, TxnRefusal, TxnState, reads_weight,
+    AtLeast, Begin, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState, reads_weight,
 };
 
 /// The kind of a begin.
@@ -38,8 +38,8 @@ impl Replica {
                 return self.tell_ended(call, id, (begin.proof, Some(begin)), refusal).map(|()| Begun::Again);
             }
         };
-        self.transactions.outcomes.acknowledge(begin.lease, begin.settled);
-        self.transactions.dead.acknowledge(begin.lease, begin.settled);
+        self.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
+        self.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
@@ -92,7 +92,7 @@ impl Replica {
             return Err(refusal);
         };
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
-            return Err(Refusal::KeyReused(id.key));
+            return Err(Refusal::IdempotencyKeyReused(id.key));
         }
         self.tell_committed(call, &outcome);
         Ok(())
@@ -102,14 +102,14 @@ impl Replica {
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
             if !outcome.content.may_be_of(begin) {
-                return Err(Refusal::KeyReused(id.key));
+                return Err(Refusal::IdempotencyKeyReused(id.key));
             }
             self.tell_committed(call, &outcome);
             return Ok(true);
         }
         let is_same = |content: Content| content.may_be_of(begin);
         if self.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
-            return Err(Refusal::KeyReused(id.key));
+            return Err(Refusal::IdempotencyKeyReused(id.key));
         }
         if let Some(death) = self.transactions.dead.take(&id) {
             return Err(self.epitaph(id, death));
@@ -128,7 +128,8 @@ impl Replica {
             Some(Txn::Open(_)) => {
                 // The first step was made: its changes are not made again, its reads are repeated.
                 let reads = begin.step.reads.clone();
-                let step = crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::GoOn };
+                let step =
+                    crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::Continue };
                 self.step(call, id, step);
                 Ok(true)
             }
@@ -141,7 +142,7 @@ impl Replica {
             Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction),
             Death::LocksLost => TxnRefusal::LocksLost(id.key),
             Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
-            Death::ForcedOut(forced) => TxnRefusal::ForcedOut { key: id.key, forced },
+            Death::ForceReleased(forced) => TxnRefusal::ForceReleased { key: id.key, forced },
         };
         refusal.into()
     }
@@ -160,7 +161,7 @@ impl Replica {
         let (seq, made) = (vector.get(me), self.log.applied().get(me));
         // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
         let is_wrong = seq > made && !self.lifecycle.is_starting() && self.lifecycle.knows_own_log();
-        if is_wrong { Err(TxnRefusal::FromTheFuture { seq, made }) } else { Ok(()) }
+        if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
     }
 
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
@@ -191,7 +192,7 @@ impl Replica {
     pub(in crate::replica) fn on_txn_locks(
         &mut self,
         lease: LeaseId,
-        key: ClientKey,
+        key: IdempotencyKey,
         id: RequestId,
         token: FencingToken,
     ) {
@@ -240,26 +241,26 @@ impl Replica {
         self.first_step(call, id, begin.step);
     }
 
-    pub(in crate::replica) fn on_go_on(&mut self, call: CallId, go_on: GoOn) {
-        let id = TxnId { lease: go_on.lease, key: go_on.key };
-        if let Err(refusal) = self.authorise(go_on.lease, go_on.proof, call) {
-            if let Err(refusal) = self.tell_ended(call, id, (go_on.proof, None), refusal) {
+    pub(in crate::replica) fn on_next_step(&mut self, call: CallId, next_step: NextStep) {
+        let id = TxnId { lease: next_step.lease, key: next_step.key };
+        if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
+            if let Err(refusal) = self.tell_ended(call, id, (next_step.proof, None), refusal) {
                 self.refuse(call, refusal);
             }
             return;
         }
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
-            return match go_on.step.then {
+            return match next_step.step.then {
                 Then::Commit => self.tell_committed(call, &outcome),
-                Then::GoOn | Then::Abort => self.refuse(call, TxnRefusal::Over(id.key).into()),
+                Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
         if let Some(death) = self.transactions.dead.take(&id) {
             return self.refuse(call, self.epitaph(id, death));
         }
         match self.transactions.rows.get(&id) {
-            Some(Txn::Open(_)) => self.next_step(call, id, go_on.after, go_on.step),
-            Some(Txn::Waiting(_)) if go_on.step.then == Then::Abort => {
+            Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
+            Some(Txn::Waiting(_)) if next_step.step.then == Then::Abort => {
                 self.give_up(id);
                 self.reply(call, Reply::Stepped(Box::new(aborted())));
             }
@@ -288,34 +289,34 @@ impl Replica {
         }
     }
 
-    pub(in crate::replica) fn on_look(&mut self, call: CallId, look: Look) {
-        let checked = self.validate_at_least(&look.at_least).and_then(|()| self.validate_reads(&look.reads));
+    pub(in crate::replica) fn on_read(&mut self, call: CallId, read: Read) {
+        let checked = self.validate_at_least(&read.at_least).and_then(|()| self.validate_reads(&read.reads));
         if let Err(refusal) = checked {
             return self.refuse(call, refusal.into());
         }
-        let Some(entry) = self.first_missing(&look.at_least.snapshot) else {
-            return self.look(call, &look);
+        let Some(entry) = self.first_missing(&read.at_least.snapshot) else {
+            return self.read(call, &read);
         };
-        if let Err(refusal) = self.admit_look(&look) {
+        if let Err(refusal) = self.admit_read(&read) {
             return self.refuse(call, refusal);
         }
-        let until = self.now.mono + look.at_least.patience.min(MAX_SNAPSHOT_WAIT);
-        self.transactions.waits.insert(Waiter::Look(call, look), entry, until);
+        let until = self.now.mono + read.at_least.patience.min(MAX_SNAPSHOT_WAIT);
+        self.transactions.waits.insert(Waiter::Read(call, read), entry, until);
     }
 
     /// Refuses a read if no more reads may wait.
-    fn admit_look(&self, look: &Look) -> Result<(), Refusal> {
+    fn admit_read(&self, read: &Read) -> Result<(), Refusal> {
         if self.transactions.waits.len() >= self.config.local.max_transactions {
             let retry_after = crate::replica::clients::RETRY_AFTER;
             return Err(Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
         }
-        self.admit_bytes(reads_weight(&look.reads))
+        self.admit_bytes(reads_weight(&read.reads))
     }
 
-    fn look(&mut self, call: CallId, look: &Look) {
+    fn read(&mut self, call: CallId, read: &Read) {
         let snapshot = self.log.durable().clone();
         let at = self.store.open_snapshot(&snapshot);
-        let values = self.read_all(&look.reads, at, &snapshot, &[]);
+        let values = self.read_all(&read.reads, at, &snapshot, &[]);
         self.store.close_snapshot(at);
         match values {
             Ok(values) => {
@@ -332,7 +333,7 @@ impl Replica {
             let durable = self.log.durable().clone();
             let Some((waiter, until)) = self.transactions.waits.next_ready(&durable) else { return };
             let wanted = match &waiter {
-                Waiter::Look(_, look) => Some(&look.at_least.snapshot),
+                Waiter::Read(_, read) => Some(&read.at_least.snapshot),
                 Waiter::Txn(id) => match self.transactions.rows.get(id) {
                     Some(Txn::Waiting(waiting)) => Some(&waiting.begin.at_least.snapshot),
                     _ => None,
@@ -341,7 +342,7 @@ impl Replica {
             let missing = wanted.and_then(|wanted| self.first_missing(wanted));
             match (missing, waiter) {
                 (Some(entry), waiter) => self.transactions.waits.insert(waiter, entry, until),
-                (None, Waiter::Look(call, look)) => self.look(call, &look),
+                (None, Waiter::Read(call, read)) => self.read(call, &read),
                 (None, Waiter::Txn(id)) => self.await_snapshot(id),
             }
         }
@@ -352,8 +353,8 @@ impl Replica {
             let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) else { break };
             crate::work::count(1);
             match waiter {
-                Waiter::Look(call, look) => {
-                    let refusal = self.not_reached(&look.at_least.snapshot);
+                Waiter::Read(call, read) => {
+                    let refusal = self.not_reached(&read.at_least.snapshot);
                     self.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{Death, TxnId};
-use crate::names::{ClientKey, LeaseId};
+use crate::names::{IdempotencyKey, LeaseId};
 
 /// The dead transactions, by id and by age.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Dead {
     }
 
     /// The client of this lease asks for none up to this key any more.
-    pub fn acknowledge(&mut self, lease: LeaseId, key: ClientKey) {
+    pub fn acknowledge(&mut self, lease: LeaseId, key: IdempotencyKey) {
         let range = TxnId { lease, key: 0 }..=TxnId { lease, key };
         let ids: Vec<TxnId> = self.by_id.range(range).map(|(id, _)| *id).collect();
         for id in ids {

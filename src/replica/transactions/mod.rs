@@ -33,12 +33,12 @@ use snapshot_waits::SnapshotWaits;
 
 use super::Replica;
 use super::call::{CallId, Refusal};
-use super::force_release::Forced;
+use super::force_release::ForceReleased;
 use super::store_call::Begin;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
-use crate::names::{ClientKey, FencingToken, LeaseId, Position, RequestId};
+use crate::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 use crate::time::Instant;
 use crate::work;
 
@@ -49,7 +49,7 @@ const EXPIRED_PER_STEP: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct TxnId {
     pub lease: LeaseId,
-    pub key: ClientKey,
+    pub key: IdempotencyKey,
 }
 
 /// All transactions, with the outcomes that are remembered.
@@ -107,7 +107,7 @@ pub(super) enum Death {
     TooOld,
     LocksLost,
     /// An operator released its locks by force.
-    ForcedOut(Arc<Forced>),
+    ForceReleased(Arc<ForceReleased>),
     /// A state of another datacenter was installed: the snapshot no longer exists.
     StateReplaced,
 }
@@ -141,7 +141,7 @@ impl Transactions {
 
     /// Returns those of a lease.
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
-        let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: ClientKey::MAX });
+        let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: IdempotencyKey::MAX });
         self.rows.range(first..=last).collect()
     }
 }
@@ -223,7 +223,7 @@ impl Replica {
 
     /// A lease ends: its transactions end before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
-        self.transactions.dead.acknowledge(lease, ClientKey::MAX);
+        self.transactions.dead.acknowledge(lease, IdempotencyKey::MAX);
         for id in self.transactions.of_lease(lease) {
             match self.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),

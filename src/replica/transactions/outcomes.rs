@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::content::Content;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
-use crate::names::{ClientKey, LeaseId, Position, Secret};
+use crate::names::{IdempotencyKey, LeaseId, Position, Secret};
 use crate::time::Instant;
 use crate::work;
 
@@ -38,7 +38,7 @@ pub struct OutcomeRow {
     pub secret: Secret,
     /// The lease has ended.
     pub ended: bool,
-    pub commits: Vec<(ClientKey, VersionVector)>,
+    pub commits: Vec<(IdempotencyKey, VersionVector)>,
 }
 
 /// A commit, as it may be reported to its client again.
@@ -55,9 +55,9 @@ struct OfLease {
     secret: Secret,
     /// When they are dropped, once the lease has ended.
     until: Option<Instant>,
-    commits: BTreeMap<ClientKey, Outcome>,
+    commits: BTreeMap<IdempotencyKey, Outcome>,
     /// The client has recorded the outcomes up to this key.
-    acknowledged_through: ClientKey,
+    acknowledged_through: IdempotencyKey,
 }
 
 /// All remembered outcomes.
@@ -68,7 +68,7 @@ pub(in crate::replica) struct Outcomes {
     /// Number of commits of all leases.
     count: usize,
     /// Own commits that came back after the disk had lost their leases: their secrets are not known any more.
-    lost: BTreeSet<(LeaseId, ClientKey)>,
+    lost: BTreeSet<(LeaseId, IdempotencyKey)>,
 }
 
 impl Outcomes {
@@ -82,7 +82,7 @@ impl Outcomes {
         self.leases.entry(lease).or_insert_with(row)
     }
 
-    pub fn note(&mut self, lease: LeaseId, secret: Secret, key: ClientKey, outcome: Outcome) {
+    pub fn note(&mut self, lease: LeaseId, secret: Secret, key: IdempotencyKey, outcome: Outcome) {
         let is_new = self.row(lease, secret).commits.insert(key, outcome).is_none();
         self.count += usize::from(is_new);
     }
@@ -98,17 +98,17 @@ impl Outcomes {
         of_lease >= MAX_OUTCOMES || (self.count >= MAX_ALL && of_lease * self.leases.len() >= MAX_ALL)
     }
 
-    pub fn get(&self, lease: LeaseId, key: ClientKey) -> Option<&Outcome> {
+    pub fn get(&self, lease: LeaseId, key: IdempotencyKey) -> Option<&Outcome> {
         self.leases.get(&lease)?.commits.get(&key)
     }
 
     /// Returns an outcome of a lease that has ended, if the secret is right.
-    pub fn get_ended(&self, lease: LeaseId, secret: Secret, key: ClientKey) -> Option<&Outcome> {
+    pub fn get_ended(&self, lease: LeaseId, secret: Secret, key: IdempotencyKey) -> Option<&Outcome> {
         let row = self.leases.get(&lease).filter(|row| row.secret.matches(&secret))?;
         row.commits.get(&key)
     }
 
-    pub fn note_lost(&mut self, lease: LeaseId, key: ClientKey) {
+    pub fn note_lost(&mut self, lease: LeaseId, key: IdempotencyKey) {
         self.lost.insert((lease, key));
         if self.lost.len() > MAX_LOST {
             self.lost.pop_first();
@@ -116,17 +116,17 @@ impl Outcomes {
     }
 
     /// Returns true if this was committed under a lease that is not known here.
-    pub fn is_lost(&self, lease: LeaseId, key: ClientKey) -> bool {
+    pub fn is_lost(&self, lease: LeaseId, key: IdempotencyKey) -> bool {
         self.lost.contains(&(lease, key))
     }
 
     /// Returns the key up to which the client has acknowledged outcomes.
-    pub fn acknowledged_through(&self, lease: LeaseId) -> ClientKey {
+    pub fn acknowledged_through(&self, lease: LeaseId) -> IdempotencyKey {
         self.leases.get(&lease).map_or(0, |row| row.acknowledged_through)
     }
 
     /// The client acknowledged the outcomes up to `key`.
-    pub fn acknowledge(&mut self, lease: LeaseId, key: ClientKey) {
+    pub fn acknowledge(&mut self, lease: LeaseId, key: IdempotencyKey) {
         if let Some(row) = self.leases.get_mut(&lease)
             && key > row.acknowledged_through
         {

@@ -9,14 +9,14 @@ use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
 use crate::names::DcId;
 use crate::replica::call::CallId;
-use crate::replica::store_call::{Look, reads_weight};
+use crate::replica::store_call::{Read, reads_weight};
 use crate::time::Instant;
 
 /// A transaction or a read that waits.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Txn(TxnId),
-    Look(CallId, Look),
+    Read(CallId, Read),
 }
 
 /// Waiters by the first entry that they lack: examined only when that entry is durable.
@@ -34,7 +34,7 @@ impl Waiter {
     fn bytes(&self) -> usize {
         match self {
             Waiter::Txn(_) => 0,
-            Waiter::Look(_, look) => reads_weight(&look.reads),
+            Waiter::Read(_, read) => reads_weight(&read.reads),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Replica {
         }
         let stepped = Stepped { snapshot, token, values: done?, state: TxnState::Open };
         match step.then {
-            Then::GoOn => self.reply(call, Reply::Stepped(Box::new(stepped))),
+            Then::Continue => self.reply(call, Reply::Stepped(Box::new(stepped))),
             Then::Commit => self.commit(call, id, stepped),
             Then::Abort => {
                 self.abort(id);
@@ -136,7 +136,7 @@ impl Replica {
     ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
         let checks = match then {
             Then::Commit => true,
-            Then::GoOn => changes.len() <= CHECKED_EARLY,
+            Then::Continue => changes.len() <= CHECKED_EARLY,
             // An abort must succeed, whatever other transactions committed meanwhile.
             Then::Abort => false,
         };

@@ -72,8 +72,8 @@ impl Watches {
     pub(super) fn begin_holders(&mut self, call: CallId, effects: &mut VecDeque<Effect>) {
         let Some(row) = self.rows.get_mut(&call) else { return };
         row.holders.state = State::Scanning { pattern: 0, cursor: HolderCursor::default() };
-        row.holders.unread += LockEvent::Anew.weight();
-        tell_lock(call, LockEvent::Anew, effects);
+        row.holders.unread += LockEvent::HoldersReset.weight();
+        tell_lock(call, LockEvent::HoldersReset, effects);
         self.queue_scan(call);
     }
 
@@ -185,7 +185,7 @@ impl Replica {
                 return self.watches.queue_scan(call);
             }
             let Some(of) = row.patterns.get(*pattern) else {
-                self.watches.tell_holder(call, LockEvent::Current, &mut self.effects);
+                self.watches.tell_holder(call, LockEvent::HoldersSynced, &mut self.effects);
                 if let Some(row) = self.watches.rows.get_mut(&call) {
                     row.holders.state = State::Current;
                 }

@@ -299,7 +299,7 @@ impl Replica {
             self.watches.reached.insert((reached.0, reached.1, call));
             let mut vector = row.from.clone();
             vector.merge((**self.log.durable()).clone());
-            let notice = Notice::Reached { watch: call.tag, vector };
+            let notice = Notice::Progress { watch: call.tag, vector };
             self.effects.push_back(Effect::Notify { session: call.session, notice });
         }
     }

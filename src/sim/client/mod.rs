@@ -31,8 +31,8 @@ use transactions::TxnCall;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
-use crate::replica::call::{Call, ClientKey, Grant, OnDisconnect, Proof, Reclaim, SessionId, Wait};
-use crate::replica::store_call::Look;
+use crate::replica::call::{Call, Grant, IdempotencyKey, OnDisconnect, Proof, Reclaim, SessionId, Wait};
+use crate::replica::store_call::Read;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;
@@ -52,17 +52,17 @@ pub(super) enum Out {
     },
     /// It holds that request from now on.
     Holds {
-        key: ClientKey,
+        key: IdempotencyKey,
         grant: Grant,
     },
     /// It does not hold it any more.
     Ends {
-        key: ClientKey,
+        key: IdempotencyKey,
         why: HoldEnd,
     },
     /// That request, which was never held, is over.
     Over {
-        key: ClientKey,
+        key: IdempotencyKey,
     },
     Reclaimed {
         count: usize,
@@ -71,7 +71,7 @@ pub(super) enum Out {
     ReclaimsStale,
     /// A transaction is open and holds its locks from now on.
     HoldsInTxn {
-        key: ClientKey,
+        key: IdempotencyKey,
         token: FencingToken,
         snapshot: Arc<VersionVector>,
     },
@@ -86,7 +86,7 @@ pub(super) enum Out {
     },
     /// It has changed its intent for a transaction.
     Intends {
-        key: ClientKey,
+        key: IdempotencyKey,
     },
     /// It sends a call of a transaction again.
     Retries,
@@ -111,19 +111,19 @@ pub(super) enum HoldEnd {
 pub(super) enum Timer {
     KeepAlive,
     LeaseOver,
-    Release(ClientKey),
-    Cancel(ClientKey),
+    Release(IdempotencyKey),
+    Cancel(IdempotencyKey),
     Reconnect,
     /// It had been refused a lease.
     OpenLease,
     /// It had been refused the request under that key.
-    AskAgain(ClientKey),
+    AskAgain(IdempotencyKey),
     /// The next step of a transaction.
-    Step(ClientKey),
+    Step(IdempotencyKey),
     /// A transaction has been open for so long that its locks may be gone.
-    HoldOver(ClientKey),
+    HoldOver(IdempotencyKey),
     /// It cancels a transaction that still waits to begin.
-    GiveUp(ClientKey),
+    GiveUp(IdempotencyKey),
     /// The load decides its next action.
     Act,
 }
@@ -201,8 +201,8 @@ enum Pending {
     KeepAlive {
         sent: Moment,
     },
-    Acquire(ClientKey),
-    End(ClientKey),
+    Acquire(IdempotencyKey),
+    End(IdempotencyKey),
     Reclaim,
     /// The release of a lock that it does not want.
     Drop(RequestId),
@@ -211,8 +211,8 @@ enum Pending {
         /// It had run out by the client's own count.
         lapsed: bool,
     },
-    Txn(ClientKey, TxnCall),
-    Look,
+    Txn(IdempotencyKey, TxnCall),
+    Read,
 }
 
 #[derive(Debug)]
@@ -244,12 +244,12 @@ pub(super) struct Client {
     /// Its server sometimes refuses calls because of overload.
     pub may_be_refused: bool,
     /// Refused orders that it will send again, by the keys that were refused.
-    put_off: BTreeMap<ClientKey, Order>,
+    put_off: BTreeMap<IdempotencyKey, Order>,
     session: Option<SessionId>,
     lease: Option<Lease>,
-    requests: BTreeMap<ClientKey, Request>,
-    txns: BTreeMap<ClientKey, Txn>,
-    looks: BTreeMap<u64, Look>,
+    requests: BTreeMap<IdempotencyKey, Request>,
+    txns: BTreeMap<IdempotencyKey, Txn>,
+    reads: BTreeMap<u64, Read>,
     /// The lock that it released last, if it is forgetful.
     released: Option<Reclaim>,
     /// Locks that it does not want and that the server may have granted it: it reclaimed them after it had
@@ -258,10 +258,10 @@ pub(super) struct Client {
     /// The commit vector of its last transaction.
     pub last_commit: VersionVector,
     /// Requests whose cancel was answered.
-    cancelled: BTreeSet<ClientKey>,
+    cancelled: BTreeSet<IdempotencyKey>,
     pending: BTreeMap<u64, Pending>,
     next_tag: u64,
-    next_key: ClientKey,
+    next_key: IdempotencyKey,
     label: Arc<str>,
     over_armed: bool,
 }
@@ -287,7 +287,7 @@ impl Client {
             lease: None,
             requests: BTreeMap::new(),
             txns: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            reads: BTreeMap::new(),
             released: None,
             unwanted: Vec::new(),
             last_commit: VersionVector::default(),
@@ -319,7 +319,7 @@ impl Client {
         self.lease.as_ref().is_some_and(|lease| lease.lapsed)
     }
 
-    pub fn requests(&self) -> &BTreeMap<ClientKey, Request> {
+    pub fn requests(&self) -> &BTreeMap<IdempotencyKey, Request> {
         &self.requests
     }
 
@@ -339,7 +339,7 @@ impl Client {
     }
 
     /// Returns the request of an acquire call of the current session.
-    pub fn acquire_of(&self, tag: u64) -> Option<(ClientKey, &Request)> {
+    pub fn acquire_of(&self, tag: u64) -> Option<(IdempotencyKey, &Request)> {
         match self.pending.get(&tag) {
             Some(Pending::Acquire(key)) => self.requests.get(key).map(|request| (*key, request)),
             _ => None,
@@ -398,7 +398,7 @@ impl Client {
     pub fn on_disconnected(&mut self, out: &mut Vec<Out>) {
         self.session = None;
         self.pending.clear();
-        self.looks.clear();
+        self.reads.clear();
         self.end_txn_holds(out);
         match (&mut self.lease, self.manner.on_disconnect) {
             (Some(lease), OnDisconnect::Keep) => lease.attached = false,

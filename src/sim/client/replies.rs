@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::names::{LeaseId, RequestId};
-use crate::replica::call::{Call, ClientKey, Grant, Proof, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::call::{Call, Grant, IdempotencyKey, Proof, Reclaim, Refusal, Reply, Target, Wait};
 use crate::sim::client::transactions::TxnCall;
 use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
 use crate::sim::failure::FailureKind;
@@ -66,10 +66,10 @@ impl Client {
             (Pending::Txn(key, call), Reply::Stepped(stepped)) => {
                 self.on_stepped(now, (key, call), &stepped, out);
             }
-            (Pending::Look, Reply::Stepped(_)) => {
-                self.looks.remove(&tag);
+            (Pending::Read, Reply::Stepped(_)) => {
+                self.reads.remove(&tag);
             }
-            (Pending::Look, Reply::Refused(refusal)) => self.on_look_refused(tag, &refusal, out),
+            (Pending::Read, Reply::Refused(refusal)) => self.on_read_refused(tag, &refusal, out),
             (pending, Reply::Refused(refusal)) if self.may_yet_be_done(tag, pending, &refusal) => {}
             (pending, Reply::Refused(refusal)) => self.on_refused(now, pending, refusal, out),
             (pending, reply) => {
@@ -123,7 +123,7 @@ impl Client {
         self.call(Pending::Drop(id), call, out);
     }
 
-    fn on_granted(&mut self, now: Moment, key: ClientKey, grant: Grant, out: &mut Vec<Out>) {
+    fn on_granted(&mut self, now: Moment, key: IdempotencyKey, grant: Grant, out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
         let Some(request) = self.requests.get_mut(&key) else { return self.give_back(key, &grant, out) };
         let id = grant.request;
@@ -157,7 +157,7 @@ impl Client {
     }
 
     /// Releases a grant that no request of the client waits for.
-    fn give_back(&mut self, key: ClientKey, grant: &Grant, out: &mut Vec<Out>) {
+    fn give_back(&mut self, key: IdempotencyKey, grant: &Grant, out: &mut Vec<Out>) {
         if self.cancelled.contains(&key) {
             let what =
                 format!("client {} was granted request {key} after its cancel was answered", self.number);
@@ -177,7 +177,7 @@ impl Client {
             State::Held { id, .. } => Some((*key, id)),
             _ => None,
         });
-        let told: Vec<(ClientKey, RequestId)> = held.filter(|(_, id)| lost.contains(id)).collect();
+        let told: Vec<(IdempotencyKey, RequestId)> = held.filter(|(_, id)| lost.contains(id)).collect();
         for (key, id) in told {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
@@ -194,15 +194,16 @@ impl Client {
     }
 
     /// The server says that an operator took these locks; it says so only of a real force release.
-    pub fn on_forced_out(&mut self, lost: RequestId, out: &mut Vec<Out>) {
-        let is_it = |(_, r): &(&ClientKey, &Request)| matches!(r.state, State::Held { id, .. } if id == lost);
+    pub fn on_force_released(&mut self, lost: RequestId, out: &mut Vec<Out>) {
+        let is_it =
+            |(_, r): &(&IdempotencyKey, &Request)| matches!(r.state, State::Held { id, .. } if id == lost);
         if let Some(key) = self.requests.iter().find(is_it).map(|(key, _)| *key) {
             self.requests.remove(&key);
             out.push(Out::Ends { key, why: HoldEnd::Told });
         }
     }
 
-    fn over(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    fn over(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         let ended = self.requests.remove(&key);
         if ended.is_some_and(|request| !matches!(request.state, State::Ending { id: Some(_) })) {
             out.push(Out::Over { key });
@@ -226,8 +227,8 @@ impl Client {
             }
             (Pending::Acquire(key), refusal) => self.on_acquire_refused(now, key, refusal, out),
             (Pending::End(key), Refusal::NotHeld) => self.on_not_held(key, out),
-            (Pending::End(key), Refusal::ForcedOut(_)) => self.over(key, out),
-            (Pending::Drop(id), Refusal::NotHeld | Refusal::ForcedOut(_)) => {
+            (Pending::End(key), Refusal::ForceReleased(_)) => self.over(key, out),
+            (Pending::Drop(id), Refusal::NotHeld | Refusal::ForceReleased(_)) => {
                 self.unwanted.retain(|unwanted| *unwanted != id);
             }
             // An earlier reclaim was accepted, and its answer was lost with its session.
@@ -243,7 +244,13 @@ impl Client {
         }
     }
 
-    fn on_acquire_refused(&mut self, now: Moment, key: ClientKey, refusal: &Refusal, out: &mut Vec<Out>) {
+    fn on_acquire_refused(
+        &mut self,
+        now: Moment,
+        key: IdempotencyKey,
+        refusal: &Refusal,
+        out: &mut Vec<Out>,
+    ) {
         let Some(request) = self.requests.get(&key) else { return };
         let ending = matches!(request.state, State::Ending { .. });
         let waited = now.since(request.issued);
@@ -255,12 +262,12 @@ impl Client {
             (Refusal::Cancelled, _) => ending,
             // An earlier copy was refused because of overload: a higher key was used since, so this one may
             // not begin any more.
-            (Refusal::KeyFinished(_), _) if self.may_be_refused => true,
-            (Refusal::KeyFinished(_), wait) => {
+            (Refusal::IdempotencyKeyFinished(_), _) if self.may_be_refused => true,
+            (Refusal::IdempotencyKeyFinished(_), wait) => {
                 wait != Wait::Forever || ending || self.disk_was_full || is_victim
             }
             // Granted, and taken by force before the grant could be answered.
-            (Refusal::ForcedOut(_), _) => is_victim,
+            (Refusal::ForceReleased(_), _) => is_victim,
             (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,
             (Refusal::LeaseEnded, _) => request.shaken,
@@ -279,7 +286,7 @@ impl Client {
         }
     }
 
-    fn on_not_held(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    fn on_not_held(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(Request { state: State::Ending { id: Some(id) }, shaken: false, .. }) =
             self.requests.get(&key)
         {
@@ -302,7 +309,7 @@ mod tests {
     use crate::sim::scene::wants;
 
     /// Returns a client that sent an acquire twice under one key.
-    fn asked_twice() -> (Client, ClientKey, Vec<u64>) {
+    fn asked_twice() -> (Client, IdempotencyKey, Vec<u64>) {
         let dc = DcId::new(0).expect("a small id");
         let manner = Manner {
             ttl: Duration::from_secs(5),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::replica::call::{Acquire, Call, ClientKey, Proof, Reclaim, Target, Wait};
+use crate::replica::call::{Acquire, Call, IdempotencyKey, Proof, Reclaim, Target, Wait};
 use crate::sim::client::{Client, HoldEnd, Order, Out, Pending, Request, State, transactions};
 use crate::sim::queue::Moment;
 
 impl Client {
     /// Acquires these locks. The call is sent at once if the lease is attached, else as soon as it is.
-    pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> ClientKey {
+    pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> IdempotencyKey {
         let key = self.next_key;
         self.next_key += 1;
         let request = Request { order, issued: now, state: State::Waiting, shaken: self.is_lapsed() };
@@ -18,7 +18,7 @@ impl Client {
     }
 
     /// Sends the call of a waiting request, perhaps again.
-    pub fn send_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn send_acquire(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if self.requests.get(&key).is_some_and(|request| request.state == State::Waiting) {
             self.call_acquire(now, key, out);
         }
@@ -38,7 +38,7 @@ impl Client {
         self.call_acquire(now, key, out);
     }
 
-    fn call_acquire(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+    fn call_acquire(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
         if !lease.attached {
             return;
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Releases a held request, cancels a waiting one. The client does not hold it from here on.
-    pub fn end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn end(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         let Some(request) = self.requests.get_mut(&key) else { return };
         match request.state {
             State::Waiting => request.state = State::Ending { id: None },
@@ -76,7 +76,7 @@ impl Client {
         self.send_end(key, out);
     }
 
-    pub(super) fn send_end(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub(super) fn send_end(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         let (Some(lease), Some(request)) = (&self.lease, self.requests.get(&key)) else { return };
         let (true, State::Ending { id }) = (lease.attached, request.state) else { return };
         let (lease, proof) = (lease.id, Proof::Attached);
@@ -101,7 +101,7 @@ impl Client {
     pub(super) fn resend(&mut self, now: Moment, out: &mut Vec<Out>) {
         // In the order of their keys: the server takes a key that is not above the last one for one that is
         // over.
-        let mut keys: Vec<ClientKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
+        let mut keys: Vec<IdempotencyKey> = self.requests.keys().chain(self.txns.keys()).copied().collect();
         keys.sort_unstable();
         for key in keys {
             if self.txns.get(&key).is_some_and(|txn| txn.stage != transactions::Stage::InDoubt) {

@@ -13,9 +13,9 @@ use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
 use crate::keys::Key;
 use crate::names::{FencingToken, LeaseId, Secret};
-use crate::replica::call::{Call, ClientKey, Proof, Refusal, Wait};
+use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, GoOn, Look, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::sim::client::{Client, HoldEnd, Out, Pending, Timer};
 use crate::sim::failure::FailureKind;
@@ -122,21 +122,21 @@ impl Txn {
 }
 
 impl Client {
-    pub fn txns(&self) -> &std::collections::BTreeMap<ClientKey, Txn> {
+    pub fn txns(&self) -> &std::collections::BTreeMap<IdempotencyKey, Txn> {
         &self.txns
     }
 
     /// Returns the number of transactions and reads that are not answered.
     pub fn unfinished_txns(&self) -> usize {
-        self.txns.len() + self.looks.len()
+        self.txns.len() + self.reads.len()
     }
 
     /// Returns the step that a call of the current session asked for.
     pub fn asked_step(&self, tag: u64) -> Option<AskedStep> {
         match self.pending.get(&tag)? {
-            Pending::Look => {
-                let look = self.looks.get(&tag)?;
-                let (reads, at_least) = (look.reads.clone(), look.at_least.snapshot.clone());
+            Pending::Read => {
+                let read = self.reads.get(&tag)?;
+                let (reads, at_least) = (read.reads.clone(), read.at_least.snapshot.clone());
                 Some(AskedStep { txn: None, reads, own: Vec::new(), at_least, resent: false })
             }
             Pending::Txn(key, call) => {
@@ -164,12 +164,12 @@ impl Client {
     }
 
     /// Returns the present intent of a transaction.
-    pub fn intent(&self, key: ClientKey) -> Option<(TxnKey, Intent)> {
+    pub fn intent(&self, key: IdempotencyKey) -> Option<(TxnKey, Intent)> {
         self.txns.get(&key).map(|txn| ((txn.lease, key), txn.intent()))
     }
 
     /// Begins a transaction, if there is a lease for it.
-    pub fn begin(&mut self, now: Moment, order: TxnOrder, out: &mut Vec<Out>) -> Option<ClientKey> {
+    pub fn begin(&mut self, now: Moment, order: TxnOrder, out: &mut Vec<Out>) -> Option<IdempotencyKey> {
         let lease = self.lease.as_ref().filter(|lease| !lease.lapsed)?;
         let key = self.next_key;
         self.next_key += 1;
@@ -191,15 +191,15 @@ impl Client {
         Some(key)
     }
 
-    pub fn look(&mut self, look: Look, out: &mut Vec<Out>) {
+    pub fn read(&mut self, read: Read, out: &mut Vec<Out>) {
         if self.session.is_some() && !self.dead {
-            self.looks.insert(self.next_tag, look.clone());
-            self.call(Pending::Look, Call::Look(look), out);
+            self.reads.insert(self.next_tag, read.clone());
+            self.call(Pending::Read, Call::Read(read), out);
         }
     }
 
     /// Sends the call whose answer the transaction waits for, perhaps again.
-    pub fn send_txn(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn send_txn(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         let Some(txn) = self.txns.get(&key).filter(|_| self.session.is_some() && !self.dead) else { return };
         let attached = self.lease.as_ref().is_some_and(|lease| lease.attached && lease.id == txn.lease);
         let (lease, proof) = match txn.stage {
@@ -214,12 +214,12 @@ impl Client {
             }
             _ => {
                 let TxnStep { changes, reads } = txn.order.steps[txn.next].clone();
-                let then = if txn.is_last(txn.next) { txn.order.end } else { Then::GoOn };
+                let then = if txn.is_last(txn.next) { txn.order.end } else { Then::Continue };
                 let call = if txn.stage == Stage::InDoubt { TxnCall::Ask } else { TxnCall::Step(txn.next) };
                 (call, Step { changes, reads, then })
             }
         };
-        let ends = step.then != Then::GoOn;
+        let ends = step.then != Then::Continue;
         let request = if txn.next == 0 && call != TxnCall::Abort {
             let locks = txn.order.locks.clone().map(|(wants, wait)| BeginLocks {
                 wants,
@@ -227,14 +227,14 @@ impl Client {
                 label: self.label.clone(),
             });
             let at_least = txn.order.at_least.clone();
-            let settled = self.settled(lease);
-            Call::Begin(Begin { lease, proof, key, locks, at_least, settled, step })
+            let acknowledged_through = self.acknowledged_through(lease);
+            Call::Begin(Begin { lease, proof, key, locks, at_least, acknowledged_through, step })
         } else {
             let made = match call {
                 TxnCall::Abort => 0,
                 _ => txn.order.steps[..txn.next].iter().map(|step| step.changes.len()).sum(),
             };
-            Call::GoOn(GoOn { lease, proof, key, after: made, step })
+            Call::Step(NextStep { lease, proof, key, after: made, step })
         };
         if ends {
             self.end_txn_hold(key, out);
@@ -243,20 +243,20 @@ impl Client {
     }
 
     /// Returns the highest key of the lease up to which all transactions are over.
-    fn settled(&self, lease: LeaseId) -> ClientKey {
+    fn acknowledged_through(&self, lease: LeaseId) -> IdempotencyKey {
         let mut open = self.txns.iter().filter(|(_, txn)| txn.lease == lease).map(|(key, _)| *key);
         open.next().unwrap_or(self.next_key) - 1
     }
 
     /// Sends a begin once more on the same session.
-    pub fn repeat_begin(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn repeat_begin(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         if self.txns.get(&key).is_some_and(|txn| txn.stage == Stage::Asked && txn.next == 0) {
             self.resend_txn(key, out);
         }
     }
 
     /// Sends its call again on a new session.
-    pub(super) fn resend_txn(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub(super) fn resend_txn(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         let Some(txn) = self.txns.get_mut(&key) else { return };
         if txn.stage == Stage::Asked && !txn.is_repeatable() {
             txn.stage = Stage::Aborting;
@@ -271,14 +271,14 @@ impl Client {
     /// Asks for the outcome of the transactions that are in doubt.
     pub(super) fn ask_doubts(&mut self, out: &mut Vec<Out>) {
         let doubts = self.txns.iter().filter(|(_, txn)| txn.stage == Stage::InDoubt);
-        let keys: Vec<ClientKey> = doubts.map(|(key, _)| *key).collect();
+        let keys: Vec<IdempotencyKey> = doubts.map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.resend_txn(key, out));
     }
 
     /// The lease is over, by the client's count.
     pub(super) fn forget_txns_of(&mut self, lease: LeaseId, out: &mut Vec<Out>) {
         let of_lease = self.txns.iter().filter(|(_, txn)| txn.lease == lease);
-        let keys: Vec<ClientKey> = of_lease.map(|(key, _)| *key).collect();
+        let keys: Vec<IdempotencyKey> = of_lease.map(|(key, _)| *key).collect();
         for key in keys {
             self.end_txn_hold(key, out);
             let Some(txn) = self.txns.get_mut(&key) else { continue };
@@ -292,7 +292,7 @@ impl Client {
     }
 
     /// It did not commit and will not.
-    pub(super) fn finish_txn(&mut self, key: ClientKey, why: &'static str, out: &mut Vec<Out>) {
+    pub(super) fn finish_txn(&mut self, key: IdempotencyKey, why: &'static str, out: &mut Vec<Out>) {
         self.end_txn_hold(key, out);
         if let Some(txn) = self.txns.remove(&key) {
             out.push(Out::NotCommitted { txn: (txn.lease, key), why });
@@ -300,7 +300,7 @@ impl Client {
     }
 
     /// The client does not count on its locks any more.
-    pub fn end_txn_hold(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn end_txn_hold(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(txn) = self.txns.get_mut(&key)
             && std::mem::take(&mut txn.holds)
         {
@@ -309,12 +309,12 @@ impl Client {
     }
 
     pub fn end_txn_holds(&mut self, out: &mut Vec<Out>) {
-        let keys: Vec<ClientKey> = self.txns.keys().copied().collect();
+        let keys: Vec<IdempotencyKey> = self.txns.keys().copied().collect();
         keys.into_iter().for_each(|key| self.end_txn_hold(key, out));
     }
 
     /// A pause between two steps is over.
-    pub fn on_step_timer(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn on_step_timer(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(txn) = self.txns.get_mut(&key).filter(|txn| txn.stage == Stage::Thinking) {
             txn.stage = Stage::Asked;
             txn.resent = false;
@@ -323,7 +323,7 @@ impl Client {
     }
 
     /// The client cancels the transaction, if it still waits to begin.
-    pub fn give_up(&mut self, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn give_up(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(txn) = self.txns.get_mut(&key)
             && txn.stage == Stage::Asked
             && txn.next == 0
@@ -334,15 +334,15 @@ impl Client {
         }
     }
 
-    pub(super) fn lease_of_txn(&self, key: ClientKey) -> Option<LeaseId> {
+    pub(super) fn lease_of_txn(&self, key: IdempotencyKey) -> Option<LeaseId> {
         self.txns.get(&key).map(|txn| txn.lease)
     }
 
-    pub(super) fn on_look_refused(&mut self, tag: u64, refusal: &Refusal, out: &mut Vec<Out>) {
-        self.looks.remove(&tag);
+    pub(super) fn on_read_refused(&mut self, tag: u64, refusal: &Refusal, out: &mut Vec<Out>) {
+        self.reads.remove(&tag);
         let may_be = match refusal {
             Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. }) => true,
-            Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) => self.disks_forget,
+            Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) => self.disks_forget,
             Refusal::ResourceExhausted { .. } => self.may_be_refused,
             _ => false,
         };
@@ -356,7 +356,7 @@ impl Client {
     pub(super) fn on_stepped(
         &mut self,
         now: Moment,
-        (key, call): (ClientKey, TxnCall),
+        (key, call): (IdempotencyKey, TxnCall),
         stepped: &Stepped,
         out: &mut Vec<Out>,
     ) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::crdt::value::OpError;
-use crate::replica::call::{ClientKey, Refusal, Wait};
+use crate::replica::call::{IdempotencyKey, Refusal, Wait};
 use crate::replica::store_call::TxnRefusal;
 use crate::sim::client::transactions::{Stage, Txn, TxnCall};
 use crate::sim::client::{Client, Out};
@@ -30,7 +30,7 @@ impl Client {
     pub(super) fn on_txn_refused(
         &mut self,
         now: Moment,
-        (key, call): (ClientKey, TxnCall),
+        (key, call): (IdempotencyKey, TxnCall),
         refusal: &Refusal,
         out: &mut Vec<Out>,
     ) {
@@ -48,7 +48,7 @@ impl Client {
         let verdict = match refusal {
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
             Refusal::ResourceExhausted { .. } if !may_be_refused => Verdict::Wrong,
-            Refusal::Transaction(TxnRefusal::FromTheFuture { .. }) if disks_forget => {
+            Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) if disks_forget => {
                 Verdict::Over("what it wants to see is lost")
             }
             Refusal::Transaction(TxnRefusal::LocksLost(_)) if had_blind_grants => {
@@ -77,8 +77,8 @@ impl Client {
             }
             Verdict::Insist | Verdict::Wait => {
                 let ends = |refusal: &TxnRefusal| {
-                    use TxnRefusal::{ForcedOut, StateReplaced, TooOld};
-                    matches!(refusal, StateReplaced(_) | TooOld(..) | ForcedOut { .. })
+                    use TxnRefusal::{ForceReleased, StateReplaced, TooOld};
+                    matches!(refusal, StateReplaced(_) | TooOld(..) | ForceReleased { .. })
                 };
                 txn.is_told_over |= matches!(refusal, Refusal::Transaction(refusal) if ends(refusal));
             }
@@ -111,7 +111,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
     let first = txn.next == 0;
     if aborting {
         let is_over = match refusal {
-            Refusal::Transaction(TxnRefusal::Unknown(_) | TxnRefusal::ForcedOut { .. }) => true,
+            Refusal::Transaction(TxnRefusal::Unknown(_) | TxnRefusal::ForceReleased { .. }) => true,
             Refusal::Transaction(TxnRefusal::TooOld(..)) => took(waited, order.max_open),
             Refusal::Transaction(TxnRefusal::StateReplaced(_)) => order.may_be_replaced,
             _ => false,
@@ -132,13 +132,13 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
         Refusal::DiskFull if first => Verdict::Over("the disk is full"),
         Refusal::DiskFull => Verdict::Insist,
         Refusal::ResourceExhausted { .. } => only_if(first, "the server has too much to do"),
-        Refusal::ForcedOut(_) => only_if(first, "an operator took its locks"),
+        Refusal::ForceReleased(_) => only_if(first, "an operator took its locks"),
         Refusal::Transaction(refusal) => match refusal {
-            TxnRefusal::ForcedOut { .. } => Verdict::Over("an operator took its locks"),
+            TxnRefusal::ForceReleased { .. } => Verdict::Over("an operator took its locks"),
             TxnRefusal::Change(change) => match change.error {
                 OpError::Overflow => only_if(order.overflows, "it would overflow a counter"),
-                OpError::NoRights { .. } if first => Verdict::Over("its datacenter has no rights"),
-                OpError::NoRights { .. } => Verdict::Abort,
+                OpError::InsufficientRights { .. } if first => Verdict::Over("its datacenter has no rights"),
+                OpError::InsufficientRights { .. } => Verdict::Abort,
                 OpError::Stale { .. } | OpError::Done { .. } if first => {
                     Verdict::Over("another version was written")
                 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::names::{DcId, LeaseId, Secret};
-use crate::replica::call::{Call, ClientKey, Proof};
+use crate::replica::call::{Call, IdempotencyKey, Proof};
 use crate::sim::client::transactions::{Stage, TxnCall};
 use crate::sim::client::{Client, HoldEnd, Out, State, Timer};
 use crate::sim::queue::Moment;
@@ -37,7 +37,7 @@ impl Client {
             | Call::Reclaim { lease, proof, .. } => (*lease, proof),
             Call::Acquire(acquire) => (acquire.lease, &mut acquire.proof),
             Call::Begin(begin) => (begin.lease, &mut begin.proof),
-            Call::GoOn(go_on) => (go_on.lease, &mut go_on.proof),
+            Call::Step(next_step) => (next_step.lease, &mut next_step.proof),
             _ => return false,
         };
         if let (Proof::Attached, Some(secret)) = (*proof, secret(lease)) {
@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Sends a waiting request a second time while the first call is under way, outside of the stream.
-    pub fn send_acquire_beside(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn send_acquire_beside(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if self.requests.get(&key).is_none_or(|request| request.state != State::Waiting) {
             return;
         }
@@ -71,7 +71,13 @@ impl Client {
 
     /// Handles a refused commit that left the transaction as it was: the client tries again later, in every
     /// other case without the refused changes. Returns true if it does.
-    pub(super) fn insist(&mut self, now: Moment, key: ClientKey, call: TxnCall, out: &mut Vec<Out>) -> bool {
+    pub(super) fn insist(
+        &mut self,
+        now: Moment,
+        key: IdempotencyKey,
+        call: TxnCall,
+        out: &mut Vec<Out>,
+    ) -> bool {
         if !self.manner.ways.insists {
             return false;
         }
@@ -102,7 +108,7 @@ impl Client {
     }
 
     /// The server is overloaded: the client acquires the same later, under another key.
-    pub(super) fn ask_later(&mut self, at: Moment, key: ClientKey, out: &mut Vec<Out>) {
+    pub(super) fn ask_later(&mut self, at: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(request) = self.requests.remove(&key) {
             self.put_off.insert(key, request.order);
             out.push(Out::Over { key });
@@ -111,7 +117,7 @@ impl Client {
     }
 
     /// See [`Client::ask_later`].
-    pub fn ask_again(&mut self, now: Moment, key: ClientKey, out: &mut Vec<Out>) {
+    pub fn ask_again(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(order) = self.put_off.remove(&key).filter(|_| self.lease.is_some() && !self.retired) {
             self.acquire(now, order, out);
         }

@@ -90,11 +90,11 @@ impl Row {
     }
 
     fn is_end(&self) -> bool {
-        matches!(self.action(), Action::Remove | Action::Lapse)
+        matches!(self.action(), Action::Remove | Action::Expired)
     }
 
     fn is_lapse(&self) -> bool {
-        *self.action() == Action::Lapse
+        *self.action() == Action::Expired
     }
 
     fn is_shown(&self, snapshot: &VersionVector) -> bool {
@@ -298,7 +298,7 @@ impl Commits {
         let mut known = entry.deps.clone();
         known.raise(dot.dc, dot.seq);
         let is_lost = |(index, change): &(usize, &Change)| {
-            let is_end = |change: &Change| matches!(change.action, Action::Remove | Action::Lapse);
+            let is_end = |change: &Change| matches!(change.action, Action::Remove | Action::Expired);
             let ends_itself = |other: &Change| other.key == change.key && is_end(other);
             let counts = |row: &Row| row.dot() == dot && row.index == *index;
             !is_end(change)
@@ -345,7 +345,7 @@ impl Commits {
 fn update_of(action: &Action) -> Option<&Update> {
     match action {
         Action::Update(update) => Some(update),
-        Action::Remove | Action::Expire(_) | Action::Lapse => None,
+        Action::Remove | Action::Expire(_) | Action::Expired => None,
     }
 }
 
@@ -391,7 +391,7 @@ mod tests {
                 let seen = below(&mut rng, &applied);
                 let action = |rng: &mut Rng| match rng.below(4) {
                     0 => Action::Remove,
-                    1 => Action::Lapse,
+                    1 => Action::Expired,
                     _ => Action::Update(Update { path: Vec::new(), op: crate::crdt::value::Op::Counter(1) }),
                 };
                 let changes =

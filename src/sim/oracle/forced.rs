@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::names::{DcId, FencingToken, Position, RequestId};
 use crate::replica::call::{Call, CallId, Refusal, Reply, Target};
-use crate::replica::force_release::{Forced, MAX_AUDITED};
+use crate::replica::force_release::{ForceReleased, MAX_AUDITED};
 use crate::replica::store_call::TxnRefusal;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, TxnKey};
@@ -14,12 +14,12 @@ use crate::sim::queue::Moment;
 
 /// All force releases in one datacenter, over all its runs.
 #[derive(Debug)]
-pub(crate) struct ForcedOut {
+pub(crate) struct ForceReleases {
     dc: DcId,
     /// Appended to the journal and not durable: by position, with the time of that.
-    appended: BTreeMap<Position, (Arc<Forced>, Moment)>,
-    durable: Vec<Arc<Forced>>,
-    by_request: BTreeMap<RequestId, Arc<Forced>>,
+    appended: BTreeMap<Position, (Arc<ForceReleased>, Moment)>,
+    durable: Vec<Arc<ForceReleased>>,
+    by_request: BTreeMap<RequestId, Arc<ForceReleased>>,
     by_token: BTreeMap<FencingToken, RequestId>,
     /// Releases that arrived after the force release of their requests: their answers say so.
     releases: BTreeMap<CallId, RequestId>,
@@ -31,9 +31,9 @@ fn broken(what: String) -> Result<(), Broken> {
     Err(Broken::new(FailureKind::ForcedKeeps, what))
 }
 
-impl ForcedOut {
-    pub fn new(dc: DcId) -> ForcedOut {
-        ForcedOut {
+impl ForceReleases {
+    pub fn new(dc: DcId) -> ForceReleases {
+        ForceReleases {
             dc,
             appended: BTreeMap::new(),
             durable: Vec::new(),
@@ -45,7 +45,7 @@ impl ForcedOut {
     }
 
     /// A force release is appended to the journal.
-    pub fn on_forced(&mut self, position: Position, forced: &Arc<Forced>, now: Moment) {
+    pub fn on_forced(&mut self, position: Position, forced: &Arc<ForceReleased>, now: Moment) {
         self.by_request.insert(forced.request, forced.clone());
         self.by_token.insert(forced.token, forced.request);
         self.appended.insert(position, (forced.clone(), now));
@@ -53,7 +53,7 @@ impl ForcedOut {
 
     /// The journal is durable up to there. Returns the force releases that became final with that, and the
     /// times at which they were appended.
-    pub fn on_durable(&mut self, position: Position) -> Vec<(Arc<Forced>, Moment)> {
+    pub fn on_durable(&mut self, position: Position) -> Vec<(Arc<ForceReleased>, Moment)> {
         let later = self.appended.split_off(&Position(position.0 + 1));
         let now_final: Vec<_> = std::mem::replace(&mut self.appended, later).into_values().collect();
         self.durable.extend(now_final.iter().map(|(forced, _)| forced.clone()));
@@ -100,9 +100,12 @@ impl ForcedOut {
                 None => Ok(()),
             },
             Reply::Refused(
-                Refusal::ForcedOut(forced) | Refusal::Transaction(TxnRefusal::ForcedOut { forced, .. }),
+                Refusal::ForceReleased(forced)
+                | Refusal::Transaction(TxnRefusal::ForceReleased { forced, .. }),
             ) => self.check_told(forced),
-            Reply::Forced(outcome) => outcome.taken.iter().try_for_each(|forced| self.check_final(forced)),
+            Reply::ForceReleased(outcome) => {
+                outcome.taken.iter().try_for_each(|forced| self.check_final(forced))
+            }
             Reply::Audited(rows) => {
                 let known = &self.durable[self.durable.len().saturating_sub(MAX_AUDITED)..];
                 if rows == known {
@@ -115,7 +118,7 @@ impl ForcedOut {
         }
     }
 
-    fn check_told(&self, forced: &Arc<Forced>) -> Result<(), Broken> {
+    fn check_told(&self, forced: &Arc<ForceReleased>) -> Result<(), Broken> {
         if self.by_request.get(&forced.request) == Some(forced) {
             return Ok(());
         }
@@ -125,7 +128,7 @@ impl ForcedOut {
 
     /// People and streams hear of a force release when it is durable; the answer to a call of the victim may
     /// be sooner.
-    pub fn check_final(&self, forced: &Arc<Forced>) -> Result<(), Broken> {
+    pub fn check_final(&self, forced: &Arc<ForceReleased>) -> Result<(), Broken> {
         self.check_told(forced)?;
         if self.is_final(forced.token) {
             return Ok(());
@@ -157,12 +160,12 @@ mod tests {
     use crate::names::{ForceReason, LeaseId, LockName, Mode};
     use crate::replica::call::{Proof, SessionId};
 
-    fn forced() -> Arc<Forced> {
+    fn forced() -> Arc<ForceReleased> {
         let dc = DcId::new(0).expect("a small id");
-        Arc::new(Forced {
+        Arc::new(ForceReleased {
             number: 1,
             at_ms: 0,
-            by: "ann".into(),
+            operator: "ann".into(),
             reason: ForceReason::new("it hangs").expect("a line of text"),
             lock: LockName::try_from("a").expect("a valid name"),
             mode: Mode::Exclusive,
@@ -181,7 +184,7 @@ mod tests {
     #[test]
     fn a_victim_that_keeps_anything_is_caught() {
         let forced = forced();
-        let mut all = ForcedOut::new(forced.request.dc);
+        let mut all = ForceReleases::new(forced.request.dc);
         all.on_forced(Position(3), &forced, Moment::START);
         let release = |tag| CallId { session: SessionId(1), tag };
         let call =
@@ -189,7 +192,7 @@ mod tests {
         all.on_call(release(1), &call);
         all.on_call(release(2), &call);
         assert_eq!(kind(all.on_reply(release(1), &Reply::Released)), Some(FailureKind::ForcedKeeps));
-        let refused = Reply::Refused(Refusal::ForcedOut(forced.clone()));
+        let refused = Reply::Refused(Refusal::ForceReleased(forced.clone()));
         assert_eq!(all.on_reply(release(2), &refused), Ok(()));
         let kept = Reply::Reclaimed { kept: vec![forced.request], lost: vec![] };
         assert_eq!(kind(all.on_reply(release(3), &kept)), Some(FailureKind::ForcedKeeps));
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn people_are_told_when_it_is_durable_and_a_crash_takes_back_what_was_not() {
         let forced = forced();
-        let mut all = ForcedOut::new(forced.request.dc);
+        let mut all = ForceReleases::new(forced.request.dc);
         all.on_forced(Position(3), &forced, Moment::START);
         assert_eq!(all.on_durable(Position(2)), []);
         assert_eq!(kind(all.check_final(&forced)), Some(FailureKind::LeftBeforeDurable));
@@ -212,7 +215,7 @@ mod tests {
         let call = CallId { session: SessionId(1), tag: 1 };
         assert_eq!(kind(all.on_reply(call, &audited(vec![]))), Some(FailureKind::Forgotten));
         assert_eq!(all.on_reply(call, &audited(vec![forced.clone()])), Ok(()));
-        let mut all = ForcedOut::new(forced.request.dc);
+        let mut all = ForceReleases::new(forced.request.dc);
         all.on_forced(Position(3), &forced, Moment::START);
         all.on_crash();
         assert_eq!(kind(all.check_final(&forced)), Some(FailureKind::Contract));

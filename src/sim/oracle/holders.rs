@@ -7,8 +7,8 @@ use crdts::CvRDT;
 
 use crate::crdt::VersionVector;
 use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
-use crate::replica::call::{ClientKey, Grant};
-use crate::replica::force_release::Forced;
+use crate::replica::call::{Grant, IdempotencyKey};
+use crate::replica::force_release::ForceReleased;
 use crate::rng::Rng;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Interval};
@@ -18,7 +18,7 @@ use crate::sim::queue::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HolderId {
     pub client: usize,
-    pub key: ClientKey,
+    pub key: IdempotencyKey,
 }
 
 /// A client that begins to hold.
@@ -124,7 +124,7 @@ impl Holders {
     }
 
     /// A force release, appended at `since`, is durable now: the victim holds the lock no longer.
-    pub fn force_out(&mut self, now: Moment, since: Moment, dc: DcId, forced: &Forced) {
+    pub fn force_out(&mut self, now: Moment, since: Moment, dc: DcId, forced: &ForceReleased) {
         let Some(lock) = self.locks.get_mut(&forced.lock) else { return };
         let past = if forced.mode == Mode::Exclusive { &mut lock.exclusive } else { &mut lock.shared };
         past.token = past.token.max(Some(forced.token));

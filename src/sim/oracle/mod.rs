@@ -23,7 +23,7 @@ mod requests;
 mod transactions;
 mod watched;
 
-pub(super) use forced::ForcedOut;
+pub(super) use forced::ForceReleases;
 pub(super) use history::{Interval, verify};
 pub(super) use holders::{Holder, HolderId, Holders};
 pub(super) use promises::{Asked, Promises};

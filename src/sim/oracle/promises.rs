@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::crdt::VersionVector;
 use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
-use crate::replica::call::{Call, CallId, ClientKey, Grant, Reclaim, Target};
-use crate::replica::force_release::Forced;
+use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim, Target};
+use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
@@ -28,7 +28,7 @@ pub(crate) struct EndedHold {
 #[derive(Debug)]
 struct Told {
     lease: LeaseId,
-    key: ClientKey,
+    key: IdempotencyKey,
     wants: Vec<(LockName, Mode)>,
 }
 
@@ -44,7 +44,7 @@ struct OpenTxn {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub lease: LeaseId,
-    pub key: ClientKey,
+    pub key: IdempotencyKey,
     pub wants: &'a [(LockName, Mode)],
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Promises {
     claims: BTreeMap<CallId, (LeaseId, Vec<(RequestId, Told)>)>,
     /// Transactions whose clients heard that they hold locks, and that did not end since for any reason that
     /// is known here.
-    txns: BTreeMap<(LeaseId, ClientKey), OpenTxn>,
+    txns: BTreeMap<(LeaseId, IdempotencyKey), OpenTxn>,
     /// Ends of leases that may not be durable yet.
     ended: Vec<EndedHold>,
 }
@@ -253,15 +253,15 @@ impl Promises {
                 self.claims.insert(id, (*lease, held.iter().map(claim).collect()));
             }
             // Its locks may be gone as soon as the call has arrived.
-            Call::GoOn(go_on) if go_on.step.then != Then::GoOn => {
-                self.txns.remove(&(go_on.lease, go_on.key));
+            Call::Step(next_step) if next_step.step.then != Then::Continue => {
+                self.txns.remove(&(next_step.lease, next_step.key));
             }
             _ => {}
         }
     }
 
     /// Returns true if a transaction that was answered as open still is, as far as is known here.
-    pub fn is_open(&self, id: (LeaseId, ClientKey)) -> bool {
+    pub fn is_open(&self, id: (LeaseId, IdempotencyKey)) -> bool {
         self.txns.contains_key(&id)
     }
 
@@ -280,7 +280,8 @@ impl Promises {
     /// The end of a lease is appended to the journal.
     pub fn on_lease_ended(&mut self, lease: LeaseId, position: Position, now: Moment) {
         let mut wants = Vec::new();
-        let txns: Vec<_> = self.txns.range((lease, 0)..=(lease, ClientKey::MAX)).map(|(id, _)| *id).collect();
+        let txns: Vec<_> =
+            self.txns.range((lease, 0)..=(lease, IdempotencyKey::MAX)).map(|(id, _)| *id).collect();
         for txn in txns.iter().filter_map(|id| self.txns.remove(id)).filter(|txn| txn.until > now) {
             wants.extend(txn.wants);
         }
@@ -307,9 +308,9 @@ impl Promises {
     }
 
     /// A force release is appended to the journal.
-    pub fn on_forced(&mut self, forced: &Forced, position: Position) {
+    pub fn on_forced(&mut self, forced: &ForceReleased, position: Position) {
         let mut wants = self.held.remove(&forced.request).map(|told| told.wants).unwrap_or_default();
-        let of_lease = (forced.lease, 0)..=(forced.lease, ClientKey::MAX);
+        let of_lease = (forced.lease, 0)..=(forced.lease, IdempotencyKey::MAX);
         let its_txn = |_: &_, txn: &mut OpenTxn| txn.token == forced.token;
         wants.extend(self.txns.extract_if(of_lease, its_txn).flat_map(|(_, txn)| txn.wants));
         if !wants.is_empty() {
@@ -326,7 +327,7 @@ impl Promises {
     }
 }
 
-fn names(target: Target, id: RequestId, key: ClientKey) -> bool {
+fn names(target: Target, id: RequestId, key: IdempotencyKey) -> bool {
     match target {
         Target::Id(named) => named == id,
         Target::Key(named) => named == key,

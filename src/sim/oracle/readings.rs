@@ -88,7 +88,7 @@ fn rights(items: &[Item<'_>]) -> BTreeMap<DcId, i128> {
     for item in items {
         match item.op {
             Op::BoundedCounter(amount) => *rights.entry(item.dc).or_default() += i128::from(*amount),
-            Op::MoveRights { to, amount } => {
+            Op::TransferRights { to, amount } => {
                 *rights.entry(item.dc).or_default() -= i128::from(*amount);
                 *rights.entry(*to).or_default() += i128::from(*amount);
             }

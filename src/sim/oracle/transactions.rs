@@ -9,7 +9,7 @@ use crate::causal_log::{Action, Change, Entry, Op, Wants};
 use crate::crdt::value::{Dot, Op as ValueOp, Reading, Update};
 use crate::crdt::{Ownership, VersionVector};
 use crate::keys::Key;
-use crate::names::{ClientKey, DcId, FencingToken, LeaseId, LockName, Mode};
+use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
 use crate::replica::store_call::{Stepped, TxnState};
 use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
@@ -18,8 +18,8 @@ use crate::sim::oracle::commits::{Commits, Mortality};
 use crate::sim::queue::Moment;
 use crate::time::TimeToLive;
 
-/// A transaction by its lease and client key.
-pub(crate) type TxnKey = (LeaseId, ClientKey);
+/// A transaction by its lease and idempotency key.
+pub(crate) type TxnKey = (LeaseId, IdempotencyKey);
 
 /// Whole stores are read as by clients of this datacenter: some types show each datacenter its own share.
 pub(crate) const READER: DcId = match DcId::new(0) {
@@ -153,8 +153,8 @@ impl Transactions {
         let Some(txn) = commit.client else {
             return commit.changes.iter().try_for_each(|change| match &change.action {
                 // Rights of bounded counters move to the datacenters that need them.
-                Action::Update(Update { op: ValueOp::MoveRights { .. }, .. }) => Ok(()),
-                Action::Lapse => self.check_lapse(dot, &change.key, &commit.seen, at),
+                Action::Update(Update { op: ValueOp::TransferRights { .. }, .. }) => Ok(()),
+                Action::Expired => self.check_lapse(dot, &change.key, &commit.seen, at),
                 _ => ghost(format!("nobody asked for {change:?}, committed as {dot:?}")),
             });
         };
@@ -198,7 +198,7 @@ impl Transactions {
             return Ok(());
         }
         broken(
-            FailureKind::LapsedEarly,
+            FailureKind::ExpiredEarly,
             format!("{key} lapses as {dot:?} at {}; asked for are {expiries:?}", at.now),
         )
     }
@@ -494,6 +494,6 @@ impl Transactions {
             changes.iter().filter(|change| change.action == Action::Remove).count() as u64
         };
         outcome.removals = self.made.values().map(removals).sum();
-        outcome.keys_lapsed = self.commits.lapses();
+        outcome.keys_expired = self.commits.lapses();
     }
 }

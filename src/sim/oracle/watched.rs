@@ -139,11 +139,11 @@ impl Watched {
                 }
                 moves.iter().try_for_each(|moved| self.on_move(*dc, moved))
             }
-            LockEvent::Anew => {
+            LockEvent::HoldersReset => {
                 (self.held, self.is_current) = (BTreeMap::new(), false);
                 Ok(())
             }
-            LockEvent::Current => {
+            LockEvent::HoldersSynced => {
                 self.is_current = true;
                 Ok(())
             }
@@ -239,7 +239,7 @@ mod tests {
         let watched = || {
             let mut watched = Watched::new(Subject::Locks);
             watched.on_lock(&all, &LockEvent::Granted(holding(1))).expect("nobody else holds it");
-            watched.on_lock(&all, &LockEvent::Current).expect("that is all");
+            watched.on_lock(&all, &LockEvent::HoldersSynced).expect("that is all");
             watched
         };
         let wrong = Some(FailureKind::WatchedWrong);

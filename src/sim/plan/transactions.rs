@@ -92,14 +92,14 @@ impl TxnPlan {
 
     /// Returns a description of something that did not happen often enough to prove anything.
     pub fn too_little(&self, done: &Outcome) -> Option<String> {
-        let Outcome { commits, locked_commits, commit_hand_offs, removals, keys_lapsed, .. } = done;
+        let Outcome { commits, locked_commits, commit_hand_offs, removals, keys_expired, .. } = done;
         let least = |percent: u64, share: u64| if percent > 0 { self.least_commits / share } else { 0 };
         let least = [
             (*commits, self.least_commits, "commits"),
             (*locked_commits, least(self.locked_percent, 10), "commits under locks"),
             (*commit_hand_offs, least(self.locked_percent, 20), "commits under locks from elsewhere"),
             (*removals, least(self.remove_percent, 20), "removals"),
-            (*keys_lapsed, least(self.expire_percent, 20), "keys that lapsed"),
+            (*keys_expired, least(self.expire_percent, 20), "keys that lapsed"),
         ];
         let missing = least.iter().find(|(count, least, _)| count < least);
         missing.map(|(count, _, what)| format!("only {count} {what}"))

@@ -171,7 +171,8 @@ impl World {
             if status.phase != ReplicaPhase::Serving {
                 return Some(format!("{dc} is {:?}", status.phase));
             }
-            if status.peers.iter().any(|peer| !peer.linked || !peer.reachable || peer.lag > 0) {
+            if status.peers.iter().any(|peer| !peer.connected || !peer.reachable || peer.unacked_entries > 0)
+            {
                 return Some(format!("{dc} sees its peers as {:?}", status.peers));
             }
             let vector = applied.get_or_insert_with(|| status.applied.clone());

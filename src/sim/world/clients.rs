@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::names::{DcId, LockName, Mode};
-use crate::replica::call::{Call, CallId, ClientKey, OnDisconnect, SessionId, Wait};
+use crate::replica::call::{Call, CallId, IdempotencyKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
 use crate::rng::Rng;
 use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer, Ways};
@@ -128,7 +128,7 @@ impl World {
                 if !self.node(holder.dc).forced.is_final(holder.grant.token) {
                     self.begin_to_hold(&holder);
                 }
-                self.worst_wait = self.worst_wait.max(waited);
+                self.max_wait = self.max_wait.max(waited);
                 self.check_wait(client, key, waited);
                 self.at_home_since.remove(&holder.id);
             }
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    pub(super) fn check_wait(&mut self, client: usize, key: ClientKey, waited: Duration) {
+    pub(super) fn check_wait(&mut self, client: usize, key: IdempotencyKey, waited: Duration) {
         if let Some(bound) = self.plan.max_wait.filter(|bound| waited > *bound) {
             let what = format!("request {key} of client {client} waited {waited:?}, the bound is {bound:?}");
             self.fail(FailureKind::Starved, what);
@@ -238,9 +238,9 @@ impl World {
             Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
             Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
             Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
-            Said::Notice(Notice::ForcedOut(forced)) => client.on_forced_out(forced.request, out),
+            Said::Notice(Notice::ForceReleased(forced)) => client.on_force_released(forced.request, out),
             Said::Notice(
-                Notice::Changed(_) | Notice::Lock(_) | Notice::Reached { .. } | Notice::WatchEnded { .. },
+                Notice::Changed(_) | Notice::Lock(_) | Notice::Progress { .. } | Notice::WatchEnded { .. },
             ) => {
                 unreachable!("simulated clients watch nothing")
             }

@@ -399,7 +399,7 @@ impl World {
                 | FailureKind::TornCommit
                 | FailureKind::Resurrected
                 | FailureKind::WithoutEffect
-                | FailureKind::LapsedEarly
+                | FailureKind::ExpiredEarly
         );
         match self.history {
             History::Whole => true,

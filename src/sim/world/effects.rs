@@ -28,7 +28,7 @@ impl World {
                 Effect::Reply { call, reply } => self.on_effect_reply(dc, call, reply),
                 Effect::Notify { session, notice } => {
                     self.trace.mix(session.0);
-                    if let Notice::ForcedOut(forced) = &notice {
+                    if let Notice::ForceReleased(forced) = &notice {
                         let judged = self.nodes[dc.index()].forced.check_final(forced);
                         self.blame(judged);
                     }
@@ -62,7 +62,7 @@ impl World {
                     self.judge_entry(dc, entry);
                 }
             }
-            Record::Forced(forced) => self.on_forced(dc, position, forced),
+            Record::ForceReleased(forced) => self.on_forced(dc, position, forced),
             Record::LeaseEnded { lease } => {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position, self.now);
             }

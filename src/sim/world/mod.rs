@@ -249,7 +249,7 @@ pub(super) struct World {
     pub trace: Trace,
     pub tally: Outcome,
     /// The longest wait of a granted request.
-    pub worst_wait: Duration,
+    pub max_wait: Duration,
     /// The most rows that any step examined.
     pub most_work: u64,
     /// Messages between datacenters that carried entries.
@@ -314,7 +314,7 @@ impl World {
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
-            worst_wait: Duration::ZERO,
+            max_wait: Duration::ZERO,
             most_work: 0,
             entry_messages: 0,
             broken: None,

@@ -8,7 +8,7 @@ use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica
 use crate::sim::clock::NodeClock;
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::{ForcedOut, Promises};
+use crate::sim::oracle::{ForceReleases, Promises};
 use crate::sim::plan::Plan;
 use crate::sim::queue::Moment;
 use crate::sim::world::disks::Damage;
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     /// People have chosen its history: it hears so at its next start.
     pub keeps_history: bool,
     pub promises: Promises,
-    pub forced: ForcedOut,
+    pub forced: ForceReleases,
     /// Number of starts.
     pub life: u64,
     /// Time of the last start.
@@ -104,7 +104,7 @@ impl Node {
             forked_since_ms: None,
             keeps_history: false,
             promises: Promises::new(dc),
-            forced: ForcedOut::new(dc),
+            forced: ForceReleases::new(dc),
             life: 0,
             started: Moment::START,
             steps: 0,

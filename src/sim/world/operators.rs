@@ -6,7 +6,7 @@ use crate::capacity::{DiskSpace, Load};
 use crate::names::{DcId, ForceReason, Position};
 use crate::replica::Event;
 use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
-use crate::replica::force_release::{Force, Forced};
+use crate::replica::force_release::{ForceRelease, ForceReleased};
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, Phase, World};
 
@@ -37,7 +37,7 @@ impl World {
             return;
         }
         let reason = ForceReason::new("somebody has to").expect("it is a line of text");
-        let force = Force { lock, by: Arc::from("operator"), reason };
+        let force = ForceRelease { lock, operator: Arc::from("operator"), reason };
         self.operator_call(dc, self.now.0, Call::ForceRelease(force));
     }
 
@@ -90,7 +90,7 @@ impl World {
                 node.described_at = None;
                 node.description = Some(*description);
             }
-            Reply::Forced(outcome) => self.tally.forced += outcome.taken.len() as u64,
+            Reply::ForceReleased(outcome) => self.tally.forced += outcome.taken.len() as u64,
             Reply::Audited(_) | Reply::Refused(Refusal::HoldersUnknown(_)) => {}
             Reply::Refused(Refusal::DiskFull) if node.disk.room != DiskSpace::Enough => {}
             other => self.fail(FailureKind::Contract, format!("{dc} answered the operator with {other:?}")),
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// A force release is appended to the journal.
-    pub(super) fn on_forced(&mut self, dc: DcId, position: Position, forced: &Arc<Forced>) {
+    pub(super) fn on_forced(&mut self, dc: DcId, position: Position, forced: &Arc<ForceReleased>) {
         let node = &mut self.nodes[dc.index()];
         node.promises.on_forced(forced, position);
         node.forced.on_forced(position, forced, self.now);

@@ -11,8 +11,8 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::{Op, SetOp, Update};
 use crate::keys::Key;
 use crate::names::{DcId, FencingToken, RequestId};
-use crate::replica::call::{Call, CallId, ClientKey, Grant, SessionId};
-use crate::replica::store_call::{AtLeast, Look, Stepped, Then, TxnState};
+use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
+use crate::replica::store_call::{AtLeast, Read, Stepped, Then, TxnState};
 use crate::rng::Rng;
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
@@ -36,8 +36,8 @@ impl World {
         }
         let at_least = self.random_at_least(number);
         if self.chance.txns.percent(self.plan.txns.look_percent) {
-            let look = Look { reads: self.random_reads(), at_least };
-            return self.with_client(number, |client, _, out| client.look(look, out));
+            let read = Read { reads: self.random_reads(), at_least };
+            return self.with_client(number, |client, _, out| client.read(read, out));
         }
         let order = self.random_transaction(number, at_least);
         let begun = self.with_client(number, |client, now, out| client.begin(now, order, out));
@@ -172,7 +172,7 @@ impl World {
     pub(super) fn on_holds_in_txn(
         &mut self,
         client: usize,
-        key: ClientKey,
+        key: IdempotencyKey,
         token: FencingToken,
         snapshot: Arc<VersionVector>,
     ) {
@@ -205,7 +205,7 @@ fn random_op(rng: &mut Rng, pair: usize, value: u64, dcs: u8) -> Op {
         }
         _ if rng.percent(20) => {
             let to = DcId::new(rng.index(usize::from(dcs)) as u8).expect("a member");
-            Op::MoveRights { to, amount: rng.between(1, 3) }
+            Op::TransferRights { to, amount: rng.between(1, 3) }
         }
         _ => Op::BoundedCounter(rng.between(0, 8) as i64 - 3),
     }

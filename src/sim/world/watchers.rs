@@ -126,7 +126,7 @@ impl World {
         let judged = match notice {
             Notice::Changed(changed) => watched.on_changed(&self.txns, changed),
             Notice::Lock(news) => watched.on_lock(&self.txns, &news.event),
-            Notice::Reached { vector, .. } => watched.on_reached(&self.txns, vector),
+            Notice::Progress { vector, .. } => watched.on_reached(&self.txns, vector),
             Notice::WatchEnded { .. } => {
                 (*stream, *anew) = (None, true);
                 Ok(())

@@ -24,7 +24,7 @@ enum What {
     Write,
     Expire(u64),
     Remove,
-    Lapse,
+    Expired,
 }
 
 fn dc(id: u8) -> DcId {
@@ -36,7 +36,7 @@ fn wanted() -> impl Strategy<Value = Vec<What>> {
         5 => Just(What::Write),
         3 => (1..50_u64).prop_map(What::Expire),
         1 => Just(What::Remove),
-        2 => Just(What::Lapse),
+        2 => Just(What::Expired),
     ];
     vec(what, 1..4)
 }
@@ -47,7 +47,7 @@ fn action(dot: Dot, index: usize, what: What) -> Action {
         What::Write => write(&format!("{}:{}:{index}", dot.dc, dot.seq)),
         What::Expire(ms) => Action::Expire(TimeToLive::from_millis(ms).expect("it is short")),
         What::Remove => Action::Remove,
-        What::Lapse => Action::Lapse,
+        What::Expired => Action::Expired,
     }
 }
 
@@ -70,7 +70,7 @@ impl Change<'_> {
     }
 
     fn ends(&self) -> bool {
-        matches!(self.action(), Action::Remove | Action::Lapse)
+        matches!(self.action(), Action::Remove | Action::Expired)
     }
 }
 
@@ -189,7 +189,7 @@ fn what_is_left_of_a_key_follows_from_what_was_seen_in_every_order() {
 }
 
 fn count(commits: &[Commit], found: &mut Found) {
-    let lapses = |commit: &&Commit| commit.changes.contains(&Action::Lapse);
+    let lapses = |commit: &&Commit| commit.changes.contains(&Action::Expired);
     let all: Vec<&Commit> = commits.iter().filter(lapses).collect();
     for (place, one) in all.iter().enumerate() {
         let unseen = |other: &&&Commit| one.is_concurrent_with(other);
@@ -233,8 +233,8 @@ fn left(content: &Content) -> Vec<String> {
 #[test]
 fn who_made_a_key_anew_keeps_it_when_another_lapse_of_the_same_arrives() {
     let first = (0, &[][..], write("old"));
-    let lapse_here = (0, &[(0, 1)][..], Action::Lapse);
-    let lapse_there = (1, &[(0, 1)][..], Action::Lapse);
+    let lapse_here = (0, &[(0, 1)][..], Action::Expired);
+    let lapse_there = (1, &[(0, 1)][..], Action::Expired);
     let anew = (1, &[(0, 1), (1, 1)][..], write("new"));
     let there_first = [first.clone(), lapse_there.clone(), anew.clone(), lapse_here.clone()];
     assert_eq!(left(&after(&there_first)), ["new"]);
@@ -242,12 +242,12 @@ fn who_made_a_key_anew_keeps_it_when_another_lapse_of_the_same_arrives() {
     assert_eq!(left(&after(&here_first)), ["new"]);
     // A client's removal takes it away.
     let removal = (0, &[(0, 1)][..], Action::Remove);
-    assert!(left(&after(&[first, (1, &[(0, 1)], Action::Lapse), anew, removal])).is_empty());
+    assert!(left(&after(&[first, (1, &[(0, 1)], Action::Expired), anew, removal])).is_empty());
 }
 
 #[test]
 fn a_lapse_takes_away_what_had_not_seen_it() {
-    let history = |last| [(0, &[][..], write("old")), (0, &[(0, 1)][..], Action::Lapse), last];
+    let history = |last| [(0, &[][..], write("old")), (0, &[(0, 1)][..], Action::Expired), last];
     assert!(left(&after(&history((1, &[(0, 1)], write("late"))))).is_empty());
     assert_eq!(left(&after(&history((1, &[(0, 2)], write("new"))))), ["new"]);
     let ttl = TimeToLive::from_millis(5).expect("it is short");
@@ -256,7 +256,7 @@ fn a_lapse_takes_away_what_had_not_seen_it() {
 
 #[test]
 fn bytes_that_are_no_marks_are_refused() {
-    let content = after(&[(0, &[], Action::Remove), (1, &[], Action::Lapse), (2, &[], Action::Lapse)]);
+    let content = after(&[(0, &[], Action::Remove), (1, &[], Action::Expired), (2, &[], Action::Expired)]);
     let bytes = wire::encode("content", &content).expect("it is small");
     assert_eq!(wire::decode::<Content>("content", &bytes).expect("its own bytes"), content);
     // No value; tombstones: base generation 0; three ends, of dc0, dc1 and dc2; then the removal by dc0.

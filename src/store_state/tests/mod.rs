@@ -64,7 +64,7 @@ fn change(n: u8, number: u8) -> Change {
     };
     let action = match number {
         241.. => Action::Remove,
-        226.. => Action::Lapse,
+        226.. => Action::Expired,
         200.. => Action::Expire(TimeToLive::from_millis(number).expect("it is above 0")),
         _ => Action::Update(Update::of(op)),
     };

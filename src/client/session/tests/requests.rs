@@ -93,7 +93,7 @@ fn a_reclaim_whose_answer_was_lost_is_asked_after() {
     talk.reattach(Restarted::No);
     assert_eq!(talk.said(), ["acquire kept key 1 try", "acquire lost key 2 try", "acquire given key 3 try"]);
     talk.hear(Tag::Acquire(kept), granted(40));
-    talk.hear(Tag::Acquire(lost), refused(Reason::KeyFinished));
+    talk.hear(Tag::Acquire(lost), refused(Reason::IdempotencyKeyFinished));
     talk.hear(Tag::Acquire(given), granted(60));
     assert_eq!(talk.said(), ["cancel key 3"], "the new grant is nobody's");
     assert_eq!(talk.session.lost(talk.now, kept), None);
@@ -274,7 +274,7 @@ fn one_lost_lock_leaves_the_others_alone() {
     let mut talk = Talk::ready();
     let (kept, lost) = (talk.hold("a", 40), talk.hold("b", 41));
     let request = Some(proto::RequestId { dc: 0, n: 41 });
-    talk.hear_unasked(Answer::LockLost(proto::LockLost { lease: 7, request, forced: None }));
+    talk.hear_unasked(Answer::LockLost(proto::LockLost { lease: 7, request, force_released: None }));
     assert_eq!(talk.session.lost(talk.now, kept), None);
     assert_eq!(talk.session.lost(talk.now, lost), Some(LostReason::NotReclaimed));
 }
@@ -284,10 +284,15 @@ fn who_loses_a_lock_to_an_operator_knows_to_whom_and_why() {
     let mut talk = Talk::ready();
     let lost = talk.hold("a", 40);
     let taken = |n| {
-        let forced = Some(proto::ForcedOut { by: "client ann".into(), reason: "it hangs".into() });
-        Answer::LockLost(proto::LockLost { lease: 7, request: Some(proto::RequestId { dc: 0, n }), forced })
+        let force_released =
+            Some(proto::ForceReleased { operator: "client ann".into(), reason: "it hangs".into() });
+        Answer::LockLost(proto::LockLost {
+            lease: 7,
+            request: Some(proto::RequestId { dc: 0, n }),
+            force_released,
+        })
     };
-    let reason = LostReason::ForcedOut { by: "client ann".into(), reason: "it hangs".into() };
+    let reason = LostReason::ForceReleased { operator: "client ann".into(), reason: "it hangs".into() };
     talk.hear_unasked(taken(40));
     assert!(matches!(&talk.outputs()[..], [Output::Lost { number, reason: told }]
         if *number == lost && *told == reason));
@@ -333,7 +338,7 @@ fn a_finished_key_means_that_a_refusal_was_lost() {
     talk.reattach(Restarted::No);
     talk.said();
     for number in [tried, timed, patient] {
-        talk.hear(Tag::Acquire(number), refused(Reason::KeyFinished));
+        talk.hear(Tag::Acquire(number), refused(Reason::IdempotencyKeyFinished));
     }
     assert!(matches!(
         &talk.outputs()[..],

@@ -126,18 +126,18 @@ pub(super) fn in_short(call: Call) -> String {
                 _ => "forever".into(),
             };
             let lock = String::from_utf8_lossy(&acquire.locks[0].name).into_owned();
-            format!("acquire {lock} key {} {wait}", acquire.key)
+            format!("acquire {lock} key {} {wait}", acquire.idempotency_key)
         }
         Call::Release(release) => match release.target {
-            Some(release_request::Target::Key(key)) => format!("release key {key}"),
+            Some(release_request::Target::IdempotencyKey(key)) => format!("release key {key}"),
             other => panic!("releases go by key, this is {other:?}"),
         },
         Call::Cancel(cancel) => match cancel.target {
-            Some(cancel_request::Target::Key(key)) => format!("cancel key {key}"),
+            Some(cancel_request::Target::IdempotencyKey(key)) => format!("cancel key {key}"),
             other => panic!("cancellations go by key, this is {other:?}"),
         },
         Call::Reclaim(reclaim) => {
-            let keys: Vec<u64> = reclaim.held.iter().map(|held| held.key).collect();
+            let keys: Vec<u64> = reclaim.held.iter().map(|held| held.idempotency_key).collect();
             format!("reclaim keys {keys:?}{}", if reclaim.more { " and more" } else { "" })
         }
         Call::Begin(begin) => {
@@ -152,24 +152,27 @@ pub(super) fn in_short(call: Call) -> String {
                 format!(" under {}{wait}", String::from_utf8_lossy(&locks.locks[0].name))
             });
             format!(
-                "begin key {}{lock} settled {} {}{secret}",
-                begin.key,
-                begin.settled,
+                "begin key {}{lock} acknowledged {} {}{secret}",
+                begin.idempotency_key,
+                begin.acknowledged_through,
                 step_in_short(&step)
             )
         }
-        Call::GoOn(go_on) => {
-            let secret = if go_on.secret.is_empty() { "" } else { " with the secret" };
-            let step = step_in_short(&go_on.step.expect("it has a step"));
-            format!("step key {} after {} {step}{secret}", go_on.key, go_on.after)
+        Call::Step(next_step) => {
+            let secret = if next_step.secret.is_empty() { "" } else { " with the secret" };
+            let step = step_in_short(&next_step.step.expect("it has a step"));
+            format!(
+                "step key {} after {} {step}{secret}",
+                next_step.idempotency_key, next_step.applied_changes
+            )
         }
-        Call::Look(_) => "look".into(),
+        Call::Read(_) => "read".into(),
     }
 }
 
 pub(super) fn opened(lease: u64) -> Answer {
     let secret = Bytes::from_static(&[1; 16]);
-    Answer::LeaseOpened(proto::OpenLeaseResponse { lease, secret, ttl_ms: 9000, instance: 1 })
+    Answer::LeaseOpened(proto::OpenLeaseResponse { lease, secret, ttl_ms: 9000, boot_id: 1 })
 }
 
 pub(super) fn granted(n: u64) -> Answer {
@@ -183,7 +186,7 @@ pub(super) fn reclaimed(kept: &[u64]) -> Answer {
 }
 
 pub(super) fn kept_alive() -> Answer {
-    Answer::KeptAlive(proto::KeepAliveResponse { ttl_ms: 9000, instance: 1 })
+    Answer::KeptAlive(proto::KeepAliveResponse { ttl_ms: 9000, boot_id: 1 })
 }
 
 pub(super) fn released() -> Answer {
@@ -198,7 +201,7 @@ fn step_in_short(step: &proto::Step) -> String {
     let then = match step.then() {
         proto::Then::Commit => "commit",
         proto::Then::Abort => "abort",
-        proto::Then::GoOn | proto::Then::Unspecified => "go on",
+        proto::Then::Continue | proto::Then::Unspecified => "continue",
     };
     format!("{} changes {} reads {then}", step.changes.len(), step.reads.len())
 }

@@ -38,7 +38,7 @@ impl Talk {
 
     /// Opens a transaction with that many changes.
     fn open(&mut self, changes: usize) -> u64 {
-        let number = self.begin(new(step(changes, Then::GoOn)));
+        let number = self.begin(new(step(changes, Then::Continue)));
         self.hear(Tag::Begin(number), stepped(TransactionState::Open));
         assert!(self.told_well(number));
         self.said();
@@ -78,13 +78,13 @@ impl Talk {
 #[test]
 fn a_transaction_goes_in_steps_one_at_a_time() {
     let mut talk = Talk::ready();
-    let txn = talk.begin(locked(Wait::Forever, step(2, Then::GoOn)));
-    assert_eq!(talk.said(), ["begin key 1 under x forever settled 0 2 changes 0 reads go on"]);
+    let txn = talk.begin(locked(Wait::Forever, step(2, Then::Continue)));
+    assert_eq!(talk.said(), ["begin key 1 under x forever acknowledged 0 2 changes 0 reads continue"]);
     talk.hear(Tag::Begin(txn), stepped(TransactionState::Open));
     assert!(talk.told_well(txn));
-    let first = talk.step(txn, step(1, Then::GoOn));
+    let first = talk.step(txn, step(1, Then::Continue));
     let last = talk.step(txn, step(0, Then::Commit));
-    assert_eq!(talk.said(), ["step key 1 after 2 1 changes 0 reads go on"]);
+    assert_eq!(talk.said(), ["step key 1 after 2 1 changes 0 reads continue"]);
     talk.hear(Tag::Step(txn), stepped(TransactionState::Open));
     assert!(talk.told_well(first));
     assert_eq!(talk.said(), ["step key 1 after 3 0 changes 0 reads commit"]);
@@ -92,7 +92,11 @@ fn a_transaction_goes_in_steps_one_at_a_time() {
     assert!(talk.told_well(last));
     assert!(talk.session.txns.is_empty(), "nothing is kept of it");
     talk.begin(new(step(1, Then::Commit)));
-    assert_eq!(talk.said(), ["begin key 4 settled 3 1 changes 0 reads commit"], "the server may forget it");
+    assert_eq!(
+        talk.said(),
+        ["begin key 4 acknowledged 3 1 changes 0 reads commit"],
+        "the server may forget it"
+    );
 }
 
 #[test]
@@ -101,8 +105,8 @@ fn what_was_not_answered_is_asked_again_in_order_with_acquires() {
     let open = talk.open(3);
     talk.acquire("a", Wait::Forever);
     talk.begin(new(step(1, Then::Commit)));
-    talk.step(open, step(2, Then::GoOn));
-    let given_up = talk.begin(locked(Wait::Forever, step(0, Then::GoOn)));
+    talk.step(open, step(2, Then::Continue));
+    let given_up = talk.begin(locked(Wait::Forever, step(0, Then::Continue)));
     talk.session.give_up(given_up);
     assert!(matches!(talk.told_ill(given_up), CommitError::NotCommitted(TxnError::Closed)));
     talk.said();
@@ -110,9 +114,9 @@ fn what_was_not_answered_is_asked_again_in_order_with_acquires() {
     assert_eq!(
         talk.said(),
         [
-            "step key 1 after 3 2 changes 0 reads go on",
+            "step key 1 after 3 2 changes 0 reads continue",
             "acquire a key 2 forever",
-            "begin key 3 settled 0 1 changes 0 reads commit",
+            "begin key 3 acknowledged 0 1 changes 0 reads commit",
             "step key 5 after 0 0 changes 0 reads abort",
         ]
     );
@@ -124,7 +128,7 @@ fn what_was_not_answered_is_asked_again_in_order_with_acquires() {
 fn a_refused_step_leaves_the_transaction_as_it_was() {
     let mut talk = Talk::ready();
     let txn = talk.open(1);
-    let wrong = talk.step(txn, step(5, Then::GoOn));
+    let wrong = talk.step(txn, step(5, Then::Continue));
     talk.hear(Tag::Step(txn), refused(Reason::WrongType));
     let error = talk.told_ill(wrong);
     assert!(matches!(error, CommitError::NotCommitted(TxnError::Refused(Reason::WrongType, _))));
@@ -142,7 +146,7 @@ fn a_transaction_that_the_server_ended_is_over() {
         talk.hear(Tag::Step(txn), refused(reason));
         let error = talk.told_ill(late);
         assert!(matches!(error, CommitError::NotCommitted(TxnError::Over(why, _)) if why == reason));
-        assert!(matches!(talk.session.step(txn, step(0, Then::GoOn)), Err(TxnError::Over(..))));
+        assert!(matches!(talk.session.step(txn, step(0, Then::Continue)), Err(TxnError::Over(..))));
     }
 }
 
@@ -158,7 +162,10 @@ fn a_restarted_server_is_asked_under_the_same_key_what_it_may_have_committed() {
     talk.hear(Tag::Reclaim(0), reclaimed(&[]));
     assert_eq!(
         talk.said(),
-        ["begin key 1 settled 0 1 changes 0 reads commit", "begin key 3 settled 0 7 changes 0 reads commit"]
+        [
+            "begin key 1 acknowledged 0 1 changes 0 reads commit",
+            "begin key 3 acknowledged 0 7 changes 0 reads commit"
+        ]
     );
     talk.hear(Tag::Begin(one_shot), stepped(TransactionState::Committed));
     assert!(talk.told_well(one_shot));
@@ -173,9 +180,9 @@ fn a_begin_that_the_server_does_not_know_any_more_begins_anew() {
     talk.said();
     talk.pass(Duration::from_secs(1));
     talk.reattach(Restarted::No);
-    assert_eq!(talk.said(), ["begin key 1 under x 4000 ms settled 0 1 changes 0 reads commit"]);
+    assert_eq!(talk.said(), ["begin key 1 under x 4000 ms acknowledged 0 1 changes 0 reads commit"]);
     talk.hear(Tag::Begin(txn), refused(Reason::TransactionUnknown));
-    assert_eq!(talk.said(), ["begin key 2 under x 4000 ms settled 1 1 changes 0 reads commit"]);
+    assert_eq!(talk.said(), ["begin key 2 under x 4000 ms acknowledged 1 1 changes 0 reads commit"]);
     talk.hear(Tag::Begin(txn), refused(Reason::TransactionUnknown));
     assert!(matches!(talk.told_ill(txn), CommitError::NotCommitted(TxnError::Over(..))), "not for ever");
 }
@@ -187,19 +194,19 @@ fn a_commit_in_doubt_is_asked_after_when_its_lease_is_lost() {
     let idle = talk.open(1);
     let commit = talk.step(open, step(2, Then::Commit));
     let one_shot = talk.begin(locked(Wait::Forever, step(3, Then::Commit)));
-    let begun = talk.begin(locked(Wait::Forever, step(0, Then::GoOn)));
+    let begun = talk.begin(locked(Wait::Forever, step(0, Then::Continue)));
     talk.said();
     talk.lease_expires();
     let error = talk.told_ill(begun);
     assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(LostReason::Expired))));
-    assert!(matches!(talk.session.step(idle, step(0, Then::GoOn)), Err(TxnError::LeaseLost(_))));
+    assert!(matches!(talk.session.step(idle, step(0, Then::Continue)), Err(TxnError::LeaseLost(_))));
     talk.session.connected(talk.now);
     assert_eq!(
         talk.said(),
         [
             "hello",
             "step key 1 after 1 2 changes 0 reads commit with the secret",
-            "begin key 4 under x try settled 0 3 changes 0 reads commit with the secret",
+            "begin key 4 under x try acknowledged 0 3 changes 0 reads commit with the secret",
         ]
     );
     talk.hear(Tag::Outcome(open), stepped(TransactionState::Committed));
@@ -224,8 +231,8 @@ fn who_asks_after_one_commit_of_a_lost_lease_settles_no_other() {
     assert_eq!(
         asked,
         [
-            "begin key 1 settled 0 1 changes 0 reads commit with the secret",
-            "begin key 2 settled 0 2 changes 0 reads commit with the secret",
+            "begin key 1 acknowledged 0 1 changes 0 reads commit with the secret",
+            "begin key 2 acknowledged 0 2 changes 0 reads commit with the secret",
         ]
     );
 }
@@ -235,12 +242,12 @@ fn a_handle_of_a_lease_that_is_lost_settles_nothing_and_keeps_nothing_unsettled(
     let mut talk = Talk::ready();
     let open = talk.open(0);
     talk.lease_expires();
-    assert!(matches!(talk.session.step(open, step(0, Then::GoOn)), Err(TxnError::LeaseLost(_))));
+    assert!(matches!(talk.session.step(open, step(0, Then::Continue)), Err(TxnError::LeaseLost(_))));
     talk.begin(new(step(1, Then::Commit)));
     talk.session.connected(talk.now);
     talk.hear(Tag::OpenLease, opened(8));
     let said = talk.said();
-    assert_eq!(said.last().map(|last| &**last), Some("begin key 3 settled 2 1 changes 0 reads commit"));
+    assert_eq!(said.last().map(|last| &**last), Some("begin key 3 acknowledged 2 1 changes 0 reads commit"));
 }
 
 #[test]
@@ -300,7 +307,7 @@ fn a_commit_whose_retry_is_refused_by_new_rules_may_have_been_made() {
 fn a_step_whose_retry_is_refused_by_new_rules_ends_its_transaction() {
     let mut talk = Talk::ready();
     let txn = talk.open(1);
-    let changes = talk.step(txn, step(2, Then::GoOn));
+    let changes = talk.step(txn, step(2, Then::Continue));
     talk.reattach_quietly();
     talk.hear(Tag::Step(txn), refused(Reason::PermissionDenied));
     let error = talk.told_ill(changes);
@@ -310,7 +317,7 @@ fn a_step_whose_retry_is_refused_by_new_rules_ends_its_transaction() {
     // other calls that were sent twice.
     let mut talk = Talk::ready();
     let txn = talk.open(1);
-    let first = talk.step(txn, step(2, Then::GoOn));
+    let first = talk.step(txn, step(2, Then::Continue));
     talk.reattach_quietly();
     talk.hear(Tag::Step(txn), stepped(TransactionState::Open));
     assert!(talk.told_well(first));
@@ -329,7 +336,7 @@ fn a_lease_that_the_server_ended_does_not_take_its_commits_along() {
     let txn = talk.begin(new(step(1, Then::Commit)));
     talk.said();
     talk.hear_unasked(Answer::LeaseEnded(proto::LeaseEnded { lease: 7 }));
-    assert_eq!(talk.said(), ["begin key 1 settled 0 1 changes 0 reads commit with the secret"]);
+    assert_eq!(talk.said(), ["begin key 1 acknowledged 0 1 changes 0 reads commit with the secret"]);
     talk.hear(Tag::Begin(txn), refused(Reason::LeaseEnded));
     assert!(talk.outputs().is_empty(), "that is the answer to the call before");
     talk.hear(Tag::Outcome(txn), refused(Reason::UnknownLease));
@@ -346,7 +353,7 @@ fn what_the_server_never_heard_of_goes_to_the_next_lease() {
     talk.session.connected(talk.now);
     assert_eq!(talk.said(), ["hello", "open lease"]);
     talk.hear(Tag::OpenLease, opened(8));
-    assert_eq!(talk.said(), ["begin key 1 settled 0 1 changes 0 reads commit"]);
+    assert_eq!(talk.said(), ["begin key 1 acknowledged 0 1 changes 0 reads commit"]);
     talk.hear(Tag::Begin(txn), refused(Reason::NotFree));
     assert!(matches!(
         talk.outputs().pop(),
@@ -361,7 +368,7 @@ fn what_the_server_never_heard_of_goes_to_the_next_lease() {
 fn a_timed_begin_ends_when_nobody_answers_and_is_aborted_later() {
     let mut talk = Talk::ready();
     let wait = Wait::AtMost(Duration::from_millis(100));
-    let asked = talk.begin(locked(wait, step(0, Then::GoOn)));
+    let asked = talk.begin(locked(wait, step(0, Then::Continue)));
     let one_shot = talk.begin(locked(wait, step(1, Then::Commit)));
     talk.said();
     talk.session.disconnected(talk.now);

@@ -80,19 +80,23 @@ fn a_counter_stays_in_its_range() {
 
 #[test]
 fn a_bounded_counter_goes_down_by_its_rights_only() {
-    let slots = written(&[at_key(Op::BoundedCounter(5)), at_key(Op::MoveRights { to: dc(1), amount: 3 })]);
+    let slots =
+        written(&[at_key(Op::BoundedCounter(5)), at_key(Op::TransferRights { to: dc(1), amount: 3 })]);
     let take = |amount: i64, me| slots.check(&at_key(Op::BoundedCounter(-amount)), dc(me));
-    let give = |amount, me| slots.check(&at_key(Op::MoveRights { to: dc(2), amount }), dc(me));
+    let give = |amount, me| slots.check(&at_key(Op::TransferRights { to: dc(2), amount }), dc(me));
     assert_eq!(take(2, 0), Ok(()));
-    assert_eq!(take(3, 0), Err(OpError::NoRights { asked: 3, rights: 2 }));
+    assert_eq!(take(3, 0), Err(OpError::InsufficientRights { asked: 3, rights: 2 }));
     assert_eq!(take(3, 1), Ok(()));
-    assert_eq!(take(1, 2), Err(OpError::NoRights { asked: 1, rights: 0 }));
-    assert_eq!(take(i64::MAX, 1), Err(OpError::NoRights { asked: i64::MAX.unsigned_abs(), rights: 3 }));
+    assert_eq!(take(1, 2), Err(OpError::InsufficientRights { asked: 1, rights: 0 }));
+    assert_eq!(
+        take(i64::MAX, 1),
+        Err(OpError::InsufficientRights { asked: i64::MAX.unsigned_abs(), rights: 3 })
+    );
     assert_eq!(give(2, 0), Ok(()));
-    assert_eq!(give(3, 0), Err(OpError::NoRights { asked: 3, rights: 2 }));
-    assert_eq!(give(u64::MAX, 1), Err(OpError::NoRights { asked: u64::MAX, rights: 3 }));
+    assert_eq!(give(3, 0), Err(OpError::InsufficientRights { asked: 3, rights: 2 }));
+    assert_eq!(give(u64::MAX, 1), Err(OpError::InsufficientRights { asked: u64::MAX, rights: 3 }));
     let least = at_key(Op::BoundedCounter(i64::MIN));
-    assert_eq!(slots.check(&least, dc(0)), Err(OpError::NoRights { asked: 1 << 63, rights: 2 }));
+    assert_eq!(slots.check(&least, dc(0)), Err(OpError::InsufficientRights { asked: 1 << 63, rights: 2 }));
 }
 
 #[test]

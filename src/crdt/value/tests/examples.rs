@@ -100,7 +100,7 @@ fn two_transactions_of_one_datacenter_can_be_concurrent() {
 fn rights_of_a_bounded_counter_move() {
     let story = story()
         .then(A, &[], Op::BoundedCounter(5))
-        .then(A, &[(A, 1)], Op::MoveRights { to: dc(B), amount: 2 })
+        .then(A, &[(A, 1)], Op::TransferRights { to: dc(B), amount: 2 })
         .then(B, &[(A, 2)], Op::BoundedCounter(-2))
         .then(A, &[(A, 2)], Op::BoundedCounter(-3))
         .then(C, &[], Op::BoundedCounter(1));

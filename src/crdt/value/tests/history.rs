@@ -118,7 +118,7 @@ pub fn ops(of: Type) -> proptest::strategy::BoxedStrategy<Op> {
         .boxed(),
         Type::BoundedCounter => proptest::prop_oneof![
             3 => amount().prop_map(Op::BoundedCounter),
-            1 => (0..DCS, 0..3_u64).prop_map(|(to, amount)| Op::MoveRights { to: dc(to), amount }),
+            1 => (0..DCS, 0..3_u64).prop_map(|(to, amount)| Op::TransferRights { to: dc(to), amount }),
         ]
         .boxed(),
         Type::LwwRegister => element().prop_map(Op::LwwRegister).boxed(),

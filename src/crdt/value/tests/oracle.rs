@@ -202,7 +202,7 @@ fn bounded(own: &[Item<'_>], me: DcId) -> Option<Reading> {
         let from = item.commit.dot.dc;
         match item.op() {
             Op::BoundedCounter(amount) => *rights.entry(from).or_default() += amount,
-            Op::MoveRights { to, amount } => {
+            Op::TransferRights { to, amount } => {
                 let amount = i64::try_from(*amount).expect("small");
                 *rights.entry(from).or_default() -= amount;
                 *rights.entry(*to).or_default() += amount;

@@ -26,7 +26,7 @@ impl Cluster {
     /// Returns the vectors that a watch received, in order.
     fn reached(&self, id: u8, tag: u64) -> Vec<VersionVector> {
         let of = |notice: &Notice| match notice {
-            Notice::Reached { watch, vector } if *watch == tag => Some(vector.clone()),
+            Notice::Progress { watch, vector } if *watch == tag => Some(vector.clone()),
             _ => None,
         };
         self.nodes[usize::from(id)].notices.iter().filter_map(of).collect()

@@ -44,8 +44,8 @@ fn said(event: &LockEvent) -> String {
             let one = |LockMove { lock, parts, to }: &LockMove| format!("{lock} {parts:?} to {to}");
             format!("{dc} moved {}", moves.iter().map(one).collect::<Vec<_>>().join(", "))
         }
-        LockEvent::Anew => "anew".into(),
-        LockEvent::Current => "current".into(),
+        LockEvent::HoldersReset => "anew".into(),
+        LockEvent::HoldersSynced => "current".into(),
         LockEvent::Granted(holding) => format!("granted {}", held(&holding.locks)),
         LockEvent::Released(holding) => format!("released {}", held(&holding.locks)),
     }

@@ -74,7 +74,7 @@ fn a_watch_that_cannot_be_is_refused() {
             panic!("{from} is no vector of here")
         };
         let is_expected =
-            matches!(refusal, TxnRefusal::FromTheFuture { seq: 100, .. } | TxnRefusal::UnknownDc(_));
+            matches!(refusal, TxnRefusal::SnapshotAhead { seq: 100, .. } | TxnRefusal::UnknownDc(_));
         assert!(is_expected, "{refusal:?}");
     }
     for patterns in [vec![], vec![locks("x"); 101]] {

@@ -25,11 +25,11 @@ impl Follower {
         for event in events {
             self.unsaid += event.weight();
             match event {
-                LockEvent::Anew => {
+                LockEvent::HoldersReset => {
                     (self.held, self.is_current) = (BTreeSet::new(), false);
                     self.begun += 1;
                 }
-                LockEvent::Current => self.is_current = true,
+                LockEvent::HoldersSynced => self.is_current = true,
                 LockEvent::Granted(holding) => {
                     self.held.extend(holding.locks.into_iter().map(|(lock, _)| (holding.request, lock)));
                 }
