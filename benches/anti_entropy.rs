@@ -45,7 +45,8 @@ fn main() {
 
 /// Returns two datacenters that both have that many keys.
 fn filled(keys: u64) -> Replicas {
-    let mut pair = Replicas::new(2, &LocalConfig { anti_entropy: ANTI_ENTROPY, ..LocalConfig::default() });
+    let mut pair =
+        Replicas::new(2, &LocalConfig { anti_entropy_interval: ANTI_ENTROPY, ..LocalConfig::default() });
     pair.link(0, 1);
     pair.open_lease();
     for first in (0..keys).step_by(BATCH as usize) {

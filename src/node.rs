@@ -50,7 +50,7 @@ pub enum NodeError {
 /// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    Grpc,
+    Client,
     Quic,
     Http,
 }
@@ -58,7 +58,7 @@ pub enum Port {
 impl std::fmt::Display for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Port::Grpc => "TCP, for clients",
+            Port::Client => "TCP, for clients",
             Port::Quic => "UDP, for other datacenters",
             Port::Http => "TCP, for metrics and probes",
         })
@@ -83,7 +83,7 @@ impl Sockets {
     pub fn bind(listen: &Listen) -> Result<Sockets, NodeError> {
         let failed = |port, address| move |source| NodeError::Listen { port, address, source };
         Ok(Sockets {
-            grpc: tcp(listen.grpc).map_err(failed(Port::Grpc, listen.grpc))?,
+            grpc: tcp(listen.client).map_err(failed(Port::Client, listen.client))?,
             quic: udp(listen.quic).map_err(failed(Port::Quic, listen.quic))?,
             http: tcp(listen.http).map_err(failed(Port::Http, listen.http))?,
         })
@@ -157,7 +157,7 @@ impl Node {
         let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
         let listening = |port, address| move |source| NodeError::Listen { port, address, source };
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)
-            .map_err(listening(Port::Grpc, config.listen.grpc))?;
+            .map_err(listening(Port::Client, config.listen.client))?;
         let http = tokio::net::TcpListener::from_std(sockets.http)
             .map_err(listening(Port::Http, config.listen.http))?;
 

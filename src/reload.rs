@@ -48,7 +48,7 @@ impl Loaded {
     pub fn load(config: &Config) -> Result<Loaded, ReloadError> {
         let access = Arc::new(Access::open(config.access.clone())?);
         if config.access.anonymous && config.access.acl.is_none() {
-            tracing::warn!(grpc = %config.listen.grpc, "anonymous clients and no rules (api.anonymous, no api.acl): whoever reaches \
+            tracing::warn!(grpc = %config.listen.client, "anonymous clients and no rules (api.anonymous, no api.acl): whoever reaches \
                 this address may do everything");
         }
         let role = Role::Dc(config.replica.dc);

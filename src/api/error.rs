@@ -74,15 +74,15 @@ pub(super) enum BorderError {
     #[error("{0}")]
     Socket(#[from] SocketError),
     #[error(
-        "this client has {0} sessions open, which is its limit at this server (limits.sessions_per_client)"
+        "this client has {0} sessions open, which is its limit at this server (limits.max_sessions_per_client)"
     )]
     TooManySessions(usize),
     #[error(
-        "this client has {0} calls under way, which is its limit at this server (limits.calls_per_client)"
+        "this client has {0} calls under way, which is its limit at this server (limits.max_calls_per_client)"
     )]
     TooManyCalls(usize),
     #[error(
-        "requests and answers of this client that are under way have {0} bytes or more, which is its limit at this server (limits.bytes_per_client): take the answers"
+        "requests and answers of this client that are under way have {0} bytes or more, which is its limit at this server (limits.max_buffered_bytes_per_client): take the answers"
     )]
     TooManyBytes(usize),
     #[error("the operating system gives no random bytes")]

@@ -43,7 +43,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         }
     };
     tracing::info!(
-        dc = %node.dc(), name, cluster, grpc = %listen.grpc, quic = %listen.quic, http = %listen.http, "listening"
+        dc = %node.dc(), name, cluster, client = %listen.client, quic = %listen.quic, http = %listen.http, "listening"
     );
     let manager = Arc::new(ServiceManager::of_environment());
     manager.ready();
@@ -83,7 +83,7 @@ fn fit_connections(config: &mut Config) {
             open_files,
             wanted,
             connections = fits,
-            "limits.connections does not fit the limit of open files and is lowered: raise that (ulimit -n, LimitNOFILE)"
+            "limits.max_connections does not fit the limit of open files and is lowered: raise that (ulimit -n, LimitNOFILE)"
         );
         config.api.max_connections = fits;
     }

@@ -33,7 +33,7 @@ const fn ms(millis: u64) -> Duration {
 }
 
 pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
-    let cluster = from.required("cluster", "the name of the cluster", |o| &o.cluster)?;
+    let cluster = from.required("cluster.name", "the name of the cluster", |o| &o.cluster.name)?;
     check_name(&cluster, cluster.value)?;
     let members = members(from)?;
     let dc = this_dc(from, &members)?;
@@ -66,8 +66,9 @@ fn journal(
     let segment_bytes =
         from.size("journal.segment_bytes", segments, default.segment_bytes, |o| &o.journal.segment_bytes)?;
     // There must be room for all records that may wait for the disk.
-    let reserve = from.size("journal.reserve", 0..=64 * GIB, max_backlog, |o| &o.journal.reserve)?;
-    Ok(JournalOptions { segment_bytes, reserve, ..default })
+    let min_free_bytes =
+        from.size("journal.min_free_bytes", 0..=64 * GIB, max_backlog, |o| &o.journal.min_free_bytes)?;
+    Ok(JournalOptions { segment_bytes, min_free_bytes, ..default })
 }
 
 fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
@@ -124,21 +125,24 @@ fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> 
 
 fn agreed(from: &Sources<'_>, default: AgreedConfig) -> Result<AgreedConfig, ConfigError> {
     let heartbeat =
-        from.duration("agreed.heartbeat", ms(10)..=ms(10_000), default.heartbeat, |o| &o.agreed.heartbeat)?;
+        from.duration("cluster.heartbeat_interval", ms(10)..=ms(10_000), default.heartbeat, |o| {
+            &o.cluster.heartbeat_interval
+        })?;
     // With a long heartbeat the default would be out of bounds; then it grows with the heartbeat.
     let lowest = 3 * heartbeat;
     let peer_timeout = default.peer_timeout.max(lowest);
     let peer_timeout =
-        from.duration("agreed.peer_timeout", lowest..=HOUR, peer_timeout, |o| &o.agreed.peer_timeout)?;
+        from.duration("cluster.peer_timeout", lowest..=HOUR, peer_timeout, |o| &o.cluster.peer_timeout)?;
     let max_clock_skew =
-        from.duration("agreed.max_clock_skew", ms(100)..=HOUR, default.max_clock_skew, |o| {
-            &o.agreed.max_clock_skew
+        from.duration("cluster.max_clock_skew", ms(100)..=HOUR, default.max_clock_skew, |o| {
+            &o.cluster.max_clock_skew
         })?;
     Ok(AgreedConfig { heartbeat, peer_timeout, max_clock_skew, ..default })
 }
 
 fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, ConfigError> {
-    let max_waiting = from.number("limits.waiting", COUNTS, default.max_waiting, |o| &o.limits.waiting)?;
+    let max_waiting =
+        from.number("limits.max_waiting", COUNTS, default.max_waiting, |o| &o.limits.max_waiting)?;
     Ok(LocalConfig {
         hold: hold(from)?,
         max_lease_ttl: from.duration(
@@ -148,42 +152,49 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.max_lease_ttl,
         )?,
         max_waiting_per_lease: from.number(
-            "limits.waiting_per_lease",
+            "limits.max_waiting_per_lease",
             1..=max_waiting,
             default.max_waiting_per_lease.min(max_waiting),
-            |o| &o.limits.waiting_per_lease,
+            |o| &o.limits.max_waiting_per_lease,
         )?,
         max_waiting,
         max_names_per_lease: from.size(
-            "limits.names_per_lease",
+            "limits.max_name_bytes_per_lease",
             2 * MIB..=64 * GIB,
             default.max_names_per_lease as u64,
-            |o| &o.limits.names_per_lease,
+            |o| &o.limits.max_name_bytes_per_lease,
         )? as usize,
-        max_held: from.number("limits.held", COUNTS, default.max_held, |o| &o.limits.held)?,
-        max_leases: from.number("limits.leases", COUNTS, default.max_leases, |o| &o.limits.leases)?,
-        anti_entropy: from
-            .duration("anti_entropy", ms(100)..=HOUR, default.anti_entropy, |o| &o.anti_entropy)?,
+        max_held: from.number("limits.max_held", COUNTS, default.max_held, |o| &o.limits.max_held)?,
+        max_leases: from.number("limits.max_leases", COUNTS, default.max_leases, |o| &o.limits.max_leases)?,
+        anti_entropy_interval: from.duration(
+            "anti_entropy_interval",
+            ms(100)..=HOUR,
+            default.anti_entropy_interval,
+            |o| &o.anti_entropy_interval,
+        )?,
         max_transaction: from.duration(
-            "limits.max_transaction",
+            "limits.max_transaction_time",
             ms(1_000)..=HOUR,
             default.max_transaction,
-            |o| &o.limits.max_transaction,
+            |o| &o.limits.max_transaction_time,
         )?,
-        max_transactions: from
-            .number("limits.transactions", COUNTS, default.max_transactions, |o| &o.limits.transactions)?,
+        max_transactions: from.number("limits.max_transactions", COUNTS, default.max_transactions, |o| {
+            &o.limits.max_transactions
+        })?,
         max_transaction_bytes: from.size(
-            "limits.transaction_bytes",
+            "limits.max_transaction_bytes",
             8 << 20..=1 << 40,
             default.max_transaction_bytes as u64,
-            |o| &o.limits.transaction_bytes,
+            |o| &o.limits.max_transaction_bytes,
         )? as usize,
-        max_log: from.size("limits.log", MIB..=16 * GIB, default.max_log as u64, |o| &o.limits.log)? as usize,
+        max_log: from.size("limits.max_log_bytes", MIB..=16 * GIB, default.max_log as u64, |o| {
+            &o.limits.max_log_bytes
+        })? as usize,
         max_watch_bytes: from.size(
-            "limits.watch_bytes",
+            "limits.max_watch_bytes",
             1 << 20..=1 << 40,
             default.max_watch_bytes as u64,
-            |o| &o.limits.watch_bytes,
+            |o| &o.limits.max_watch_bytes,
         )? as usize,
         describe_timeout: from.duration(
             "limits.describe_timeout",
@@ -199,15 +210,18 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
 
 fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
     let default = LockServerOptions::default();
-    let session_backlog =
-        from.size("limits.session_backlog", 8 * MIB..=GIB, default.session_backlog as u64, |o| {
-            &o.limits.session_backlog
-        })?;
+    let session_backlog = from.size(
+        "limits.max_unread_bytes_per_session",
+        8 * MIB..=GIB,
+        default.session_backlog as u64,
+        |o| &o.limits.max_unread_bytes_per_session,
+    )?;
     let mailbox = default.mailbox_bytes as u64;
-    let mailbox = from.size("limits.mailbox", 8 * MIB..=16 * GIB, mailbox, |o| &o.limits.mailbox)?;
+    let mailbox =
+        from.size("limits.max_mailbox_bytes", 8 * MIB..=16 * GIB, mailbox, |o| &o.limits.max_mailbox_bytes)?;
     Ok(LockServerOptions {
         max_sessions: from
-            .number("limits.sessions", STREAMS, default.max_sessions, |o| &o.limits.sessions)?,
+            .number("limits.max_sessions", STREAMS, default.max_sessions, |o| &o.limits.max_sessions)?,
         session_backlog: usize::try_from(session_backlog).expect("at most a GiB"),
         checkpoint_after: from.size(
             "journal.checkpoint_bytes",
@@ -216,24 +230,30 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
             |o| &o.journal.checkpoint_bytes,
         )?,
         max_journal_backlog: from.size(
-            "journal.max_backlog",
+            "journal.max_backlog_bytes",
             MIB..=4 * GIB,
             default.max_journal_backlog,
-            |o| &o.journal.max_backlog,
+            |o| &o.journal.max_backlog_bytes,
         )?,
         mailbox_bytes: mailbox as usize,
-        client_mailbox: from.size("limits.mailbox_per_client", 4 * MIB..=16 * GIB, mailbox / 2, |o| {
-            &o.limits.mailbox_per_client
-        })? as usize,
+        client_mailbox: from.size(
+            "limits.max_mailbox_bytes_per_client",
+            4 * MIB..=16 * GIB,
+            mailbox / 2,
+            |o| &o.limits.max_mailbox_bytes_per_client,
+        )? as usize,
         session_mailbox: from.size(
-            "limits.session_mailbox",
+            "limits.max_mailbox_bytes_per_session",
             64 << 10..=GIB,
             default.session_mailbox as u64,
-            |o| &o.limits.session_mailbox,
+            |o| &o.limits.max_mailbox_bytes_per_session,
         )? as usize,
-        shed_after: from.duration("limits.shed_after", ms(10)..=ms(60_000), default.shed_after, |o| {
-            &o.limits.shed_after
-        })?,
+        max_queue_delay: from.duration(
+            "limits.max_queue_delay",
+            ms(10)..=ms(60_000),
+            default.max_queue_delay,
+            |o| &o.limits.max_queue_delay,
+        )?,
         drain_timeout: from.duration(
             "drain_timeout",
             Duration::ZERO..=ms(600_000),
@@ -246,36 +266,37 @@ fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {
 
 fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
     let default = ApiOptions::default();
-    let connections =
-        from.number("limits.connections", STREAMS, default.max_connections, |o| &o.limits.connections)?;
+    let connections = from
+        .number("limits.max_connections", STREAMS, default.max_connections, |o| &o.limits.max_connections)?;
     let streams = default.max_streams as usize;
-    let streams = from
-        .number("limits.streams_per_connection", 1..=65_536, streams, |o| &o.limits.streams_per_connection)?;
+    let streams = from.number("limits.max_streams_per_connection", 1..=65_536, streams, |o| {
+        &o.limits.max_streams_per_connection
+    })?;
     let max_streams = u32::try_from(streams).expect("at most 65536");
     let sessions =
-        from.number("limits.sessions", STREAMS, LockServerOptions::default().max_sessions, |o| {
-            &o.limits.sessions
+        from.number("limits.max_sessions", STREAMS, LockServerOptions::default().max_sessions, |o| {
+            &o.limits.max_sessions
         })?;
     Ok(ApiOptions {
         max_connections: connections,
         max_streams,
         max_sessions_per_client: from.number(
-            "limits.sessions_per_client",
+            "limits.max_sessions_per_client",
             STREAMS,
             sessions.div_ceil(2),
-            |o| &o.limits.sessions_per_client,
+            |o| &o.limits.max_sessions_per_client,
         )?,
         max_calls_per_client: from.number(
-            "limits.calls_per_client",
+            "limits.max_calls_per_client",
             STREAMS,
             default.max_calls_per_client,
-            |o| &o.limits.calls_per_client,
+            |o| &o.limits.max_calls_per_client,
         )?,
         max_bytes_per_client: from.size(
-            "limits.bytes_per_client",
+            "limits.max_buffered_bytes_per_client",
             16 * MIB..=64 * GIB,
             default.max_bytes_per_client as u64,
-            |o| &o.limits.bytes_per_client,
+            |o| &o.limits.max_buffered_bytes_per_client,
         )? as usize,
         ..default
     })
@@ -283,17 +304,17 @@ fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
 
 fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
     let default = Listen::default();
-    let grpc = address(from, "listen.grpc", default.grpc, |o| &o.listen.grpc)?;
+    let client = address(from, "listen.client", default.client, |o| &o.listen.client)?;
     let quic = address(from, "listen.quic", default.quic, |o| &o.listen.quic)?;
     let http = address(from, "listen.http", default.http, |o| &o.listen.http)?;
     // Both are TCP. Port 0 means any free port.
-    if grpc == http && grpc.port() != 0 {
+    if client == http && client.port() != 0 {
         let given = from.optional("listen.http", |o| &o.listen.http);
-        let given = given.or_else(|| from.optional("listen.grpc", |o| &o.listen.grpc));
+        let given = given.or_else(|| from.optional("listen.client", |o| &o.listen.client));
         let given = given.expect("the defaults differ");
-        return Err(given.refuse(Quoted(given.value), "listen.grpc and listen.http are the same"));
+        return Err(given.refuse(Quoted(given.value), "listen.client and listen.http are the same"));
     }
-    Ok(Listen { grpc, quic, http })
+    Ok(Listen { client, quic, http })
 }
 
 fn address<'a>(

@@ -12,6 +12,8 @@ pub enum ConfigError {
     /// Not TOML, an unknown key, or a value of another type; `source` names line and key.
     #[error("{}: {source}", path.display())]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{}: the option {old} is called {new} now: rename it", path.display())]
+    Renamed { path: PathBuf, old: &'static str, new: &'static str },
     #[error("{place}: {key} is missing: {what}")]
     Missing { place: Place, key: &'static str, what: &'static str },
     #[error("{place}: {key} = {value}: {allowed}")]

@@ -27,7 +27,7 @@ pub struct HoldEntry {
     pub min_keep: Option<String>,
     pub max_keep: Option<String>,
     pub request_delay: Option<String>,
-    pub go_home_after: Option<String>,
+    pub idle_return_after: Option<String>,
 }
 
 impl FromStr for HoldEntry {
@@ -93,9 +93,15 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
     let delays = Duration::ZERO..=MAX_REQUEST_DELAY;
     let request_delay = read(given, "hold.request_delay", &option.request_delay, Duration::ZERO, delays)?;
     let homes = Duration::from_secs(1)..=DAY * 365;
-    let go_home_after = read(given, "hold.go_home_after", &option.go_home_after, IDLE_RETURN_AFTER, homes)?;
+    let idle_return_after =
+        read(given, "hold.idle_return_after", &option.idle_return_after, IDLE_RETURN_AFTER, homes)?;
     let prefix = option.prefix.clone().into_bytes();
-    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, idle_return_after: go_home_after })
+    Ok(HoldRule {
+        prefix,
+        policy: policy(given, option)?,
+        request_delay,
+        idle_return_after: idle_return_after,
+    })
 }
 
 /// A rule with times and without a policy is fixed; `turn` without a policy means adaptive.

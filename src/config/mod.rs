@@ -13,6 +13,7 @@ mod error;
 pub(crate) mod fuzz;
 mod hold;
 mod options;
+mod renamed;
 mod sources;
 mod units;
 
@@ -88,7 +89,7 @@ pub struct Member {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The client API. Default 127.0.0.1:7400.
-    pub grpc: SocketAddr,
+    pub client: SocketAddr,
     /// The other datacenters (UDP). Default 0.0.0.0:7401.
     pub quic: SocketAddr,
     /// Metrics and probes. Default 127.0.0.1:7402.
@@ -98,7 +99,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Listen {
         Listen {
-            grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+            client: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
             quic: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7401)),
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 7402)),
         }
@@ -109,7 +110,7 @@ impl Listen {
     /// Returns three free ports on loopback: for servers within one process.
     pub fn anywhere() -> Listen {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Listen { grpc: any, quic: any, http: any }
+        Listen { client: any, quic: any, http: any }
     }
 }
 
@@ -195,6 +196,8 @@ fn read(path: &Path) -> Result<Options, ConfigError> {
         return Err(failed(io::Error::other("larger than 1 MiB: no configuration file")));
     }
     let text = fs::read_to_string(path).map_err(failed)?;
-    toml::from_str(&text)
-        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: source.into() })
+    toml::from_str(&text).map_err(|source| match renamed::renamed(&text) {
+        Some((old, new)) => ConfigError::Renamed { path: path.to_owned(), old, new },
+        None => ConfigError::Parse { path: path.to_owned(), source: source.into() },
+    })
 }

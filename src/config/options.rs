@@ -14,9 +14,6 @@ use serde::Deserialize;
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Name of the cluster, the same in all datacenters: 1 to 64 of a-z, 0-9 and -
-    #[arg(id = "cluster", long = "cluster", env = "GEOLOCK_CLUSTER", value_name = "NAME")]
-    pub cluster: Option<String>,
     /// The id of the member that this server is
     #[arg(id = "dc", long = "dc", env = "GEOLOCK_DC", value_name = "ID")]
     pub dc: Option<u64>,
@@ -27,8 +24,13 @@ pub struct Options {
     #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
     pub drain_timeout: Option<String>,
     /// How often to compare the state with that of another datacenter [default: 5 s; 100 ms to 1 h]
-    #[arg(id = "anti_entropy", long = "anti-entropy", env = "GEOLOCK_ANTI_ENTROPY", value_name = "TIME")]
-    pub anti_entropy: Option<String>,
+    #[arg(
+        id = "anti_entropy_interval",
+        long = "anti-entropy-interval",
+        env = "GEOLOCK_ANTI_ENTROPY_INTERVAL",
+        value_name = "TIME"
+    )]
+    pub anti_entropy_interval: Option<String>,
     /// A datacenter of the cluster, including this one; repeat for each (separated by commas in the
     /// environment): ID=NAME@HOST:PORT, the address at which the others reach its QUIC port
     #[arg(
@@ -53,7 +55,7 @@ pub struct Options {
     #[command(flatten)]
     pub api: ApiSection,
     #[command(flatten)]
-    pub agreed: AgreedSection,
+    pub cluster: ClusterSection,
     #[command(flatten)]
     pub limits: LimitsSection,
     #[command(flatten)]
@@ -67,8 +69,13 @@ pub struct Options {
 #[serde(deny_unknown_fields, default)]
 pub struct ListenSection {
     /// Address of the client API [default: 127.0.0.1:7400]
-    #[arg(id = "listen.grpc", long = "listen-grpc", env = "GEOLOCK_LISTEN_GRPC", value_name = "IP:PORT")]
-    pub grpc: Option<String>,
+    #[arg(
+        id = "listen.client",
+        long = "listen-client",
+        env = "GEOLOCK_LISTEN_CLIENT",
+        value_name = "IP:PORT"
+    )]
+    pub client: Option<String>,
     /// Address for the other datacenters (UDP) [default: 0.0.0.0:7401]
     #[arg(id = "listen.quic", long = "listen-quic", env = "GEOLOCK_LISTEN_QUIC", value_name = "IP:PORT")]
     pub quic: Option<String>,
@@ -114,31 +121,34 @@ pub struct ApiSection {
     pub anonymous: Option<bool>,
 }
 
-/// `[agreed]`: the same in all datacenters.
+/// `[cluster]`: the same in all datacenters.
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct AgreedSection {
+pub struct ClusterSection {
+    /// Name of the cluster: 1 to 64 of a-z, 0-9 and -
+    #[arg(id = "cluster.name", long = "cluster-name", env = "GEOLOCK_CLUSTER_NAME", value_name = "NAME")]
+    pub name: Option<String>,
     /// How often datacenters announce their state to each other [default: 500 ms; 10 ms to 10 s]
     #[arg(
-        id = "agreed.heartbeat",
-        long = "agreed-heartbeat",
-        env = "GEOLOCK_AGREED_HEARTBEAT",
+        id = "cluster.heartbeat_interval",
+        long = "cluster-heartbeat-interval",
+        env = "GEOLOCK_CLUSTER_HEARTBEAT_INTERVAL",
         value_name = "TIME"
     )]
-    pub heartbeat: Option<String>,
+    pub heartbeat_interval: Option<String>,
     /// A datacenter not heard from for this long is unreachable [default: 3 s; 3 heartbeats to 1 h]
     #[arg(
-        id = "agreed.peer_timeout",
-        long = "agreed-peer-timeout",
-        env = "GEOLOCK_AGREED_PEER_TIMEOUT",
+        id = "cluster.peer_timeout",
+        long = "cluster-peer-timeout",
+        env = "GEOLOCK_CLUSTER_PEER_TIMEOUT",
         value_name = "TIME"
     )]
     pub peer_timeout: Option<String>,
     /// Log entries stamped further ahead of the clock than this wait [default: 5 s; 100 ms to 1 h]
     #[arg(
-        id = "agreed.max_clock_skew",
-        long = "agreed-max-clock-skew",
-        env = "GEOLOCK_AGREED_MAX_CLOCK_SKEW",
+        id = "cluster.max_clock_skew",
+        long = "cluster-max-clock-skew",
+        env = "GEOLOCK_CLUSTER_MAX_CLOCK_SKEW",
         value_name = "TIME"
     )]
     pub max_clock_skew: Option<String>,
@@ -157,97 +167,117 @@ pub struct LimitsSection {
         value_name = "TIME"
     )]
     pub max_lease_ttl: Option<String>,
-    /// Most waiting requests of a lease [default: 10000; 1 to limits.waiting]
+    /// Most waiting requests of a lease [default: 10000; 1 to limits.max_waiting]
     #[arg(
-        id = "limits.waiting_per_lease",
-        long = "limits-waiting-per-lease",
-        env = "GEOLOCK_LIMITS_WAITING_PER_LEASE",
+        id = "limits.max_waiting_per_lease",
+        long = "limits-max-waiting-per-lease",
+        env = "GEOLOCK_LIMITS_MAX_WAITING_PER_LEASE",
         value_name = "N"
     )]
-    pub waiting_per_lease: Option<u64>,
+    pub max_waiting_per_lease: Option<u64>,
     /// Memory for the lock names of one lease's requests, held and waiting [default: 64 MiB; 2 MiB to 64 GiB]
     #[arg(
-        id = "limits.names_per_lease",
-        long = "limits-names-per-lease",
-        env = "GEOLOCK_LIMITS_NAMES_PER_LEASE",
+        id = "limits.max_name_bytes_per_lease",
+        long = "limits-max-name-bytes-per-lease",
+        env = "GEOLOCK_LIMITS_MAX_NAME_BYTES_PER_LEASE",
         value_name = "SIZE"
     )]
-    pub names_per_lease: Option<String>,
+    pub max_name_bytes_per_lease: Option<String>,
     /// Most streams of one client: one certificate, one token, or one address with neither; half of
-    /// limits.sessions if not given [default: 8192; 1 to 1000000]
+    /// limits.max_sessions if not given [default: 8192; 1 to 1000000]
     #[arg(
-        id = "limits.sessions_per_client",
-        long = "limits-sessions-per-client",
-        env = "GEOLOCK_LIMITS_SESSIONS_PER_CLIENT",
+        id = "limits.max_sessions_per_client",
+        long = "limits-max-sessions-per-client",
+        env = "GEOLOCK_LIMITS_MAX_SESSIONS_PER_CLIENT",
         value_name = "N"
     )]
-    pub sessions_per_client: Option<u64>,
+    pub max_sessions_per_client: Option<u64>,
     /// Most gRPC calls of one client in progress [default: 16384; 1 to 1000000]
     #[arg(
-        id = "limits.calls_per_client",
-        long = "limits-calls-per-client",
-        env = "GEOLOCK_LIMITS_CALLS_PER_CLIENT",
+        id = "limits.max_calls_per_client",
+        long = "limits-max-calls-per-client",
+        env = "GEOLOCK_LIMITS_MAX_CALLS_PER_CLIENT",
         value_name = "N"
     )]
-    pub calls_per_client: Option<u64>,
+    pub max_calls_per_client: Option<u64>,
     /// Answers that one client has not read, besides the first 64 KiB of each stream; also the limit of its
     /// large requests that are incomplete or not answered [default: 256 MiB; 16 MiB to 64 GiB]
     #[arg(
-        id = "limits.bytes_per_client",
-        long = "limits-bytes-per-client",
-        env = "GEOLOCK_LIMITS_BYTES_PER_CLIENT",
+        id = "limits.max_buffered_bytes_per_client",
+        long = "limits-max-buffered-bytes-per-client",
+        env = "GEOLOCK_LIMITS_MAX_BUFFERED_BYTES_PER_CLIENT",
         value_name = "SIZE"
     )]
-    pub bytes_per_client: Option<String>,
+    pub max_buffered_bytes_per_client: Option<String>,
     /// Most waiting requests: about 400 bytes for one lock with a short name, more with names, label and
     /// further locks [default: 1000000; 1 to 100000000]
-    #[arg(id = "limits.waiting", long = "limits-waiting", env = "GEOLOCK_LIMITS_WAITING", value_name = "N")]
-    pub waiting: Option<u64>,
+    #[arg(
+        id = "limits.max_waiting",
+        long = "limits-max-waiting",
+        env = "GEOLOCK_LIMITS_MAX_WAITING",
+        value_name = "N"
+    )]
+    pub max_waiting: Option<u64>,
     /// Most held requests, and locks beyond the first of any request: about 600 bytes for one lock [default:
     /// 4000000; 1 to 100000000]
-    #[arg(id = "limits.held", long = "limits-held", env = "GEOLOCK_LIMITS_HELD", value_name = "N")]
-    pub held: Option<u64>,
+    #[arg(
+        id = "limits.max_held",
+        long = "limits-max-held",
+        env = "GEOLOCK_LIMITS_MAX_HELD",
+        value_name = "N"
+    )]
+    pub max_held: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
-    #[arg(id = "limits.leases", long = "limits-leases", env = "GEOLOCK_LIMITS_LEASES", value_name = "N")]
-    pub leases: Option<u64>,
+    #[arg(
+        id = "limits.max_leases",
+        long = "limits-max-leases",
+        env = "GEOLOCK_LIMITS_MAX_LEASES",
+        value_name = "N"
+    )]
+    pub max_leases: Option<u64>,
     /// Longest time that a transaction is open; bounds how long a client that hangs keeps locks and old
     /// versions [default: 20 s; 1 s to 1 h]
     #[arg(
-        id = "limits.max_transaction",
-        long = "limits-max-transaction",
-        env = "GEOLOCK_LIMITS_MAX_TRANSACTION",
+        id = "limits.max_transaction_time",
+        long = "limits-max-transaction-time",
+        env = "GEOLOCK_LIMITS_MAX_TRANSACTION_TIME",
         value_name = "TIME"
     )]
-    pub max_transaction: Option<String>,
+    pub max_transaction_time: Option<String>,
     /// Most transactions that are open or wait [default: 100000; 1 to 100000000]
     #[arg(
-        id = "limits.transactions",
-        long = "limits-transactions",
-        env = "GEOLOCK_LIMITS_TRANSACTIONS",
+        id = "limits.max_transactions",
+        long = "limits-max-transactions",
+        env = "GEOLOCK_LIMITS_MAX_TRANSACTIONS",
         value_name = "N"
     )]
-    pub transactions: Option<u64>,
+    pub max_transactions: Option<u64>,
     /// Memory for the changes of all transactions that are not committed yet, and for the keys of waiting
     /// reads [default: 256 MiB; 8 MiB to 1024 GiB]
     #[arg(
-        id = "limits.transaction_bytes",
-        long = "limits-transaction-bytes",
-        env = "GEOLOCK_LIMITS_TRANSACTION_BYTES",
+        id = "limits.max_transaction_bytes",
+        long = "limits-max-transaction-bytes",
+        env = "GEOLOCK_LIMITS_MAX_TRANSACTION_BYTES",
         value_name = "SIZE"
     )]
-    pub transaction_bytes: Option<String>,
+    pub max_transaction_bytes: Option<String>,
     /// Log entries kept for members that lack them; beyond it, such a member gets a copy of the state when it
     /// is back [default: 256 MiB; 1 MiB to 16 GiB]
-    #[arg(id = "limits.log", long = "limits-log", env = "GEOLOCK_LIMITS_LOG", value_name = "SIZE")]
-    pub log: Option<String>,
-    /// Memory for the names that all watches follow [default: 64 MiB; 1 MiB to 1024 GiB]
     #[arg(
-        id = "limits.watch_bytes",
-        long = "limits-watch-bytes",
-        env = "GEOLOCK_LIMITS_WATCH_BYTES",
+        id = "limits.max_log_bytes",
+        long = "limits-max-log-bytes",
+        env = "GEOLOCK_LIMITS_MAX_LOG_BYTES",
         value_name = "SIZE"
     )]
-    pub watch_bytes: Option<String>,
+    pub max_log_bytes: Option<String>,
+    /// Memory for the names that all watches follow [default: 64 MiB; 1 MiB to 1024 GiB]
+    #[arg(
+        id = "limits.max_watch_bytes",
+        long = "limits-max-watch-bytes",
+        env = "GEOLOCK_LIMITS_MAX_WATCH_BYTES",
+        value_name = "SIZE"
+    )]
+    pub max_watch_bytes: Option<String>,
     /// How long a description waits for other datacenters; also, how long before an acquire times out other
     /// datacenters are asked for the holders of its locks [default: 1 s; 10 ms to 5 s]
     #[arg(
@@ -259,72 +289,72 @@ pub struct LimitsSection {
     pub describe_timeout: Option<String>,
     /// Most connections of clients; more wait in the listen queue [default: 4096; 1 to 1000000]
     #[arg(
-        id = "limits.connections",
-        long = "limits-connections",
-        env = "GEOLOCK_LIMITS_CONNECTIONS",
+        id = "limits.max_connections",
+        long = "limits-max-connections",
+        env = "GEOLOCK_LIMITS_MAX_CONNECTIONS",
         value_name = "N"
     )]
-    pub connections: Option<u64>,
+    pub max_connections: Option<u64>,
     /// Most streams of a connection; a unary call is one, too [default: 256; 1 to 65536]
     #[arg(
-        id = "limits.streams_per_connection",
-        long = "limits-streams-per-connection",
-        env = "GEOLOCK_LIMITS_STREAMS_PER_CONNECTION",
+        id = "limits.max_streams_per_connection",
+        long = "limits-max-streams-per-connection",
+        env = "GEOLOCK_LIMITS_MAX_STREAMS_PER_CONNECTION",
         value_name = "N"
     )]
-    pub streams_per_connection: Option<u64>,
+    pub max_streams_per_connection: Option<u64>,
     /// Most client streams in all; more are refused [default: 16384; 1 to 1000000]
     #[arg(
-        id = "limits.sessions",
-        long = "limits-sessions",
-        env = "GEOLOCK_LIMITS_SESSIONS",
+        id = "limits.max_sessions",
+        long = "limits-max-sessions",
+        env = "GEOLOCK_LIMITS_MAX_SESSIONS",
         value_name = "N"
     )]
-    pub sessions: Option<u64>,
+    pub max_sessions: Option<u64>,
     /// Memory for waiting calls of all clients, besides the first 32 KiB of each stream; beyond it, of
     /// clients whose calls do not fit only renewals are handled [default: 64 MiB; 8 MiB to 16 GiB]
     #[arg(
-        id = "limits.mailbox",
-        long = "limits-mailbox",
-        env = "GEOLOCK_LIMITS_MAILBOX",
+        id = "limits.max_mailbox_bytes",
+        long = "limits-max-mailbox-bytes",
+        env = "GEOLOCK_LIMITS_MAX_MAILBOX_BYTES",
         value_name = "SIZE"
     )]
-    pub mailbox: Option<String>,
+    pub max_mailbox_bytes: Option<String>,
     /// The same for one stream [default: 4 MiB; 64 KiB to 1 GiB]
     #[arg(
-        id = "limits.session_mailbox",
-        long = "limits-session-mailbox",
-        env = "GEOLOCK_LIMITS_SESSION_MAILBOX",
+        id = "limits.max_mailbox_bytes_per_session",
+        long = "limits-max-mailbox-bytes-per-session",
+        env = "GEOLOCK_LIMITS_MAX_MAILBOX_BYTES_PER_SESSION",
         value_name = "SIZE"
     )]
-    pub session_mailbox: Option<String>,
-    /// The same for one client, over all its streams and calls; half of limits.mailbox if not given [default:
-    /// 32 MiB; 4 MiB to 16 GiB]
+    pub max_mailbox_bytes_per_session: Option<String>,
+    /// The same for one client, over all its streams and calls; half of limits.max_mailbox_bytes if not given
+    /// [default: 32 MiB; 4 MiB to 16 GiB]
     #[arg(
-        id = "limits.mailbox_per_client",
-        long = "limits-mailbox-per-client",
-        env = "GEOLOCK_LIMITS_MAILBOX_PER_CLIENT",
+        id = "limits.max_mailbox_bytes_per_client",
+        long = "limits-max-mailbox-bytes-per-client",
+        env = "GEOLOCK_LIMITS_MAX_MAILBOX_BYTES_PER_CLIENT",
         value_name = "SIZE"
     )]
-    pub mailbox_per_client: Option<String>,
+    pub max_mailbox_bytes_per_client: Option<String>,
     /// Answers that wait for a client that does not read; beyond it, its stream is closed [default: 16 MiB;
     /// 8 MiB to 1 GiB]
     #[arg(
-        id = "limits.session_backlog",
-        long = "limits-session-backlog",
-        env = "GEOLOCK_LIMITS_SESSION_BACKLOG",
+        id = "limits.max_unread_bytes_per_session",
+        long = "limits-max-unread-bytes-per-session",
+        env = "GEOLOCK_LIMITS_MAX_UNREAD_BYTES_PER_SESSION",
         value_name = "SIZE"
     )]
-    pub session_backlog: Option<String>,
+    pub max_unread_bytes_per_session: Option<String>,
     /// When calls wait inside the server for longer than this, new work of clients is refused until calls
     /// wait less [default: 250 ms; 10 ms to 1 min]
     #[arg(
-        id = "limits.shed_after",
-        long = "limits-shed-after",
-        env = "GEOLOCK_LIMITS_SHED_AFTER",
+        id = "limits.max_queue_delay",
+        long = "limits-max-queue-delay",
+        env = "GEOLOCK_LIMITS_MAX_QUEUE_DELAY",
         value_name = "TIME"
     )]
-    pub shed_after: Option<String>,
+    pub max_queue_delay: Option<String>,
     /// Most messages queued on a link to a datacenter [default: 64; 1 to 4096]
     #[arg(
         id = "limits.link_window",
@@ -359,21 +389,21 @@ pub struct JournalSection {
     /// While more than this waits for the disk, nothing that would be written is accepted from clients or
     /// other datacenters [default: 64 MiB; 1 MiB to 4 GiB]
     #[arg(
-        id = "journal.max_backlog",
-        long = "journal-max-backlog",
-        env = "GEOLOCK_JOURNAL_MAX_BACKLOG",
+        id = "journal.max_backlog_bytes",
+        long = "journal-max-backlog-bytes",
+        env = "GEOLOCK_JOURNAL_MAX_BACKLOG_BYTES",
         value_name = "SIZE"
     )]
-    pub max_backlog: Option<String>,
+    pub max_backlog_bytes: Option<String>,
     /// With less than this free on the disk of the log, the server accepts no commits, so that records
-    /// accepted before still find room [default: journal.max_backlog; 0 B to 64 GiB]
+    /// accepted before still find room [default: journal.max_backlog_bytes; 0 B to 64 GiB]
     #[arg(
-        id = "journal.reserve",
-        long = "journal-reserve",
-        env = "GEOLOCK_JOURNAL_RESERVE",
+        id = "journal.min_free_bytes",
+        long = "journal-min-free-bytes",
+        env = "GEOLOCK_JOURNAL_MIN_FREE_BYTES",
         value_name = "SIZE"
     )]
-    pub reserve: Option<String>,
+    pub min_free_bytes: Option<String>,
 }
 
 /// `[log]`

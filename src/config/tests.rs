@@ -19,7 +19,6 @@ use crate::telemetry::{LogFormat, LogOptions};
 const EXAMPLE: &str = include_str!("../../examples/geolock.toml");
 
 const SMALL: &str = r#"
-cluster = "c-1"
 dc = 2
 data_dir = "/data"
 member = [
@@ -39,6 +38,9 @@ struct Cli {
 /// go in front.
 fn load(before: &str, after: &str, flags: &[&str]) -> Result<Config, ConfigError> {
     let mut file = tempfile::NamedTempFile::with_suffix("geolock.toml").expect("a temporary file");
+    let after =
+        if after.contains("[cluster]\n") { after.to_owned() } else { format!("{after}\n[cluster]\n") };
+    let after = after.replace("[cluster]\n", "[cluster]\nname = \"c-1\"\n");
     write!(file, "{before}\n{SMALL}\n{after}").expect("it is written");
     let path = file.path().to_str().expect("a plain path");
     let arguments = ["geolock", "--config", path].into_iter().chain(flags.iter().copied());
@@ -133,8 +135,8 @@ fn the_help_states_defaults_and_bounds() {
         let key = argument.get_id().as_str();
         let (Some((default, bounds)), true) = (stated, key != "hold") else { continue };
         // Defaults and bounds that refer to other options.
-        let default = if default == "journal.max_backlog" { "64 MiB" } else { default };
-        let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.waiting", "1000000");
+        let default = if default == "journal.max_backlog_bytes" { "64 MiB" } else { default };
+        let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.max_waiting", "1000000");
         let too_much = match argument.get_value_names().expect("it takes a value")[0].as_str() {
             "TIME" => "1000 h",
             "SIZE" => "1000000 GiB",
@@ -152,41 +154,65 @@ fn the_help_states_defaults_and_bounds() {
 #[test]
 fn an_unknown_key_is_refused_with_its_line() {
     for (before, after, key) in [
-        ("clutser = 1", "", "clutser"),
-        ("", "[agreed]\nheartbeats = \"1 s\"", "heartbeats"),
+        ("data_dri = 1", "", "data_dri"),
+        ("", "[cluster]\nheartbeat_intervals = \"1 s\"", "heartbeat_intervals"),
         ("", "[[hold]]\nprefix = \"a\"\nkeep = \"1 s\"", "keep"),
     ] {
         let error = refused(before, after, &[]);
         assert!(error.contains("geolock.toml") && error.contains(key) && error.contains("line"), "{error}");
     }
-    let error = refused("", "[agreed]\nheartbeat = 500", &[]);
+    let error = refused("", "[cluster]\nheartbeat_interval = 500", &[]);
     assert!(error.contains("heartbeat") && error.contains("expected a string"), "{error}");
+}
+
+#[test]
+fn an_old_key_is_refused_with_its_new_name() {
+    for (before, after, old, new) in [
+        ("anti_entropy = \"5 s\"", "", "anti_entropy", "anti_entropy_interval"),
+        ("", "[agreed]\nheartbeat = \"1 s\"", "agreed.heartbeat", "cluster.heartbeat_interval"),
+        (
+            "",
+            "[[hold]]\nprefix = \"a\"\n[[hold]]\ngo_home_after = \"1 s\"",
+            "hold.go_home_after",
+            "hold.idle_return_after",
+        ),
+        ("", "[limits]\nwaiting = 7", "limits.waiting", "limits.max_waiting"),
+    ] {
+        let error = refused(before, after, &[]);
+        let expected = format!("geolock.toml: the option {old} is called {new} now: rename it");
+        assert!(error.ends_with(&expected), "{error}");
+    }
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(b"cluster = \"c-1\"").expect("it is written");
+    let args = ServerArgs { config: Some(file.path().to_owned()), ..ServerArgs::default() };
+    let error = args.load().expect_err("an old key").to_string();
+    assert!(error.ends_with("the option cluster is called cluster.name now: rename it"), "{error}");
 }
 
 #[test]
 fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
     for (section, option, bounds) in [
-        ("agreed", "heartbeat = \"9 ms\"", "10 ms to 10 s"),
-        ("agreed", "heartbeat = \"11 s\"", "10 ms to 10 s"),
-        ("agreed", "peer_timeout = \"1499 ms\"", "1500 ms to 1 h"),
-        ("agreed", "max_clock_skew = \"2 h\"", "100 ms to 1 h"),
-        ("agreed", "max_clock_skew = \"soon\"", "a whole number and one of us, ms, s, min, h"),
+        ("cluster", "heartbeat_interval = \"9 ms\"", "10 ms to 10 s"),
+        ("cluster", "heartbeat_interval = \"11 s\"", "10 ms to 10 s"),
+        ("cluster", "peer_timeout = \"1499 ms\"", "1500 ms to 1 h"),
+        ("cluster", "max_clock_skew = \"2 h\"", "100 ms to 1 h"),
+        ("cluster", "max_clock_skew = \"soon\"", "a whole number and one of us, ms, s, min, h"),
         ("limits", "max_lease_ttl = \"999 ms\"", "1 s to 1 h"),
-        ("limits", "waiting_per_lease = 0", "1 to 1000000"),
-        ("limits", "waiting_per_lease = 1000001", "1 to 1000000"),
-        ("limits", "held = 100000001", "1 to 100000000"),
+        ("limits", "max_waiting_per_lease = 0", "1 to 1000000"),
+        ("limits", "max_waiting_per_lease = 1000001", "1 to 1000000"),
+        ("limits", "max_held = 100000001", "1 to 100000000"),
         ("limits", "link_window = 4097", "1 to 4096"),
         ("limits", "describe_timeout = \"6 s\"", "10 ms to 5 s"),
         ("journal", "segment_bytes = \"1 KiB\"", "1 MiB to 1 GiB"),
         ("journal", "segment_bytes = \"64\"", "a whole number and one of B, KiB, MiB, GiB"),
-        ("journal", "max_backlog = \"1 KiB\"", "1 MiB to 4 GiB"),
-        ("limits", "session_backlog = \"1 B\"", "8 MiB to 1 GiB"),
-        ("limits", "sessions = 0", "1 to 1000000"),
-        ("limits", "shed_after = \"9 ms\"", "10 ms to 1 min"),
-        ("limits", "connections = 0", "1 to 1000000"),
-        ("limits", "streams_per_connection = 65537", "1 to 65536"),
+        ("journal", "max_backlog_bytes = \"1 KiB\"", "1 MiB to 4 GiB"),
+        ("limits", "max_unread_bytes_per_session = \"1 B\"", "8 MiB to 1 GiB"),
+        ("limits", "max_sessions = 0", "1 to 1000000"),
+        ("limits", "max_queue_delay = \"9 ms\"", "10 ms to 1 min"),
+        ("limits", "max_connections = 0", "1 to 1000000"),
+        ("limits", "max_streams_per_connection = 65537", "1 to 65536"),
         ("journal", "checkpoint_bytes = \"65 GiB\"", "1 MiB to 64 GiB"),
-        ("listen", "grpc = \"localhost\"", "IP:port"),
+        ("listen", "client = \"localhost\"", "IP:port"),
         ("listen", "http = \"127.0.0.1:7400\"", "the same"),
         ("log", "format = \"xml\"", "text or json"),
         ("log", "filter = \"a=b=c\"", "levels by module"),
@@ -205,7 +231,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("policy = \"fair\"\nmax_keep = \"1 s\"", "hold.policy", "adaptive"),
         ("policy = \"fair\"\nmin_keep = \"1 s\"", "hold.min_keep", "only the fixed"),
         ("policy = \"fixed\"\nturn = 3", "hold.turn", "the fixed policy has none"),
-        ("go_home_after = \"999 ms\"", "hold.go_home_after", "1 s to"),
+        ("idle_return_after = \"999 ms\"", "hold.idle_return_after", "1 s to"),
         ("turn = 1001", "hold.turn", "0 to 1000"),
     ] {
         let error = refused("", &format!("[[hold]]\n{rule}"), &[]);
@@ -235,7 +261,7 @@ fn members_are_checked() {
 
 #[test]
 fn what_must_be_given_is_asked_for() {
-    for key in ["cluster", "dc", "data_dir", "member", "tls.dc"] {
+    for key in ["cluster.name", "dc", "data_dir", "member", "tls.dc"] {
         let Err(error) = ServerArgs::default().load() else { panic!("nothing is given") };
         assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
         let without: String = EXAMPLE
@@ -255,14 +281,15 @@ fn what_must_be_given_is_asked_for() {
         assert!(error.contains(&format!(": {key} is missing")), "{error}");
     }
     for cluster in ["", "Ü", "a_b", &"a".repeat(65)] {
-        assert!(refused("", "", &["--cluster", cluster]).contains("1 to 64 of a-z, 0-9 and -"));
+        assert!(refused("", "", &["--cluster-name", cluster]).contains("1 to 64 of a-z, 0-9 and -"));
     }
 }
 
 #[test]
 fn flags_count_more_than_the_file() {
-    let flags = ["--agreed-heartbeat", "20 ms", "--hold", "a:b/:0 s:2 s:1 ms", "--log-format", "json"];
-    let file = "[agreed]\nheartbeat = \"30 ms\"\npeer_timeout = \"1 s\"\n[[hold]]\nprefix = \"x\"";
+    let flags =
+        ["--cluster-heartbeat-interval", "20 ms", "--hold", "a:b/:0 s:2 s:1 ms", "--log-format", "json"];
+    let file = "[cluster]\nheartbeat_interval = \"30 ms\"\npeer_timeout = \"1 s\"\n[[hold]]\nprefix = \"x\"";
     let config = load("", file, &flags).expect("good");
     assert_eq!(config.replica.agreed.heartbeat, Duration::from_millis(20));
     assert_eq!(config.replica.agreed.peer_timeout, Duration::from_secs(1));
@@ -278,8 +305,11 @@ fn flags_count_more_than_the_file() {
     let adaptive = HoldPolicy::Adaptive { turn: 7, max_keep: Duration::from_secs(2) };
     let policies: Vec<HoldPolicy> = config.replica.local.hold.into_iter().map(|rule| rule.policy).collect();
     assert_eq!(policies, [adaptive, HoldPolicy::LATENCY]);
-    let error = refused("", file, &["--agreed-heartbeat", "1 h"]);
-    assert!(error.starts_with("--agreed-heartbeat or GEOLOCK_AGREED_HEARTBEAT: "), "{error}");
+    let error = refused("", file, &["--cluster-heartbeat-interval", "1 h"]);
+    assert!(
+        error.starts_with("--cluster-heartbeat-interval or GEOLOCK_CLUSTER_HEARTBEAT_INTERVAL: "),
+        "{error}"
+    );
 }
 
 /// Variables can only be set for another process, so this test runs the next one in a child process.
@@ -287,7 +317,7 @@ fn flags_count_more_than_the_file() {
 fn the_environment_counts_more_than_the_file_and_less_than_flags() {
     let status = Command::new(std::env::current_exe().expect("this test has a file"))
         .args(["--exact", "config::tests::in_an_environment", "--ignored"])
-        .env("GEOLOCK_AGREED_HEARTBEAT", "20 ms")
+        .env("GEOLOCK_CLUSTER_HEARTBEAT_INTERVAL", "20 ms")
         .env("GEOLOCK_MEMBER", "2=zwei@zwei:1,3=drei@drei:1")
         .env("GEOLOCK_DC", "3")
         .env("GEOLOCK_TEST_CHILD", "1")
@@ -301,7 +331,7 @@ fn in_an_environment() {
     if std::env::var_os("GEOLOCK_TEST_CHILD").is_none() {
         return;
     }
-    let file = "[agreed]\nheartbeat = \"30 ms\"";
+    let file = "[cluster]\nheartbeat_interval = \"30 ms\"";
     let config = load("", file, &["--dc", "2"]).expect("good");
     assert_eq!(config.replica.agreed.heartbeat, Duration::from_millis(20));
     assert_eq!(config.this_member().name, "zwei");

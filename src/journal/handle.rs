@@ -38,12 +38,12 @@ pub struct JournalOptions {
     /// accepts no more input (`LockServerOptions::max_journal_backlog`). With less free, the server accepts
     /// no commits, so that records accepted before still find room; with less than half of it, it accepts
     /// nothing from other datacenters either. 0 to 64 GiB; with 0 it continues until a write fails.
-    pub reserve: u64,
+    pub min_free_bytes: u64,
 }
 
 impl JournalOptions {
     pub fn new(dir: PathBuf, cluster: ClusterId, dc: DcId) -> JournalOptions {
-        JournalOptions { dir, cluster, dc, segment_bytes: 64 << 20, reserve: 64 << 20 }
+        JournalOptions { dir, cluster, dc, segment_bytes: 64 << 20, min_free_bytes: 64 << 20 }
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Place<D> {
     pub disk: D,
     pub identity: Identity,
     pub segment_bytes: u64,
-    pub reserve: u64,
+    pub min_free_bytes: u64,
 }
 
 struct Threads {
@@ -116,8 +116,8 @@ impl Journal {
         let lock = data_dir::own(&options.dir)?;
         let identity = Identity { cluster: options.cluster, dc: options.dc };
         let disk = RealDisk::new(options.dir);
-        let JournalOptions { segment_bytes, reserve, .. } = options;
-        Journal::open_on(Place { disk, identity, segment_bytes, reserve }, Some(lock), sink)
+        let JournalOptions { segment_bytes, min_free_bytes, .. } = options;
+        Journal::open_on(Place { disk, identity, segment_bytes, min_free_bytes }, Some(lock), sink)
     }
 
     pub(super) fn open_on<D: Disk>(
@@ -125,7 +125,7 @@ impl Journal {
         lock: Option<File>,
         sink: impl Fn(JournalEvent) + Send + 'static,
     ) -> Result<(Journal, Recovered), JournalError> {
-        let Place { disk, identity, segment_bytes, reserve } = place;
+        let Place { disk, identity, segment_bytes, min_free_bytes } = place;
         let recovery = recover(&disk, identity, segment_bytes)?;
         let (restored, resolved) = (data_dir::is_restored(&disk)?, data_dir::is_resolved(&disk)?);
         let writer = recovery.writer;
@@ -150,7 +150,8 @@ impl Journal {
             let queue = Arc::clone(&queue);
             let disk_space = DiskSpace::default();
             let run = move || {
-                WriterThread { writer, queue: &queue, sink, reserve, disk_space, restored, resolved }.run()
+                WriterThread { writer, queue: &queue, sink, min_free_bytes, disk_space, restored, resolved }
+                    .run()
             };
             thread::Builder::new().name("journal".into()).spawn(run)
         };

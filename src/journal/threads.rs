@@ -28,7 +28,7 @@ pub(super) struct WriterThread<'a, D: Disk, S> {
     pub queue: &'a Queue,
     pub sink: S,
     /// Bytes to keep free.
-    pub reserve: u64,
+    pub min_free_bytes: u64,
     /// The disk space last reported to the sink.
     pub disk_space: DiskSpace,
     /// The directory is marked as a copy.
@@ -49,7 +49,10 @@ impl<D: Disk, S: Fn(JournalEvent)> WriterThread<'_, D, S> {
     fn work(&mut self) -> Result<(), JournalError> {
         loop {
             let free = self.free();
-            self.note_disk_space(self.disk_space.when_free(free.unwrap_or(u64::MAX), self.reserve), free);
+            self.note_disk_space(
+                self.disk_space.when_free(free.unwrap_or(u64::MAX), self.min_free_bytes),
+                free,
+            );
             match self.queue.next_work(LOOK) {
                 Some(Work::Close) => return Ok(()),
                 Some(work) => self.perform(work)?,

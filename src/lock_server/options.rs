@@ -42,7 +42,7 @@ pub struct LockServerOptions {
     /// people and timeouts notice. A call that is accepted in an overloaded server waits a few times as long,
     /// and before that for the calls that flow control allowed clients to send. Lowering it refuses more
     /// calls in short bursts.
-    pub shed_after: Duration,
+    pub max_queue_delay: Duration,
     /// How long a drain waits for held locks to be released. Default 10 s.
     pub drain_timeout: Duration,
 }
@@ -58,7 +58,7 @@ impl Default for LockServerOptions {
             session_backlog: 16 << 20,
             checkpoint_after: 128 << 20,
             max_journal_backlog: 64 << 20,
-            shed_after: Duration::from_millis(250),
+            max_queue_delay: Duration::from_millis(250),
             drain_timeout: Duration::from_secs(10),
         }
     }

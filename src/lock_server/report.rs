@@ -88,7 +88,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         }
         Report::DiskRoom { room } => log_disk_space(*room),
         Report::LogFull { full: true } => tracing::error!(
-            "four times limits.log is kept for datacenters that cannot be reached: no lock moves, nothing is committed here until \
+            "four times limits.max_log_bytes is kept for datacenters that cannot be reached: no lock moves, nothing is committed here until \
              most of them are back"
         ),
         Report::LogFull { full: false } => tracing::info!("there is room in the log again"),

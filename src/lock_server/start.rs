@@ -107,7 +107,7 @@ impl LockServer {
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
             outlets: Outlets::new(parts.dc, parts.store, parts.links, parts.last),
             publisher: StatusPublisher { stage, board: Arc::clone(&parts.board), next: now.mono },
-            overload: Overload::new(options.shed_after),
+            overload: Overload::new(options.max_queue_delay),
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&wake_actor)),
             sleeps_until: now.mono,
             takes_bulk: true,

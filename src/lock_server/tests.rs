@@ -278,7 +278,7 @@ async fn behind_a_slow_disk_others_renew_and_release_and_what_waits_is_bounded()
     let options = LockServerOptions {
         mailbox_bytes: MOST,
         session_mailbox: MOST / 2,
-        shed_after: Duration::from_secs(3_600),
+        max_queue_delay: Duration::from_secs(3_600),
         ..LockServerOptions::default()
     };
     let rig = Rig::start(options, Syncs::WhenTold);
@@ -327,7 +327,7 @@ async fn behind_a_slow_disk_others_renew_and_release_and_what_waits_is_bounded()
 async fn a_renewal_passes_a_call_of_its_own_session_that_waits_for_room() {
     let options = LockServerOptions {
         session_mailbox: 512 << 10,
-        shed_after: Duration::from_secs(3_600),
+        max_queue_delay: Duration::from_secs(3_600),
         ..LockServerOptions::default()
     };
     let rig = Rig::start(options, Syncs::WhenTold);
@@ -350,8 +350,9 @@ async fn a_renewal_passes_a_call_of_its_own_session_that_waits_for_room() {
 
 #[tokio::test]
 async fn the_machine_is_told_when_calls_wait_too_long_and_when_they_do_not_any_more() {
-    let shed_after = Duration::from_millis(1);
-    let options = LockServerOptions { max_journal_backlog: 0, shed_after, ..LockServerOptions::default() };
+    let max_queue_delay = Duration::from_millis(1);
+    let options =
+        LockServerOptions { max_journal_backlog: 0, max_queue_delay, ..LockServerOptions::default() };
     let rig = Rig::start(options, Syncs::WhenTold);
     let mut session = rig.server.handle().open_session().await.expect("there is room");
     session.call(1, open_lease()).await.expect("the server runs");

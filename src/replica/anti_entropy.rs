@@ -64,7 +64,7 @@ impl AntiEntropy {
 impl Replica {
     /// Begins a round with one of the linked peers.
     pub(super) fn on_anti_entropy_due(&mut self) {
-        self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy;
+        self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy_interval;
         if self.lifecycle.is_starting() {
             return;
         }

@@ -93,7 +93,7 @@ pub struct LocalConfig {
     pub describe_timeout: Duration,
     /// Interval at which this datacenter compares its data with one other. Default 5 s, 100 ms to 1 h. A
     /// lower value finds a replica that differs sooner; a round costs two small messages.
-    pub anti_entropy: Duration,
+    pub anti_entropy_interval: Duration,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
@@ -135,7 +135,7 @@ impl Default for LocalConfig {
             max_log: 256 << 20,
             max_watch_bytes: 64 << 20,
             describe_timeout: Duration::from_secs(1),
-            anti_entropy: Duration::from_secs(5),
+            anti_entropy_interval: Duration::from_secs(5),
             link_window: 64,
             hash_seed: 0,
         }

@@ -105,7 +105,7 @@ impl Replica {
             store,
             transactions: Transactions::default(),
             stability: Stability::default(),
-            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy),
+            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
             truncates: false,
             store_backlog: false,
             checkpoint_builder: None,

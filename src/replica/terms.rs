@@ -1,7 +1,7 @@
 //! Comparison of the options that must be equal in the cluster, when two members talk.
 //!
 //! If the member lists differ, both sides close the link and take in nothing of each other. Other options of
-//! `[agreed]` may differ for a while, as during a rolling restart that changes them, and no promise rests on
+//! `[cluster]` may differ for a while, as during a rolling restart that changes them, and no promise rests on
 //! them: both sides report it.
 
 use std::time::Duration;
@@ -37,9 +37,9 @@ impl Terms {
     /// Returns the options by name, in milliseconds.
     fn options(&self) -> [(&'static str, u32); 3] {
         [
-            ("agreed.heartbeat", self.heartbeat_ms),
-            ("agreed.peer_timeout", self.peer_timeout_ms),
-            ("agreed.max_clock_skew", self.max_clock_skew_ms),
+            ("cluster.heartbeat_interval", self.heartbeat_ms),
+            ("cluster.peer_timeout", self.peer_timeout_ms),
+            ("cluster.max_clock_skew", self.max_clock_skew_ms),
         ]
     }
 }

@@ -276,7 +276,7 @@ impl Page<'_> {
         self.counter("journal_checkpoints", "Checkpoints made", checkpoints)?;
         let help = "Checkpoints that there was no room for";
         self.counter("journal_checkpoints_skipped", help, checkpoints_skipped)?;
-        let help = "1 while less than journal.reserve is free, 2 while half of that or nothing; wants an operator";
+        let help = "1 while less than journal.min_free_bytes is free, 2 while half of that or nothing; wants an operator";
         self.gauge("disk_full", help, disk_space as u64)?;
         let help = "1 while records wait for room on the disk";
         self.gauge("journal_waits_for_room", help, waiting_for_disk_space.into())?;

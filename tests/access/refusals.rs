@@ -13,7 +13,7 @@ use geolock::pki;
 fn server(cluster: &Cluster, flags: &[(&str, &Path)]) -> Command {
     let mut command = geolock(&cluster.dir().join("home"));
     command.arg("server").arg("--config").arg(cluster.config_file(0));
-    for listen in ["--listen-grpc", "--listen-quic", "--listen-http"] {
+    for listen in ["--listen-client", "--listen-quic", "--listen-http"] {
         command.args([listen, "127.0.0.1:0"]);
     }
     for (flag, path) in flags {

@@ -320,7 +320,7 @@ fn a_server_checks_its_configuration_and_drains() {
     assert_eq!(good.code, 0, "{}", good.stderr);
     assert!(good.stdout.contains("datacenter 0 (city0) of cluster test"), "{}", good.stdout);
     let file = cluster.dir().join("bad.toml");
-    std::fs::write(&file, "cluster = \"test\"\ncolour = 1\n").expect("the folder is writable");
+    std::fs::write(&file, "dc = 0\ncolour = 1\n").expect("the folder is writable");
     let bad = check(&file);
     assert_eq!(bad.code, 1);
     assert!(bad.stderr.contains("bad.toml") && bad.stderr.contains("colour"), "{}", bad.stderr);

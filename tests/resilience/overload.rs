@@ -58,7 +58,7 @@ async fn ask(client: Client, request: usize, seen: Arc<Seen>) {
 async fn what_is_too_much_is_refused_and_the_rest_is_served() {
     let _alone = crate::alone().await;
     let (cluster, mut clients) =
-        servers(1).with(&format!("[limits]\nwaiting = {MAX_WAITING}\n")).serving().await;
+        servers(1).with(&format!("[limits]\nmax_waiting = {MAX_WAITING}\n")).serving().await;
     let operator = clients.swap_remove(0);
     let mut held = Vec::new();
     for number in 0..LOCKS {

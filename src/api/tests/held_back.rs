@@ -46,7 +46,7 @@ impl Calls for Said {
 async fn behind() -> (Rig, LocksService) {
     let options = LockServerOptions {
         session_mailbox: 1,
-        shed_after: Duration::from_secs(3_600),
+        max_queue_delay: Duration::from_secs(3_600),
         ..LockServerOptions::default()
     };
     let rig = Rig::start(options, Syncs::WhenTold);

@@ -47,7 +47,7 @@ async fn a_client_has_a_most_of_sessions_whatever_connections_it_has() {
     ] {
         let refused = refused.expect_err("it has two");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-        assert!(refused.message().contains("limits.sessions_per_client"), "{refused}");
+        assert!(refused.message().contains("limits.max_sessions_per_client"), "{refused}");
     }
     let others = Talk::open(&mut other_client(&site, &running).await).await;
     drop(first);

@@ -85,7 +85,7 @@ impl Playground {
         let tls = ClientTls::from_dir(self.plan.client_tls()).map_err(anyhow::Error::from)?;
         let mut clients = Vec::new();
         for dc in &self.plan.dcs {
-            let endpoint = self.plan.listen(*dc).grpc.to_string();
+            let endpoint = self.plan.listen(*dc).client.to_string();
             let config = ClientConfig { transport, ..ClientConfig::new([endpoint], tls.clone()) };
             clients.push(Client::connect(config).await.map_err(anyhow::Error::from)?);
         }

@@ -112,7 +112,7 @@ impl Plan {
     pub(in crate::cli) fn listen(&self, dc: DcId) -> Listen {
         let port = self.base_port + STRIDE * u16::from(dc.get());
         let at = |offset| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
-        Listen { grpc: at(0), quic: at(1), http: at(2) }
+        Listen { client: at(0), quic: at(1), http: at(2) }
     }
 
     /// Returns the folder for the `--tls` option of clients.
@@ -142,15 +142,15 @@ impl Plan {
     fn config(&self, dc: DcId, tls: &Path) -> anyhow::Result<Config> {
         let listen = self.listen(dc);
         let mut options = Options {
-            cluster: Some(CLUSTER.into()),
             dc: Some(dc.get().into()),
             data_dir: Some(self.data.join(dc.to_string())),
             drain_timeout: Some(DRAIN.into()),
             hold: self.hold.clone(),
             ..Options::default()
         };
+        options.cluster.name = Some(CLUSTER.into());
         options.tls.dc = Some(tls.to_owned());
-        options.listen.grpc = Some(listen.grpc.to_string());
+        options.listen.client = Some(listen.client.to_string());
         options.listen.quic = Some(listen.quic.to_string());
         options.listen.http = Some(listen.http.to_string());
         for member in &self.dcs {

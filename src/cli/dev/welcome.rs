@@ -16,7 +16,7 @@ pub(super) fn welcome(plan: &Plan) -> impl Display {
             writeln!(
                 f,
                 "  {name:<5} clients {}   datacenters {} (UDP)   http://{}/metrics",
-                listen.grpc,
+                listen.client,
                 listen.quic.port(),
                 listen.http
             )?;
@@ -53,7 +53,7 @@ fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
 
 /// Returns the options that connect a client to that datacenter; none if they are the defaults.
 fn connect(plan: &Plan, dc: crate::names::DcId) -> String {
-    let endpoint = plan.listen(dc).grpc;
+    let endpoint = plan.listen(dc).client;
     match (plan.is_default, dc.get()) {
         (true, 0) => String::new(),
         (true, _) => format!(" --connect {endpoint}"),

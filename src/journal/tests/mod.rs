@@ -69,10 +69,14 @@ fn read(records: Records) -> Vec<(u64, Bytes)> {
 }
 
 /// Starts a journal with its threads. Returns it with its events.
-fn start(disk: &CrashDisk, segment_bytes: u64, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {
+fn start(
+    disk: &CrashDisk,
+    segment_bytes: u64,
+    min_free_bytes: u64,
+) -> (Journal, Held, Receiver<JournalEvent>) {
     let (sender, events) = channel();
     let sink = move |event| sender.send(event).expect("the test listens");
-    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes, reserve };
+    let place = Place { disk: disk.clone(), identity: identity(), segment_bytes, min_free_bytes };
     let (journal, recovered) = Journal::open_on(place, None, sink).expect("a good disk");
     (journal, recovered.into(), events)
 }

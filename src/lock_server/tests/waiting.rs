@@ -11,8 +11,10 @@ use crate::lock_server::ByteCount;
 const LONG: Duration = Duration::from_secs(60);
 
 async fn behind(options: LockServerOptions) -> Rig {
-    let rig =
-        Rig::start(LockServerOptions { shed_after: Duration::from_secs(3_600), ..options }, Syncs::WhenTold);
+    let rig = Rig::start(
+        LockServerOptions { max_queue_delay: Duration::from_secs(3_600), ..options },
+        Syncs::WhenTold,
+    );
     // One record waits for the disk.
     let handle = rig.server.handle();
     tokio::spawn(async move { handle.call(open_lease()).await });

@@ -57,7 +57,7 @@ fn an_option_that_differs_is_named_once_with_both_values_and_stops_nothing() {
     let mut c = Cluster::new(2, 0, 0);
     c.link_with(|terms| terms.max_clock_skew_ms = 9_000);
     let differs =
-        Report::OptionDiffers { peer: dc(1), option: "agreed.max_clock_skew", ours: 5_000, theirs: 9_000 };
+        Report::OptionDiffers { peer: dc(1), option: "cluster.max_clock_skew", ours: 5_000, theirs: 9_000 };
     assert_eq!(c.reports, [differs]);
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
     c.use_lock(0, "a");

@@ -1,0 +1,54 @@
+//! Keys that were renamed, so that an old file gets an error with the new name.
+
+use toml::{Table, Value};
+
+/// Old and new key.
+const RENAMED: &[(&str, &str)] = &[
+    ("cluster", "cluster.name"),
+    ("anti_entropy", "anti_entropy_interval"),
+    ("listen.grpc", "listen.client"),
+    ("agreed.heartbeat", "cluster.heartbeat_interval"),
+    ("agreed.peer_timeout", "cluster.peer_timeout"),
+    ("agreed.max_clock_skew", "cluster.max_clock_skew"),
+    ("hold.go_home_after", "hold.idle_return_after"),
+    ("limits.waiting", "limits.max_waiting"),
+    ("limits.waiting_per_lease", "limits.max_waiting_per_lease"),
+    ("limits.names_per_lease", "limits.max_name_bytes_per_lease"),
+    ("limits.held", "limits.max_held"),
+    ("limits.leases", "limits.max_leases"),
+    ("limits.max_transaction", "limits.max_transaction_time"),
+    ("limits.transactions", "limits.max_transactions"),
+    ("limits.transaction_bytes", "limits.max_transaction_bytes"),
+    ("limits.watch_bytes", "limits.max_watch_bytes"),
+    ("limits.log", "limits.max_log_bytes"),
+    ("limits.connections", "limits.max_connections"),
+    ("limits.streams_per_connection", "limits.max_streams_per_connection"),
+    ("limits.sessions", "limits.max_sessions"),
+    ("limits.sessions_per_client", "limits.max_sessions_per_client"),
+    ("limits.calls_per_client", "limits.max_calls_per_client"),
+    ("limits.bytes_per_client", "limits.max_buffered_bytes_per_client"),
+    ("limits.mailbox", "limits.max_mailbox_bytes"),
+    ("limits.session_mailbox", "limits.max_mailbox_bytes_per_session"),
+    ("limits.mailbox_per_client", "limits.max_mailbox_bytes_per_client"),
+    ("limits.session_backlog", "limits.max_unread_bytes_per_session"),
+    ("limits.shed_after", "limits.max_queue_delay"),
+    ("journal.max_backlog", "journal.max_backlog_bytes"),
+    ("journal.reserve", "journal.min_free_bytes"),
+];
+
+/// Returns the first old key in the text of a file, and its new name.
+pub(super) fn renamed(text: &str) -> Option<(&'static str, &'static str)> {
+    let file = Value::Table(text.parse::<Table>().ok()?);
+    RENAMED.iter().copied().find(|(old, _)| has(&file, old))
+}
+
+/// Returns true if the file gives this option. A table of that name is a section.
+fn has(value: &Value, key: &str) -> bool {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    match (value, rest) {
+        (Value::Array(rows), _) => rows.iter().any(|row| has(row, key)),
+        (Value::Table(table), None) => table.get(first).is_some_and(|found| !found.is_table()),
+        (Value::Table(table), Some(rest)) => table.get(first).is_some_and(|found| has(found, rest)),
+        _ => false,
+    }
+}
