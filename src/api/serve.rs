@@ -57,7 +57,7 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(options.max_connections));
     server.board().show_places(Places {
         name: "connections",
-        help: "Connections of clients, handshakes among them",
+        help: "Connections of clients, including handshakes",
         free: Arc::clone(&places),
         most: options.max_connections,
     });

@@ -13,7 +13,7 @@ pub struct Happened {
     /// Requests that lost their locks to an operator.
     pub forced: u64,
     pub commits: u64,
-    pub states_taken: u64,
+    pub state_transfers_received: u64,
     pub restarts: u64,
     pub checkpoints: u64,
 }
@@ -31,7 +31,7 @@ impl Happened {
         self.grants += other.grants;
         self.forced += other.forced;
         self.commits += other.commits;
-        self.states_taken += other.states_taken;
+        self.state_transfers_received += other.state_transfers_received;
         self.restarts += other.restarts;
         self.checkpoints += other.checkpoints;
     }

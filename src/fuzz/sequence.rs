@@ -106,7 +106,7 @@ pub fn sequence(data: &[u8]) -> Happened {
     for node in 0..MEMBERS {
         let status = world.status(node);
         world.happened.applied += status.counts.entries_applied;
-        world.happened.states_taken += status.counts.states_taken;
+        world.happened.state_transfers_received += status.counts.state_transfers_received;
         world.happened.commits += status.counts.commits;
     }
     world.happened

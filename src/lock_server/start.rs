@@ -121,7 +121,7 @@ impl LockServer {
         let sessions = Arc::new(Semaphore::new(options.max_sessions));
         parts.board.show_places(Places {
             name: "sessions",
-            help: "Sessions open: streams and watches of clients",
+            help: "Open sessions: streams and watches of clients",
             free: Arc::clone(&sessions),
             most: options.max_sessions,
         });

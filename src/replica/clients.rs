@@ -90,7 +90,7 @@ impl Replica {
     pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
         self.counts.refusals += 1;
         if let Refusal::ResourceExhausted { limit: Limit::Load, .. } = refusal {
-            self.counts.shed += 1;
+            self.counts.calls_shed += 1;
         }
         self.reply(call, Reply::Refused(refusal));
     }
@@ -163,7 +163,7 @@ impl Replica {
     #[cold]
     fn overload(&self) -> Refusal {
         // Spread out: the clients return over at least as long as they wait.
-        let later = SPREAD * (self.counts.shed % SPREAD_STEPS) as u32;
+        let later = SPREAD * (self.counts.calls_shed % SPREAD_STEPS) as u32;
         Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
     }
 

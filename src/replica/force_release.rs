@@ -196,7 +196,7 @@ impl Replica {
         #[cfg(not(test))]
         let ready = position;
         self.end_held(request, ready);
-        self.counts.forced_releases += 1;
+        self.counts.force_releases += 1;
         self.report(Report::ForceReleased(forced.clone()));
         if let Some(session) = self.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());

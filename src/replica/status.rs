@@ -65,15 +65,15 @@ impl Replica {
             transactions: self.transactions.len() as u64,
             keys: store.keys,
             value_bytes: store.value_bytes,
-            effects: store.effects,
+            uncompacted_changes: store.effects,
             snapshots: store.snapshots,
-            unsettled: store.uncompacted,
-            keys_mortal: self.expiry.len() as u64,
-            transfers_sent: moves.transfers_sent,
-            transfers_received: moves.transfers_received,
+            tombstones_pending: store.uncompacted,
+            keys_expiring: self.expiry.len() as u64,
+            part_transfers_sent: moves.part_transfers_sent,
+            part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,
             hand_offs_received: moves.hand_offs_received,
-            gone_home: moves.idle_returns,
+            idle_returns: moves.idle_returns,
             ..self.counts
         }
     }

@@ -312,7 +312,7 @@ pub struct Outcome {
     /// Number of times that a client continued after a refused commit, without the refused changes.
     pub insisted: u64,
     /// Number of times that a datacenter installed the state of another one.
-    pub states_taken: u64,
+    pub state_transfers_received: u64,
     /// Journal records that crashes lost.
     pub records_lost: u64,
     /// Runs in which a log had two histories.
@@ -351,7 +351,7 @@ impl Outcome {
         self.watched += other.watched;
         self.roamed += other.roamed;
         self.insisted += other.insisted;
-        self.states_taken += other.states_taken;
+        self.state_transfers_received += other.state_transfers_received;
         self.records_lost += other.records_lost;
         self.forks += other.forks;
         self.forks_resolved += other.forks_resolved;
@@ -394,7 +394,7 @@ impl fmt::Display for Outcome {
             self.shed,
             self.watched,
             self.records_lost,
-            self.states_taken
+            self.state_transfers_received
         )?;
         writeln!(
             f,

@@ -51,13 +51,13 @@ impl Collector for Scrape {
         let mut page = Page(encoder);
         page.counter(
             "log_lines_lost",
-            "Lines of the log dropped because standard error was not read",
+            "Lines of the log that were dropped because standard error was not read",
             lines_lost(),
         )?;
         page.build_info()?;
         for Places { name, help, free, most } in self.0.places() {
             page.gauge(name, help, most.saturating_sub(free.available_permits()) as u64)?;
-            let (name, help) = (format!("{name}_limit"), format!("{help}, at most"));
+            let (name, help) = (format!("{name}_limit"), format!("{help}: the limit"));
             page.gauge(&name, &help, most as u64)?;
         }
         page.certificates(&self.0.certificates())?;
@@ -139,67 +139,67 @@ impl Page<'_> {
         // Destructured so that a new count cannot be forgotten here.
         let Counts {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, value_bytes, effects, snapshots, unsettled, keys_mortal, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            transfers_sent, transfers_received, hand_offs_sent, hand_offs_received, gone_home, entries_made, entries_applied, entries_relayed, duplicates,
+            held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, states_given, states_taken, keys_expired, watch_news_lost, forced_releases, shed,
+            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed,
         } = *counts;
         for (name, help, value) in [
-            ("leases", "Leases alive", leases),
+            ("leases", "Leases that have not ended", leases),
             ("requests_held", "Requests of clients of this datacenter that hold their locks", held),
             ("requests_waiting", "Requests of clients of this datacenter that wait", waiting),
-            ("requests_published", "Own requests that other datacenters were told of", published),
-            ("requests_remote", "Requests of other datacenters that wait", remote_requests),
-            ("requests_parked", "Requests that wait for an unreachable datacenter and stop nobody", parked),
-            ("locks_active", "Locks held or waited for", locks_active),
-            ("locks_moved", "Locks with parts away from their default owners", locks_moved),
-            ("log_entries", "Log entries kept because some member may lack them", log_entries),
-            ("entries_held_back", "Received entries that wait for others they depend on", held_back),
-            ("transactions", "Transactions open or waiting", transactions),
+            ("requests_published", "Waiting requests of this datacenter that are published to the others", published),
+            ("requests_remote", "Waiting requests of other datacenters", remote_requests),
+            ("requests_parked", "Requests that wait for a datacenter that is unreachable or does not serve; they block no others", parked),
+            ("locks_active", "Locks that are held or waited for", locks_active),
+            ("locks_moved", "Locks with parts outside their home datacenters", locks_moved),
+            ("log_entries", "Log entries that are kept because a member may lack them", log_entries),
+            ("entries_held_back", "Received entries that wait for entries they depend on", held_back),
+            ("transactions", "Transactions that are open or waiting", transactions),
             ("watches", "Watches of clients of this datacenter", watches),
-            ("keys", "Keys of the store", keys),
-            ("effects", "Changes that some open snapshot does not show", effects),
-            ("snapshots", "Snapshots open: of transactions, and of a checkpoint under way", snapshots),
-            ("marks_unsettled", "Marks of removals that some datacenter may not have seen", unsettled),
-            ("keys_mortal", "Keys that expire, or are done and go once every datacenter knows", keys_mortal),
+            ("keys", "Keys in the store", keys),
+            ("uncompacted_changes", "Changes that are kept apart because an open snapshot does not show them", uncompacted_changes),
+            ("snapshots", "Open snapshots: of transactions, and of a checkpoint in progress", snapshots),
+            ("tombstones_pending", "Tombstones of keys and elements that a datacenter may not have seen removed", tombstones_pending),
+            ("keys_expiring", "Keys with an expiry time, or with a value that was written as done", keys_expiring),
         ] {
             self.gauge(name, help, value)?;
         }
-        let help = ("values", "All values of the store as readers see them, about");
+        let help = ("values", "Approximate size of all values, as readers see them");
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
-            ("grants_local", "Requests granted without asking another datacenter", grants_local),
+            ("grants_local", "Requests granted without a request to another datacenter", grants_local),
             ("releases", "Requests released", releases),
             ("refusals", "Calls refused", refusals),
-            ("timeouts", "Requests not granted in time", timeouts),
+            ("timeouts", "Requests that were not granted in time", timeouts),
             ("cancels", "Requests cancelled by their clients", cancels),
-            ("leases_expired", "Leases that ended because nobody renewed them", leases_expired),
-            ("transfers_sent", "Lock parts given to other datacenters", transfers_sent),
-            ("transfers_received", "Lock parts got from other datacenters", transfers_received),
-            ("hand_offs_sent", "Locks of which parts were given to another datacenter, counted each time", hand_offs_sent),
-            ("hand_offs_received", "Locks of which parts came from another datacenter, counted each time", hand_offs_received),
-            ("gone_home", "Locks of which parts were given back because nobody used them here", gone_home),
-            ("entries_made", "Log entries made here", entries_made),
-            ("entries_applied", "Log entries applied, own and foreign", entries_applied),
-            ("entries_relayed", "Log entries of others passed on", entries_relayed),
-            ("entries_duplicate", "Log entries received again", duplicates),
-            ("violations", "Protocol violations by peers; each closed a link and wants an operator", violations),
-            ("skew_pauses", "Times that an entry stamped too far ahead stopped a link", skew_pauses),
+            ("leases_expired", "Leases that ended because they were not renewed", leases_expired),
+            ("part_transfers_sent", "Lock parts sent to other datacenters", part_transfers_sent),
+            ("part_transfers_received", "Lock parts received from other datacenters", part_transfers_received),
+            ("hand_offs_sent", "Hand-offs of locks to other datacenters: one per lock and move", hand_offs_sent),
+            ("hand_offs_received", "Hand-offs of locks from other datacenters: one per lock and move", hand_offs_received),
+            ("idle_returns", "Locks whose parts returned to their homes because they were not used here", idle_returns),
+            ("entries_made", "Log entries created here", entries_made),
+            ("entries_applied", "Log entries applied here, of all datacenters", entries_applied),
+            ("entries_relayed", "Log entries of other datacenters relayed", entries_relayed),
+            ("entries_duplicate", "Log entries received more than once", duplicates),
+            ("violations", "Protocol violations by peers; each closed a link and needs an operator", violations),
+            ("skew_pauses", "Times that a link was paused before an entry that is stamped too far ahead", skew_pauses),
             ("commits", "Transactions committed here", commits),
-            ("removals", "Keys removed by transactions, here or in another datacenter", removals),
+            ("removals", "Keys removed by transactions of any datacenter", removals),
             ("aborts", "Transactions aborted by their clients", aborts),
-            ("transactions_killed", "Transactions that were open too long or lost their locks", transactions_killed),
-            ("anti_entropy_rounds", "Comparisons with another datacenter begun here", anti_entropy_rounds),
-            ("digests_compared", "Comparisons of what is shown, with another datacenter that had applied the same", digests_compared),
-            ("digest_mismatches", "Buckets that another datacenter shows otherwise; wants an operator", digest_mismatches),
-            ("rights_transferred", "Moves of bounded counters' rights to another datacenter that asked", rights_transferred),
-            ("states_given", "Copies of the state given to members that were too far behind", states_given),
-            ("states_taken", "Copies of another datacenter's state taken over", states_taken),
-            ("keys_expired", "Keys that this datacenter ended because their time was over or they were done", keys_expired),
-            ("watch_news_lost", "Grants and releases not told to watches whose clients do not keep up", watch_news_lost),
-            ("forced_releases", "Requests whose locks an operator took away", forced_releases),
-            ("shed", "Calls refused because the server was far behind; among geolock_refusals_total", shed),
+            ("transactions_killed", "Transactions aborted by the server: open for too long, or their locks were lost", transactions_killed),
+            ("anti_entropy_rounds", "Comparisons with another datacenter that were started here", anti_entropy_rounds),
+            ("digests_compared", "Comparisons of the visible state with a datacenter that had applied the same entries", digests_compared),
+            ("digest_mismatches", "Buckets with other content in a datacenter that had applied the same entries; needs an operator", digest_mismatches),
+            ("rights_transferred", "Transfers of bounded counter rights to a datacenter that asked for them", rights_transferred),
+            ("state_transfers_sent", "Copies of the state sent to members that were too far behind", state_transfers_sent),
+            ("state_transfers_received", "Copies of the state of another datacenter installed here", state_transfers_received),
+            ("keys_expired", "Keys that this datacenter ended: they expired, or their value was written as done", keys_expired),
+            ("watch_events_dropped", "Grants and releases that were not sent to watches because their clients read too slowly", watch_events_dropped),
+            ("force_releases", "Requests whose locks were released by force", force_releases),
+            ("calls_shed", "Calls refused because the server was overloaded; included in geolock_refusals_total", calls_shed),
         ] {
             self.counter(name, help, value)?;
         }
@@ -209,22 +209,25 @@ impl Page<'_> {
     fn state(&mut self, snapshot: &Snapshot) -> fmt::Result {
         let Status { draining, clock_skew, .. } = snapshot.status;
         let ready = snapshot.ready().is_ok();
-        self.gauge("ready", "1 when clients should be sent here", ready.into())?;
-        self.gauge("draining", "1 while the server shuts down", draining.into())?;
-        let help = "1 while this datacenter's clock is too far ahead of the others: it makes no entries";
-        self.gauge("clock_skew", help, clock_skew.into())?;
+        self.gauge("ready", "1 if clients should use this server", ready.into())?;
+        self.gauge("draining", "1 while the server is shutting down", draining.into())?;
         let help =
-            "1 when another datacenter has other entries of a log than this one: only reads are served";
+            "1 while the clock of this server is too far ahead of most others: it creates no log entries";
+        self.gauge("clock_skew", help, clock_skew.into())?;
+        let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
-        let help = "1 while the server is far behind: what clients begin anew is refused";
+        let help = "1 while the server is overloaded: new work of clients is refused";
         self.gauge("overloaded", help, (snapshot.status.load == Load::TooMuch).into())?;
-        let help = ("mailbox", "Calls that wait inside, beyond the first 32 KiB of each session");
+        let help = (
+            "mailbox",
+            "Memory of calls that wait inside the server, beyond the first 32 KiB of each session",
+        );
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, snapshot.mailbox_bytes as f64)?;
         let Status { applied, durable, .. } = &snapshot.status;
-        self.vector(("log_applied", "Entries of each datacenter's log that are applied here"), applied)?;
-        self.vector(("log_durable", "Entries of each datacenter's log that are on disk here"), durable)?;
+        self.vector(("log_applied", "Number of entries of each log that are applied here"), applied)?;
+        self.vector(("log_durable", "Number of entries of each log that are on disk here"), durable)?;
         if let Some(bytes) = resident_bytes() {
-            let help = ("process_resident_memory", "Memory of the process");
+            let help = ("process_resident_memory", "Resident memory of the process");
             self.with_unit(MetricType::Gauge, &Unit::Bytes, help, bytes as f64)?;
         }
         Ok(())
@@ -233,17 +236,17 @@ impl Page<'_> {
     fn durations(&mut self, snapshot: &Snapshot) -> fmt::Result {
         let acquires = &snapshot.status.acquires;
         let help =
-            "From an acquire to its grant on its way out, by whether another datacenter had to be asked";
+            "Time from an acquire until its grant is sent: local, or with a request to another datacenter";
         let mut metric =
             self.0.encode_descriptor("acquire", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (origin, histogram) in [("local", &acquires.local), ("remote", &acquires.remote)] {
             observed(metric.encode_family(&[("origin", origin)])?, histogram)?;
         }
         for (name, help, histogram) in [
-            ("journal_sync", "One write and one sync of the journal", &snapshot.sync_times),
+            ("journal_sync", "Time of a write and a sync of the journal", &snapshot.sync_times),
             (
                 "mailbox_delay",
-                "From an input to the moment when the server takes it up; a sample, about ten a second",
+                "Time from the arrival of an input until the server processes it; sampled about ten times a second",
                 &snapshot.mailbox_delays,
             ),
         ] {
@@ -269,67 +272,74 @@ impl Page<'_> {
             written_bytes, write_time, checkpoints, checkpoints_skipped,
         } = *figures;
         let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-        self.gauge("journal_position", "Position of the last durable record", durable)?;
-        self.gauge("journal_segments", "Files of the log", log.segments)?;
-        let help = "Batches of records made durable: one write and one sync each";
+        self.gauge("journal_position", "Number of the last record on disk", durable)?;
+        self.gauge("journal_segments", "Files of the journal", log.segments)?;
+        let help = "Batches of records written: one write and one sync each";
         self.counter("journal_batches", help, batches)?;
-        self.counter("journal_checkpoints", "Checkpoints made", checkpoints)?;
-        let help = "Checkpoints that there was no room for";
+        self.counter("journal_checkpoints", "Checkpoints written", checkpoints)?;
+        let help = "Checkpoints that were skipped for want of disk space";
         self.counter("journal_checkpoints_skipped", help, checkpoints_skipped)?;
-        let help = "1 while less than journal.min_free_bytes is free, 2 while half of that or nothing; wants an operator";
-        self.gauge("disk_full", help, disk_space as u64)?;
-        let help = "1 while records wait for room on the disk";
-        self.gauge("journal_waits_for_room", help, waiting_for_disk_space.into())?;
+        let help = "0; 1 while less than journal.min_free_bytes is free; 2 while less than half of it is, or a write failed; needs an operator";
+        self.gauge("disk_pressure", help, disk_space as u64)?;
+        let help = "1 while records wait for free disk space";
+        self.gauge("journal_waiting_for_disk_space", help, waiting_for_disk_space.into())?;
         for (name, help, kind, value) in [
-            ("journal_backlog", "Records appended and not yet durable", gauge, backlog_bytes),
-            ("journal_written", "Written to the log", counter, written_bytes),
-            ("journal_size", "The log on disk", gauge, log.bytes),
-            ("journal_reclaimable", "What a checkpoint taken now would give back", gauge, log.reclaimable),
-            ("journal_since_checkpoint", "Records since the last checkpoint: what a restart replays", gauge, since_checkpoint),
+            ("journal_backlog", "Records that are not yet on disk", gauge, backlog_bytes),
+            ("journal_written", "Bytes written to the journal", counter, written_bytes),
+            ("journal_size", "Size of the journal", gauge, log.bytes),
+            ("journal_reclaimable", "Disk space that a checkpoint would free now", gauge, log.reclaimable),
+            ("journal_since_checkpoint", "Records since the last checkpoint, which a restart reads", gauge, since_checkpoint),
         ] {
             self.with_unit(kind, &Unit::Bytes, (name, help), value as f64)?;
         }
         if let Some(free) = free_bytes {
-            self.with_unit(gauge, &Unit::Bytes, ("disk_free", "Free on the disk of the log"), free as f64)?;
+            self.with_unit(gauge, &Unit::Bytes, ("disk_free", "Free space on the disk of the journal"), free as f64)?;
         }
         if let Some(LastCheckpoint { position, bytes, made }) = last_checkpoint {
-            self.gauge("checkpoint_position", "The last record that the newest checkpoint covers", position)?;
-            let help = ("checkpoint_size", "The newest checkpoint");
+            self.gauge("checkpoint_position", "Number of the last record in the latest checkpoint", position)?;
+            let help = ("checkpoint_size", "Size of the latest checkpoint");
             self.with_unit(gauge, &Unit::Bytes, help, bytes as f64)?;
-            let help = ("checkpoint_age", "Since the newest checkpoint was made, if it was since the start");
+            let help = ("checkpoint_age", "Age of the latest checkpoint, if this run wrote it");
             if let Some(made) = made {
                 self.with_unit(gauge, &Unit::Seconds, help, made.elapsed().as_secs_f64())?;
             }
         }
-        let help = ("journal_write", "Time spent making batches durable");
+        let help = ("journal_write", "Total time of writes and syncs of the journal");
         self.with_unit(counter, &Unit::Seconds, help, write_time.as_secs_f64())
     }
 
     fn peers(&mut self, peers: &[PeerStatus]) -> fmt::Result {
         let series = |value: fn(&PeerStatus) -> f64| peers.iter().map(move |p| (p.dc.to_string(), value(p)));
         let gauge = MetricType::Gauge;
-        let help = ("peer_linked", "1 when there is a link to the peer");
+        let help = ("peer_connected", "1 if there is a link to the peer");
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.connected))))?;
-        let help = ("peer_reachable", "1 when the peer is known to live, by whatever path");
+        let help = ("peer_reachable", "1 if the peer is known to live, heard directly or through others");
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.reachable))))?;
-        let help = ("peer_serving", "0 when the peer is not reachable, or is and hands nothing over");
+        let help = ("peer_serving", "0 if the peer is unreachable, or is reachable and transfers no parts");
         let serves = |peer: &PeerStatus| peer.reachable && peer.not_serving.is_none();
         let serving = peers.iter().map(|peer| (peer.dc.to_string(), f64::from(u8::from(serves(peer)))));
         self.by_peer(gauge, None, help, serving)?;
-        let help = ("peer_lag_entries", "Log entries here that the peer has not acknowledged");
+        let help = ("peer_unacked_entries", "Log entries here that the peer has not acknowledged");
         self.by_peer(gauge, None, help, series(|peer| peer.unacked_entries as f64))?;
-        let help = ("peer_lag", "Since the oldest of these came to the disk here");
+        let help = (
+            "peer_lag",
+            "Time since the oldest entry that the peer has not acknowledged became durable here",
+        );
         self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.lag_ms as f64 / 1e3))?;
-        let help = ("peer_lacking_entries", "Log entries of the peer that are not here");
+        let help = ("peer_missing_entries", "Log entries that the peer has and that are missing here");
         self.by_peer(gauge, None, help, series(|peer| peer.missing_entries as f64))?;
         let help = (
             "peer_too_far_behind",
-            "1 when the peer lacks what is not kept here any more: it gets a copy of the state",
+            "1 if the peer lacks entries that are truncated here: it gets a copy of the state",
         );
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.too_far_behind))))?;
-        let help = ("peer_paused_by_skew", "1 while an entry stamped too far ahead waits before the link");
+        let help = (
+            "peer_paused_by_skew",
+            "1 while the link is paused before an entry that is stamped too far ahead",
+        );
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.paused_by_skew))))?;
-        let help = ("peer_clock_ahead", "The peer's clock less ours when last heard");
+        let help =
+            ("peer_clock_ahead", "Clock of the peer minus the clock of this server, at the last message");
         self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.clock_ahead_ms as f64 / 1e3))
     }
 
@@ -337,14 +347,14 @@ impl Page<'_> {
         if certificates.is_empty() {
             return Ok(());
         }
-        let (name, help) = ("certificate_expiry", "Until a certificate of this server expires; 0 after that");
+        let (name, help) =
+            ("certificate_expiry", "Time until a certificate of this server expires; 0 after that");
         let mut metric = self.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
         for figures in certificates {
             let labels = [("certificate", figures.name)];
             metric.encode_family(&labels)?.encode_gauge(&figures.left().as_secs_f64())?;
         }
-        let help =
-            "1 while what is in the folder of a certificate cannot be used: the one before stays in use";
+        let help = "1 while the certificate in the folder cannot be used: the previous one stays in use";
         let mut metric = self.0.encode_descriptor("certificate_refused", help, None, MetricType::Gauge)?;
         for figures in certificates {
             let labels = [("certificate", figures.name)];
@@ -354,7 +364,7 @@ impl Page<'_> {
     }
 
     fn access(&mut self, figures: &access::Figures) -> fmt::Result {
-        let help = "Calls refused because no rule allows them, by what they wanted";
+        let help = "Calls refused because no rule allows them, by action";
         let mut metric = self.0.encode_descriptor("access_denied", help, None, MetricType::Counter)?;
         for (action, count) in figures.denied() {
             let labels = [("action", action.name())];
@@ -363,17 +373,21 @@ impl Page<'_> {
         let (reloads, failed) = figures.reloads();
         for (name, help, count) in [
             (
-                "access_useless",
-                "Leases refused to callers that may do nothing with one",
+                "access_leases_denied",
+                "Leases refused because no rule allows the caller to use one",
                 figures.nothing_to_do(),
             ),
             (
-                "access_unknown",
-                "Calls refused because their caller showed neither certificate nor a good token",
+                "access_unauthenticated",
+                "Calls refused because the caller presented neither a certificate nor a valid token",
                 figures.unknown(),
             ),
-            ("access_reloads", "Times that rules and tokens were read again", reloads),
-            ("access_reloads_failed", "Times that they could not be used: those before stay in use", failed),
+            ("access_reloads", "Times that access rules and tokens were reloaded", reloads),
+            (
+                "access_reloads_failed",
+                "Reloads of access rules and tokens that failed: the previous ones stay in use",
+                failed,
+            ),
         ] {
             self.counter(name, help, count)?;
         }
@@ -389,15 +403,16 @@ impl Page<'_> {
         self.by_peer(counter, None, help, series(|link| link.messages_sent))?;
         let help = ("link_messages_received", "Messages received from the peer");
         self.by_peer(counter, None, help, series(|link| link.messages_received))?;
-        let help = ("link_sent", "Sent to the peer in datagrams, QUIC's own among them");
+        let help = ("link_sent", "Bytes sent to the peer in datagrams, including the overhead of QUIC");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_sent))?;
-        let help = ("link_received", "Received from the peer in datagrams");
+        let help =
+            ("link_received", "Bytes received from the peer in datagrams, including the overhead of QUIC");
         self.by_peer(counter, bytes, help, series(|link| link.bytes_received))?;
-        let help = ("link_queued_messages", "Messages that wait in the queues of the link");
+        let help = ("link_queued_messages", "Messages that wait in the send queues of the link");
         self.by_peer(gauge, None, help, series(|link| link.queued))?;
-        let help = ("link_connects", "Times that the link came up");
+        let help = ("link_connects", "Times that the link was established");
         self.by_peer(counter, None, help, series(|link| link.connects))?;
-        let help = ("link_round_trip", "Round trip to the peer, while the link is up");
+        let help = ("link_round_trip", "Round-trip time to the peer, while the link is up");
         let round_trips =
             links.iter().filter_map(|link| Some((link.peer.to_string(), link.rtt?.as_secs_f64())));
         self.by_peer(gauge, Some(&Unit::Seconds), help, round_trips)

@@ -68,6 +68,6 @@ async fn who_was_away_for_long_and_who_lost_its_disk_get_the_state_of_another() 
     assert!(guard.token() > token, "it knows what it handed out");
     let near = cluster.client(0).await;
     assert_eq!(read(&near, "from far", &last).await.as_deref(), Some(&b"again"[..]));
-    let taken = counts(&far).await["states_taken_total"];
+    let taken = counts(&far).await["state_transfers_received_total"];
     assert_eq!(taken, 1, "once in this life");
 }

@@ -128,7 +128,7 @@ async fn a_lock_used_again_in_its_datacenter_says_nothing_to_the_others() {
     let after = counts().await;
     let grown = |count: &str| after[count] - before[count];
     assert_eq!(grown("grants_local_total"), 100);
-    assert_eq!((grown("entries_made_total"), grown("transfers_received_total")), (0, 0));
+    assert_eq!((grown("entries_made_total"), grown("part_transfers_received_total")), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

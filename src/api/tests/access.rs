@@ -165,7 +165,7 @@ async fn a_token_lets_in_who_shows_no_certificate() {
     // The health service reports only if the server serves, and does so to every client.
     let channel = dial(running.address, &folder).await.expect("it is let in");
     assert!(HealthClient::new(channel).check(HealthCheckRequest::default()).await.is_ok());
-    assert!(metric(&running, "geolock_access_unknown_total 4").await);
+    assert!(metric(&running, "geolock_access_unauthenticated_total 4").await);
 
     Files(&site).tokens(&[other.line()]);
     assert!(running.node.reloader().reload().await.is_empty());
@@ -281,7 +281,7 @@ async fn who_has_no_rule_can_take_nothing() {
         "geolock_access_denied_total{action=\"read\"} 4",
         "geolock_access_denied_total{action=\"write\"} 1",
         "geolock_access_denied_total{action=\"describe\"} 4",
-        "geolock_access_useless_total 1",
+        "geolock_access_leases_denied_total 1",
     ] {
         assert!(metric(&running, line).await, "{line}");
     }

@@ -60,9 +60,9 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
     assert!(none.released.is_empty(), "nobody holds it");
     let audit = operator.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
     assert_eq!(audit.records, [expected]);
-    assert_eq!(counted(&mut operator, "forced_releases_total").await, 1);
+    assert_eq!(counted(&mut operator, "force_releases_total").await, 1);
     // Metrics are published from time to time.
-    let published = async { while !metric(&running, "geolock_forced_releases_total 1").await {} };
+    let published = async { while !metric(&running, "geolock_force_releases_total 1").await {} };
     tokio::time::timeout(Duration::from_secs(60), published).await.expect("it is counted");
     running.stop().await;
 }

@@ -144,7 +144,7 @@ async fn who_does_not_read_grants_begins_anew() {
     let all = WatchLocksRequest { prefixes: names(&[""]), ..Default::default() };
     let mut deaf = begin(&mut site.client(&running).await, all).await;
     let many: Vec<_> = (0..800).map(|i| exclusive(format!("{i:01000}"))).collect();
-    while counted(&mut client, "watch_news_lost_total").await == 0 {
+    while counted(&mut client, "watch_events_dropped_total").await == 0 {
         let grant = holder.acquires_all(many.clone()).await;
         holder.releases(grant.request).await;
     }

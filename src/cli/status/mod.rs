@@ -159,7 +159,7 @@ mod tests {
             ("waiting", 0),
             ("keys", 2),
             ("value_bytes", 2_048),
-            ("effects", 1),
+            ("uncompacted_changes", 1),
         ];
         Status {
             dc_name: "fra".into(),

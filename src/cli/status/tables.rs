@@ -79,9 +79,9 @@ pub(super) fn journal_and_store(status: &Status) -> String {
         "{}, {}; {} kept for them",
         count(counted("transactions"), "transaction", "transactions"),
         count(counted("snapshots"), "snapshot", "snapshots"),
-        count(counted("effects"), "change", "changes"),
+        count(counted("uncompacted_changes"), "change", "changes"),
     );
-    let marks = count(counted("unsettled"), "mark", "marks");
+    let marks = count(counted("tombstones_pending"), "mark", "marks");
     rows.extend([
         ("store", String::new()),
         ("  keys", format!("{}, with about {} of values", counted("keys"), size(counted("value_bytes")))),
@@ -135,7 +135,8 @@ fn checkpoint(journal: &JournalStatus) -> String {
 
 /// Returns the counts that are not shown elsewhere and not 0, by name.
 pub(super) fn counts(status: &Status) -> String {
-    let elsewhere = ["keys", "value_bytes", "effects", "snapshots", "unsettled", "transactions"];
+    let elsewhere =
+        ["keys", "value_bytes", "uncompacted_changes", "snapshots", "tombstones_pending", "transactions"];
     let counts: BTreeMap<_, _> = status.counts.iter().collect();
     let rest = counts.iter().filter(|(name, count)| ***count > 0 && !elsewhere.contains(&name.as_str()));
     table(&rest.map(|(name, count)| vec![(*name).clone(), count.to_string()]).collect::<Vec<_>>())

@@ -124,8 +124,8 @@ fn anything_may_happen_in_any_order() {
     let Happened { delivered, forged, damaged, refused, applied, restarts, checkpoints, .. } = happened;
     assert!(delivered > 1_000 && forged > 1_000 && damaged > 100 && refused > 100, "{happened:?}");
     assert!(applied > 100 && restarts > 100 && checkpoints > 100, "{happened:?}");
-    let Happened { grants, forced, commits, states_taken, .. } = happened;
-    assert!(grants > 20 && forced > 0 && commits > 3 && states_taken > 0, "{happened:?}");
+    let Happened { grants, forced, commits, state_transfers_received, .. } = happened;
+    assert!(grants > 20 && forced > 0 && commits > 3 && state_transfers_received > 0, "{happened:?}");
 }
 
 /// Runs as many seeds as `GEOLOCK_FUZZ_SEEDS` says, from `GEOLOCK_FUZZ_FROM` on.

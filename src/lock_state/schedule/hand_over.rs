@@ -66,7 +66,7 @@ impl Schedule {
         let lock = &mut tables.locks[index];
         let moved = tables.owners.next_versions(&lock.name, parts);
         lock.parts = lock.parts.difference(parts);
-        self.counts.transfers_sent += parts.len() as u64;
+        self.counts.part_transfers_sent += parts.len() as u64;
         self.counts.hand_offs_sent += 1;
         tables.hot_locks.moved(&moved.lock);
         tables.owners.move_parts(to, &moved);
@@ -81,7 +81,7 @@ impl Schedule {
             tables.owners.move_parts(part, &moved);
             self.output.transfers.push((part, moved));
         }
-        self.counts.transfers_sent += parts.len() as u64;
+        self.counts.part_transfers_sent += parts.len() as u64;
         self.counts.idle_returns += 1;
     }
 
@@ -108,7 +108,7 @@ impl Schedule {
         if to != me {
             return;
         }
-        self.counts.transfers_received += parts.len() as u64;
+        self.counts.part_transfers_received += parts.len() as u64;
         // Idle returns, and transfers that are applied again after a start, do not count.
         let is_wanted = known.is_some_and(|index| !tables.locks[index].queue.is_empty());
         if is_wanted && position != Position::default() {

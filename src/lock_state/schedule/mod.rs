@@ -41,8 +41,8 @@ struct Output {
 /// Numbers of parts and locks that moved, see [`crate::replica::call::Counts`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct MoveCounts {
-    pub transfers_sent: u64,
-    pub transfers_received: u64,
+    pub part_transfers_sent: u64,
+    pub part_transfers_received: u64,
     /// Locks whose parts were returned to their homes because they were idle.
     pub idle_returns: u64,
     pub hand_offs_sent: u64,

@@ -125,6 +125,6 @@ fn every_step_counts_the_parts_that_move() {
     f.remote(1, 2, &[("a", EXCLUSIVE)]);
     assert_eq!(f.pass(ms(250)), ["dc0+dc1+dc2 of a to dc1"]);
     let counts = f.locks.move_counts();
-    assert_eq!((counts.transfers_received, counts.hand_offs_received), (2, 2));
-    assert_eq!((counts.transfers_sent, counts.hand_offs_sent), (3, 1));
+    assert_eq!((counts.part_transfers_received, counts.hand_offs_received), (2, 2));
+    assert_eq!((counts.part_transfers_sent, counts.hand_offs_sent), (3, 1));
 }

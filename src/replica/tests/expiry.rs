@@ -53,14 +53,15 @@ impl Cluster {
     }
 
     fn expiring(&self) -> Vec<u64> {
-        self.nodes.iter().map(|node| node.replica.counts().keys_mortal).collect()
+        self.nodes.iter().map(|node| node.replica.counts().keys_expiring).collect()
     }
 
     /// Asserts that nothing is left of any key, anywhere.
     fn assert_floor(&self) {
         for (id, node) in self.nodes.iter().enumerate() {
             let counts = node.replica.counts();
-            let left = (counts.keys, counts.unsettled, counts.effects, counts.keys_mortal);
+            let left =
+                (counts.keys, counts.tombstones_pending, counts.uncompacted_changes, counts.keys_expiring);
             assert_eq!(left, (0, 0, 0, 0), "dc{id}");
         }
     }
@@ -346,7 +347,7 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     c.pass(2_000);
     c.link_again(2);
     c.pass(2_000);
-    assert_eq!(c.nodes[2].replica.counts().states_taken, 1);
+    assert_eq!(c.nodes[2].replica.counts().state_transfers_received, 1);
     assert_eq!(c.reads(2, "n"), counted(200));
     assert_eq!(c.expiring(), [2, 2, 2], "of both keys; the job has gone");
     assert_eq!(c.lapsed(), [1, 0, 0]);

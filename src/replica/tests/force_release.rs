@@ -113,7 +113,7 @@ fn the_next_in_line_gets_the_lock_when_it_is_on_disk_who_took_it() {
         Refusal::ForceReleased(taken.clone()),
         "it learns that it was not the last to hold it"
     );
-    assert_eq!(c.nodes[0].replica.counts().forced_releases, 1);
+    assert_eq!(c.nodes[0].replica.counts().force_releases, 1);
     let audit = c.audit(0);
     assert_eq!(audit, outcome.taken);
 }

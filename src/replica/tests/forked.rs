@@ -108,7 +108,7 @@ fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
     c.crash(1, copies[1]);
     c.link(0, 1);
     c.pass(5_000);
-    assert_eq!(c.nodes[1].replica.counts().states_taken, 1);
+    assert_eq!(c.nodes[1].replica.counts().state_transfers_received, 1);
     c.crash(0, copies[0]);
     c.link(0, 2);
     c.pass(15_000);

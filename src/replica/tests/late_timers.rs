@@ -13,15 +13,15 @@ fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(2, "a");
     c.pass(55_000);
-    let gone_home = |c: &Cluster| c.nodes[2].replica.counts().gone_home > 0;
-    assert!(!gone_home(&c));
+    let idle_returns = |c: &Cluster| c.nodes[2].replica.counts().idle_returns > 0;
+    assert!(!idle_returns(&c));
     for _ in 0..30 {
         // A heartbeat is due, and with it the idle return of the lock.
         c.now += 500;
         c.handle(2, Event::Checkpoint);
         let checkpoint = c.nodes[2].checkpoint.take().expect("few keys are one step");
         c.run();
-        if gone_home(&c) {
+        if idle_returns(&c) {
             c.restart_from(2, checkpoint);
             assert_eq!(c.nodes[2].replica.owner_of(&name("a"), dc(0)), dc(0));
             return;

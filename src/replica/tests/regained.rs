@@ -63,7 +63,7 @@ fn asks_for_a_lock_that_was_used(
     c.late = |_| false;
     c.nodes[0].disk_is_stuck = true;
     c.run();
-    assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+    assert_eq!(c.nodes[0].replica.counts().state_transfers_received, u64::from(comes_as_state));
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving, "leases of before are over");
     (c, waits, committed)
 }
@@ -223,7 +223,7 @@ fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() 
         let grant = c.acquired(0, "x", Mode::Exclusive);
         c.link_again(0);
         c.pass(5_000);
-        assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+        assert_eq!(c.nodes[0].replica.counts().state_transfers_received, u64::from(comes_as_state));
         let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
         assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
         c.assert_no_violations();
@@ -257,7 +257,7 @@ fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known
         let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
         assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
         c.assert_no_violations();
-        assert_eq!(c.nodes[0].replica.counts().states_taken, u64::from(comes_as_state));
+        assert_eq!(c.nodes[0].replica.counts().state_transfers_received, u64::from(comes_as_state));
         c.release(1, other.request);
         c.acquired(2, "x", Mode::Exclusive);
     }
@@ -340,7 +340,7 @@ fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it()
     c.assert_kept(0, reclaim, &[&grant]);
     c.link_again(0);
     c.pass(3_000);
-    assert_eq!(c.nodes[0].replica.counts().states_taken, 1);
+    assert_eq!(c.nodes[0].replica.counts().state_transfers_received, 1);
     c.pass(70_000);
     assert_eq!(c.nodes[1].replica.counts().remote_requests, 0);
     assert_eq!(c.nodes[0].replica.request_table(), c.nodes[1].replica.request_table());

@@ -185,7 +185,7 @@ fn a_holder_that_is_back_first_stops_no_state_in_which_its_parts_are_here() {
     c.link_again(0);
     c.pass(3_000);
     c.assert_no_violations();
-    assert_eq!(c.nodes[0].replica.counts().states_taken, 1);
+    assert_eq!(c.nodes[0].replica.counts().state_transfers_received, 1);
 }
 
 #[test]

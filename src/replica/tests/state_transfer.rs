@@ -41,8 +41,8 @@ impl Cluster {
         self.nodes[usize::from(id)].replica.checkpoint().log.len()
     }
 
-    fn states_taken(&self, id: u8) -> u64 {
-        self.nodes[usize::from(id)].replica.counts().states_taken
+    fn state_transfers_received(&self, id: u8) -> u64 {
+        self.nodes[usize::from(id)].replica.counts().state_transfers_received
     }
 
     /// dc2 was given up and has all of dc0's state except the last piece, which is in flight.
@@ -53,7 +53,7 @@ impl Cluster {
         c.late = |message| matches!(message, Message::State(piece) if piece.last);
         c.link(0, 2);
         c.pass(2_000);
-        assert_eq!(c.states_taken(2), 0);
+        assert_eq!(c.state_transfers_received(2), 0);
         c
     }
 
@@ -83,7 +83,7 @@ fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commit
     assert!(c.log_entries(0) < 60, "{} entries are kept for it", c.log_entries(0));
     assert_eq!(c.log_entries(2), 6, "a minority gives nobody up");
     c.join_again(2);
-    assert_eq!(c.states_taken(2), 1);
+    assert_eq!(c.state_transfers_received(2), 1);
     for id in 0..3 {
         assert_eq!(c.reads(id, "n"), counted(208), "in dc{id}");
         assert_eq!((c.reads(id, "theirs"), c.reads(id, "ours")), (written("from far"), written("kept")));
@@ -92,7 +92,7 @@ fn a_member_that_was_gone_for_long_takes_over_the_state_and_keeps_its_own_commit
     c.count_up(2, 200, "n", 1);
     c.count_up(1, 200, "n", 1);
     assert!((0..3).all(|id| c.reads(id, "n") == counted(210)), "it goes on as always");
-    assert_eq!(c.states_taken(2), 1);
+    assert_eq!(c.state_transfers_received(2), 1);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_is_written_while_a_state_is_taken_over_needs_no_other_state() {
     assert!(c.log_entries(0) >= 80, "{} entries are kept for it", c.log_entries(0));
     c.late = |_| false;
     c.pass(5_000);
-    assert_eq!((c.states_taken(2), c.reads(2, "n")), (1, counted(280)));
+    assert_eq!((c.state_transfers_received(2), c.reads(2, "n")), (1, counted(280)));
     c.link(1, 2);
     c.assert_converged();
     assert!(c.log_entries(0) < 60, "and nothing more: {}", c.log_entries(0));
@@ -117,7 +117,7 @@ fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
     c.late = |_| false;
     c.link(1, 2);
     c.pass(60_000);
-    assert_eq!((c.states_taken(2), c.reads(2, "n")), (2, counted(800)));
+    assert_eq!((c.state_transfers_received(2), c.reads(2, "n")), (2, counted(800)));
     c.assert_converged();
 }
 
@@ -132,7 +132,7 @@ fn what_waited_for_a_state_is_applied_with_it() {
     assert_eq!(c.nodes[2].replica.counts().held_back, 1);
     c.late = |message| !matches!(message, Message::State(_));
     c.run();
-    assert_eq!((c.states_taken(2), c.nodes[2].replica.counts().held_back), (1, 0));
+    assert_eq!((c.state_transfers_received(2), c.nodes[2].replica.counts().held_back), (1, 0));
     assert_eq!(c.reads(2, "n"), counted(201));
     c.late = |_| false;
     c.assert_converged();
@@ -159,7 +159,7 @@ fn locks_that_moved_meanwhile_are_where_they_went() {
     c.release(1, holds);
     c.run();
     c.join_again(2);
-    assert_eq!(c.states_taken(2), 1);
+    assert_eq!(c.state_transfers_received(2), 1);
     c.granted(2, waits);
     c.granted(0, asks);
     let wanted = c.lock(0, "mine");
@@ -191,7 +191,7 @@ fn a_lost_disk_is_made_good_by_the_state_of_another() {
     c.crash(2, 0);
     c.pass(1_000);
     c.join_again(2);
-    assert_eq!(c.states_taken(2), 1);
+    assert_eq!(c.state_transfers_received(2), 1);
     assert_eq!(c.reads(2, "n"), counted(40));
     // Leases that were lost with the disk may live until then.
     c.pass(60_000);
@@ -224,13 +224,13 @@ fn a_crash_before_the_take_over_leaves_all_as_it_was_and_one_after_it_loses_noth
     c.pass(1_000);
     assert_eq!(c.reads(2, "n"), counted(5), "its own commits");
     c.join_again(2);
-    assert_eq!(c.states_taken(2), 1, "once more");
+    assert_eq!(c.state_transfers_received(2), 1, "once more");
     assert_eq!(c.reads(2, "n"), counted(205));
     c.restart(2);
     c.pass(1_000);
     assert_eq!(c.reads(2, "n"), counted(205), "read from the journal");
     c.join_again(2);
-    assert_eq!(c.states_taken(2), 0);
+    assert_eq!(c.state_transfers_received(2), 0);
     c.assert_converged();
 }
 

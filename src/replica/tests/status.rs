@@ -118,12 +118,20 @@ fn the_store_is_counted() {
     c.begin(0, 3, None, step(vec![], &["r"], Then::Continue));
     commit(&mut c, 1, 1, Change { key: key("r"), action: Action::Remove });
     c.run();
-    let Counts { snapshots, transactions, effects, removals, .. } = counts(&c);
-    assert_eq!((snapshots, transactions, effects, removals), (1, 1, 1, 1));
+    let Counts { snapshots, transactions, uncompacted_changes, removals, .. } = counts(&c);
+    assert_eq!((snapshots, transactions, uncompacted_changes, removals), (1, 1, 1, 1));
     c.next_step(0, 3, step(vec![], &[], Then::Abort));
     c.pass(20_000);
-    let Counts { keys, value_bytes, snapshots, effects, unsettled, digests_compared, .. } = counts(&c);
-    assert_eq!((keys, value_bytes, snapshots, effects, unsettled), (0, 0, 0, 0, 0));
+    let Counts {
+        keys,
+        value_bytes,
+        snapshots,
+        uncompacted_changes,
+        tombstones_pending,
+        digests_compared,
+        ..
+    } = counts(&c);
+    assert_eq!((keys, value_bytes, snapshots, uncompacted_changes, tombstones_pending), (0, 0, 0, 0, 0));
     assert!(digests_compared > 0);
 }
 

@@ -45,7 +45,11 @@ fn a_snapshot_stays_as_it_was_while_others_commit() {
     assert_eq!((c.reads(0, "n"), c.reads(1, "r")), (counted(211), written("new")));
     c.pass(1);
     let counts = c.nodes[0].replica.counts();
-    assert_eq!((counts.effects, counts.transactions), (0, 0), "old versions end with the snapshot");
+    assert_eq!(
+        (counts.uncompacted_changes, counts.transactions),
+        (0, 0),
+        "old versions end with the snapshot"
+    );
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn a_removed_key_does_not_come_back_and_leaves_nothing_in_the_end() {
     c.pass(3_000);
     for (id, node) in c.nodes.iter().enumerate() {
         let counts = node.replica.counts();
-        assert_eq!((counts.keys, counts.unsettled, counts.effects), (0, 0, 0), "dc{id}");
+        assert_eq!((counts.keys, counts.tombstones_pending, counts.uncompacted_changes), (0, 0, 0), "dc{id}");
     }
     c.begin(2, 1, None, step(vec![add("n", 3)], &[], Then::Commit));
     c.run();
@@ -483,5 +487,9 @@ fn tombstones_from_a_checkpoint_go_in_the_end() {
     c.pass(3_000);
     assert_eq!(c.reads(0, "m"), counted(1));
     let counts = c.nodes[0].replica.counts();
-    assert_eq!((counts.keys, counts.unsettled, counts.effects), (1, 0, 0), "m alone is left");
+    assert_eq!(
+        (counts.keys, counts.tombstones_pending, counts.uncompacted_changes),
+        (1, 0, 0),
+        "m alone is left"
+    );
 }

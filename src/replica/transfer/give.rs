@@ -132,7 +132,7 @@ impl Replica {
                 giving.credit -= 1;
                 if piece.last {
                     self.end_reading(&mut giving);
-                    self.counts.states_given += 1;
+                    self.counts.state_transfers_sent += 1;
                 }
                 self.send(peer, Message::State(piece));
             }

@@ -110,7 +110,7 @@ impl Replica {
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.install_state(taking.incoming, position);
-        self.counts.states_taken += 1;
+        self.counts.state_transfers_received += 1;
         self.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
         self.drain_inbox();

@@ -135,7 +135,7 @@ impl Replica {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
             let Some(holding) = self.holding(request, locks) else { return };
             let told = self.watches.tell_holder(call, event(holding), &mut self.effects);
-            self.counts.watch_news_lost += u64::from(!told);
+            self.counts.watch_events_dropped += u64::from(!told);
         }
     }
 

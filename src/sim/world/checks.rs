@@ -223,9 +223,9 @@ fn raised_gauge(counts: &Counts) -> Option<&'static str> {
         (counts.log_entries, "log entries"),
         (counts.held_back, "held back entries"),
         (counts.transactions, "transactions"),
-        (counts.effects, "effects of commits that are not folded"),
-        (counts.unsettled, "marks of removals"),
-        (counts.keys_mortal, "keys that are to lapse"),
+        (counts.uncompacted_changes, "effects of commits that are not folded"),
+        (counts.tombstones_pending, "marks of removals"),
+        (counts.keys_expiring, "keys that are to lapse"),
     ];
     gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
 }

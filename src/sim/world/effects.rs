@@ -67,7 +67,7 @@ impl World {
                 self.nodes[dc.index()].promises.on_lease_ended(*lease, position, self.now);
             }
             Record::StateTaken { vector } => {
-                self.tally.states_taken += 1;
+                self.tally.state_transfers_received += 1;
                 let node = &mut self.nodes[dc.index()];
                 node.promises.on_state_taken();
                 if let Some(damage) = &mut node.damage {
