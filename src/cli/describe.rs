@@ -171,7 +171,7 @@ fn json(lock: &LockDescription) -> Value {
         })
     };
     let rest = json!({
-        "parts": lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner })).collect::<Vec<_>>(),
+        "owners": lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner })).collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),

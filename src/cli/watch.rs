@@ -20,11 +20,11 @@ use crate::names::{DcId, LockName};
 /// One line per event. First the holders in the datacenter that answers: `held orders exclusive by me token
 /// 7`. Then the events there: `granted ...`, `released ...`. And from any datacenter, `moved orders to dc1: 3
 /// parts from dc0`, when the move is durable here. Every move is shown once. Holders are shown as long as the
-/// output of this command is read: if it falls behind, or loses the connection, it prints `anew` and shows
+/// output of this command is read: if it falls behind, or loses the connection, it prints `reset` and shows
 /// the present holders again. While no server answers it waits.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after (watch without it), 69: no \
+Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server no longer keeps the moves since --from (watch without it), 69: no \
 server reachable at the beginning, 77: the server does not allow it, 64: wrong usage.")]
 pub struct WatchArgs {
     /// Watch these locks [default: all locks, if there is no --prefix]
@@ -34,17 +34,17 @@ pub struct WatchArgs {
     /// in all
     #[arg(long = "prefix", value_name = "PREFIX")]
     prefixes: Vec<OsString>,
-    /// Show also the moves since this snapshot, as --snapshot printed it, in any datacenter
+    /// Show also the moves since this snapshot, printed by --snapshot in any datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
-    after: Option<Snapshot>,
-    /// At the end, print a snapshot as the last line, to continue with --after
+    from: Option<Snapshot>,
+    /// At the end, print a snapshot as the last line, to resume with --from
     #[arg(long)]
     snapshot: bool,
     /// Print also, from time to time, a snapshot up to which all moves have been shown
     #[arg(long)]
-    reached: bool,
+    progress: bool,
     /// For programs: a JSON object per event and lock; a lock is `name`, or `name_base64` if it is not UTF-8.
-    /// From `current` on, the holders shown since `anew` are complete
+    /// From `holders_synced` on, the holders shown since `holders_reset` are complete
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub async fn run(args: WatchArgs) -> Result<(), Failure> {
     };
     let (mut watch, names) = begun?;
     let mut screen =
-        Screen { names, is_current: false, has_begun: false, reached: args.reached, json: args.json };
+        Screen { names, is_current: false, has_begun: false, progress: args.progress, json: args.json };
     loop {
         let event = tokio::select! {
             event = watch.next() => event.map_err(connect::failure)?,
@@ -82,8 +82,8 @@ async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
     if args.names.is_empty() && args.prefixes.is_empty() {
         request = request.and_prefix(b"");
     }
-    if let Some(after) = &args.after {
-        request = request.from_snapshot(after);
+    if let Some(snapshot) = &args.from {
+        request = request.from_snapshot(snapshot);
     }
     let reader = args.connect.read_client().await?;
     let names = DcNames::of_answer(reader.status().await);
@@ -96,7 +96,7 @@ struct Screen {
     /// All present holders have been shown.
     is_current: bool,
     has_begun: bool,
-    reached: bool,
+    progress: bool,
     json: bool,
 }
 
@@ -127,10 +127,10 @@ impl Screen {
                 holder_lines(if self.is_current { "granted" } else { "held" }, holding)
             }
             LockEvent::Released(holding) => holder_lines("released", holding),
-            LockEvent::HoldersReset if self.json => vec![json!({ "event": "anew" }).to_string()],
-            LockEvent::HoldersSynced if self.json => vec![json!({ "event": "current" }).to_string()],
-            LockEvent::HoldersReset if self.has_begun => vec!["anew".into()],
-            LockEvent::Progress if self.reached => vec![show::reached(position, self.json)],
+            LockEvent::HoldersReset if self.json => vec![json!({ "event": "holders_reset" }).to_string()],
+            LockEvent::HoldersSynced if self.json => vec![json!({ "event": "holders_synced" }).to_string()],
+            LockEvent::HoldersReset if self.has_begun => vec!["reset".into()],
+            LockEvent::Progress if self.progress => vec![show::progress(position, self.json)],
             LockEvent::HoldersReset | LockEvent::HoldersSynced | LockEvent::Progress => Vec::new(),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn screen(json: bool) -> Screen {
-        Screen { names: DcNames::default(), is_current: false, has_begun: false, reached: true, json }
+        Screen { names: DcNames::default(), is_current: false, has_begun: false, progress: true, json }
     }
 
     fn events() -> [LockEvent; 8] {
@@ -230,8 +230,8 @@ mod tests {
             r"released \xff shared by me\n token 7",
             "moved a to dc1: 2 parts from dc0",
             "moved b to dc1: 1 part from dc0",
-            "anew",
-            "reached 9,3",
+            "reset",
+            "progress 9,3",
         ];
         assert_eq!(shown(screen(false)), expected);
     }
@@ -241,7 +241,7 @@ mod tests {
         let lines = shown(screen(true));
         assert_eq!(
             (lines.len(), &lines[0][..], &lines[3][..]),
-            (12, r#"{"event":"anew"}"#, r#"{"event":"current"}"#)
+            (12, r#"{"event":"holders_reset"}"#, r#"{"event":"holders_synced"}"#)
         );
         assert_eq!(
             lines[5],
@@ -251,6 +251,6 @@ mod tests {
             lines[8],
             r#"{"event":"moved","from":0,"name":"a","parts":[0,2],"seq":9,"snapshot":"9,3","to":1}"#
         );
-        assert_eq!(lines[11], r#"{"event":"reached","snapshot":"9,3"}"#);
+        assert_eq!(lines[11], r#"{"event":"progress","snapshot":"9,3"}"#);
     }
 }

@@ -89,12 +89,12 @@ fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
     let cluster = start(2);
     for turn in 1..=5 {
         let after = prints(&cluster, 0, &["put", "--snapshot", "turn", &turn.to_string()]);
-        let seen = prints(&cluster, 1, &["get", "--after", after.trim(), "turn"]);
+        let seen = prints(&cluster, 1, &["get", "--at-least", after.trim(), "turn"]);
         assert_eq!(seen, format!("{turn}\n"));
     }
-    let future = kv(&cluster, 1, &["get", "--after", "0,1000000", "turn"]);
+    let future = kv(&cluster, 1, &["get", "--at-least", "0,1000000", "turn"]);
     assert_eq!(future.code, 64, "{}", future.stderr);
-    let nobody = kv(&cluster, 1, &["incr", "--after", "0,0,5", "n"]);
+    let nobody = kv(&cluster, 1, &["incr", "--at-least", "0,0,5", "n"]);
     assert_eq!(nobody.code, 64, "{}", nobody.stderr);
 }
 
@@ -116,7 +116,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         &["kv", "expire", "k"],
         &["kv", "expire", "k", "-5s"],
         &["kv", "get", "--bucket", "", "k"],
-        &["kv", "get", "--after", "yesterday", "k"],
+        &["kv", "get", "--at-least", "yesterday", "k"],
         &["kv", "txn", "--try", "--wait", "1s"],
         &["kv", "txn", "--lock", ""],
         &["kv", "txn", "--", "get"],
@@ -131,20 +131,20 @@ fn what_cannot_be_is_said_and_changes_nothing() {
 fn keys_expire_before_the_eyes_of_other_datacenters() {
     let cluster = start(2);
     let after = prints(&cluster, 0, &["put", "--snapshot", "for-ever", "v"]);
-    let mut watch = cluster.command(1, ["kv", "watch", "--after", after.trim()]);
+    let mut watch = cluster.command(1, ["kv", "watch", "--from", after.trim()]);
     let mut watch = Running::start(&mut watch, Output::Stdout);
     prints(&cluster, 0, &["put", "session", "ann", "--expire", "200ms"]);
     assert_eq!(watch.line("put"), "put session = ann");
     assert_eq!(watch.line("expire"), "expire session in 200ms");
-    assert_eq!(watch.line("lapsed"), "lapsed session");
+    assert_eq!(watch.line("expired"), "expired session");
     let gone = kv(&cluster, 1, &["get", "session"]);
     assert_eq!((gone.code, gone.stdout.as_str()), (1, ""));
     // In a transaction, and for a key that exists already.
     let done = txn(&cluster, &[], "incr n\nexpire n 100ms\nget n\ncommit\n");
     assert_eq!((done.code, done.stdout.as_str()), (0, "1\n1\n"), "{}", done.stderr);
-    assert_eq!(watch.line("lapsed"), "lapsed n");
+    assert_eq!(watch.line("expired"), "expired n");
     prints(&cluster, 1, &["expire", "for-ever", "1ms"]);
-    assert_eq!(watch.line("lapsed"), "lapsed for-ever");
+    assert_eq!(watch.line("expired"), "expired for-ever");
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
 
@@ -182,7 +182,7 @@ fn a_transaction_is_read_line_by_line_and_happens_as_a_whole() {
     assert_eq!((lines.len(), &lines[0]["value"], &lines[1]["value"]), (3, &0.into(), &().into()));
     let commit = lines[2]["commit"].as_str().expect("it committed");
     assert_eq!(
-        prints(&cluster, 0, &["get", "--after", commit, "alice", "bob"]),
+        prints(&cluster, 0, &["get", "--at-least", commit, "alice", "bob"]),
         "alice\t(nothing)\nbob\t10\n"
     );
 }
@@ -299,7 +299,7 @@ fn status_counts_keys_and_transactions() {
 fn a_watch_shows_what_other_commands_change() {
     let cluster = servers(1).listening();
     let after = prints(&cluster, 0, &["put", "--snapshot", "city", "before"]);
-    let watch = ["kv", "watch", "--snapshot", "--after", after.trim(), "city", "tags"];
+    let watch = ["kv", "watch", "--snapshot", "--from", after.trim(), "city", "tags"];
     let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);
     prints(&cluster, 0, &["put", "other", "not followed"]);
     prints(&cluster, 0, &["put", "city hall", "not followed"]);
@@ -313,17 +313,17 @@ fn a_watch_shows_what_other_commands_change() {
     assert_eq!((watch.rest(), watch.wait()), (vec![last.trim().to_owned()], 0));
     assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
 
-    let mut watch = cluster.command(0, ["kv", "watch", "--json", "--after", after.trim()]);
+    let mut watch = cluster.command(0, ["kv", "watch", "--json", "--from", after.trim()]);
     let mut watch = Running::start(&mut watch, Output::Stdout);
     let first: serde_json::Value = serde_json::from_str(&watch.line("other")).expect("it is JSON");
     assert_eq!((&first["change"], &first["value"]), (&"put".into(), &"not followed".into()));
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
-    let watch = ["kv", "watch", "--prefix", "cit", "--after", after.trim(), "none"];
+    let watch = ["kv", "watch", "--prefix", "cit", "--from", after.trim(), "none"];
     let mut watch = Running::start(&mut cluster.command(0, watch), Output::Stdout);
     assert_eq!(watch.line("hall"), "put city hall = not followed");
     watch.signal(Signal::TERM);
     assert_eq!((watch.wait(), watch.seen.len()), (0, 0));
-    let refused = kv(&cluster, 0, &["watch", "--after", "1000000"]);
+    let refused = kv(&cluster, 0, &["watch", "--from", "1000000"]);
     assert_eq!(refused.code, 64, "{}", refused.stderr);
 }

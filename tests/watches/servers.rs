@@ -147,12 +147,12 @@ fn a_watch_shows_who_has_locks_and_where_they_go() {
     assert!(watch.seen.is_empty(), "nothing else was shown: {:?}", watch.seen);
 
     succeeds(1, &["lock", "orders", "--", "true"]);
-    let after = ["watch", "--json", "--after", &rest[0]];
+    let after = ["watch", "--json", "--from", &rest[0]];
     let mut watch = Running::start(&mut cluster.command(1, after), Output::Stdout);
     let moved: serde_json::Value = serde_json::from_str(&watch.line("moved")).expect("it is JSON");
     assert_eq!((&moved["name"], &moved["from"], &moved["to"]), (&"orders".into(), &0.into(), &1.into()));
-    watch.line("current");
+    watch.line("holders_synced");
     watch.signal(Signal::TERM);
     assert_eq!(watch.wait(), 0);
-    assert_eq!(run(&mut cluster.command(0, ["watch", "--after", "1000000"])).code, 64);
+    assert_eq!(run(&mut cluster.command(0, ["watch", "--from", "1000000"])).code, 64);
 }

@@ -36,8 +36,8 @@ transaction was lost, nothing of it happened, 76: it is not known whether it was
 77: the server does not allow it, 64: wrong usage.
 
 What one command wrote is seen by the next one in another datacenter if it is told to wait for it:
-  after=$(geolock kv put --snapshot city Oslo)
-  geolock kv get --connect 127.0.0.1:7410 --after $after city"
+  snapshot=$(geolock kv put --snapshot city Oslo)
+  geolock kv get --connect 127.0.0.1:7410 --at-least $snapshot city"
 )]
 pub struct KvArgs {
     #[command(subcommand)]
@@ -150,9 +150,9 @@ struct CommonArgs {
     store: StoreArgs,
     /// Read at least this snapshot, as --snapshot printed it, in any datacenter; waits at most 10 s for it
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
-    after: Option<Snapshot>,
-    /// Print a snapshot as the last line: a read with --after it sees everything that this command read and
-    /// wrote
+    at_least: Option<Snapshot>,
+    /// Print a snapshot as the last line: a read with --at-least that snapshot sees everything that this
+    /// command read and wrote
     #[arg(long)]
     snapshot: bool,
 }
@@ -205,7 +205,7 @@ impl ExpiryArgs {
 
 impl CommonArgs {
     fn at_least(&self) -> AtLeast {
-        self.after.as_ref().map_or_else(AtLeast::default, AtLeast::snapshot)
+        self.at_least.as_ref().map_or_else(AtLeast::default, AtLeast::snapshot)
     }
 
     fn key(&self, name: &OsString) -> Result<Key, Failure> {

@@ -24,12 +24,12 @@ pub(in crate::cli) fn parse_snapshot(text: &str) -> Result<Snapshot, &'static st
 }
 
 /// Returns the output of a watch for progress without events.
-pub(in crate::cli) fn reached(position: &Snapshot, json: bool) -> String {
+pub(in crate::cli) fn progress(position: &Snapshot, json: bool) -> String {
     let position = snapshot(position);
     if json {
-        json!({ "event": "reached", "snapshot": position }).to_string()
+        json!({ "event": "progress", "snapshot": position }).to_string()
     } else {
-        format!("reached {position}")
+        format!("progress {position}")
     }
 }
 

@@ -13,18 +13,18 @@ use crate::client::{Key, Snapshot, Watch, WatchEvent, WatchRequest};
 /// Show every change of keys, until Ctrl-C
 ///
 /// One line per change, when it is durable here, from any datacenter: `put city = Oslo`, `incr visits by 1`,
-/// `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `lapsed city`. Changes of a
+/// `add tags "new"`, `remove tags "new"`, `removed city`, `expire city in 10s`, `expired city`. Changes of a
 /// commit come together and in order. While no server answers it waits, and then resumes. With --json each
-/// line is an object that has the snapshot with which to continue --after.
+/// line is an object that has the snapshot to resume with --from.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server does not remember what followed --after, which was too long ago \
-(read the keys and watch anew), 69: no server reachable at the beginning, 77: the server does not \
+Exit codes: 0 after Ctrl-C or SIGTERM, 1: the server no longer keeps the commits since --from \
+(read the keys, and watch from the snapshot of that read), 69: no server reachable at the beginning, 77: the server does not \
 allow it, 64: wrong usage.
 
-To miss nothing, begin after what was read:
-  after=$(geolock kv get --snapshot city | tail -n 1)
-  geolock kv watch --after $after city")]
+To miss no change, start from the snapshot of a read:
+  snapshot=$(geolock kv get --snapshot city | tail -n 1)
+  geolock kv watch --from $snapshot city")]
 pub(super) struct WatchArgs {
     /// Watch these keys [default: all keys of the bucket, if there is no --prefix]
     #[arg(value_name = "KEY")]
@@ -33,15 +33,15 @@ pub(super) struct WatchArgs {
     /// all
     #[arg(long = "prefix", value_name = "PREFIX")]
     prefixes: Vec<OsString>,
-    /// Show also the changes since this snapshot, as --snapshot printed it, in any datacenter
+    /// Show also the changes since this snapshot, printed by --snapshot in any datacenter
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
-    after: Option<Snapshot>,
-    /// At the end, print a snapshot as the last line, to continue with --after
+    from: Option<Snapshot>,
+    /// At the end, print a snapshot as the last line, to resume with --from
     #[arg(long)]
     snapshot: bool,
     /// Print also, from time to time, a snapshot up to which all changes have been shown
     #[arg(long)]
-    reached: bool,
+    progress: bool,
     #[command(flatten)]
     pub(super) store: StoreArgs,
 }
@@ -75,8 +75,8 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
     if args.keys.is_empty() && args.prefixes.is_empty() {
         request = request.and(bucket, b"");
     }
-    if let Some(after) = &args.after {
-        request = request.from_snapshot(after);
+    if let Some(snapshot) = &args.from {
+        request = request.from_snapshot(snapshot);
     }
     args.store.connect.read_client().await?.watch(request).await.map_err(connect::failure)
 }
@@ -86,8 +86,8 @@ async fn begin(args: &WatchArgs) -> Result<Watch, Failure> {
 async fn show_next(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
     let changed = match watch.next_event().await.map_err(connect::failure)? {
         WatchEvent::Changed(changed) => changed,
-        WatchEvent::Progress if args.reached => {
-            return print(show::reached(watch.position(), args.store.json));
+        WatchEvent::Progress if args.progress => {
+            return print(show::progress(watch.position(), args.store.json));
         }
         WatchEvent::Progress => return Ok(()),
     };

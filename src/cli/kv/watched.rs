@@ -33,7 +33,7 @@ pub(super) fn line(change: &Change) -> String {
         Action::Update(update) => update,
         Action::Removed => return format!("removed {key}"),
         Action::Expires(after) => return format!("expire {key} in {after:?}"),
-        Action::Expired => return format!("lapsed {key}"),
+        Action::Expired => return format!("expired {key}"),
         _ => return format!("changed {key}"),
     };
     let Said { verb, what } = said(update);
@@ -71,7 +71,7 @@ pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
             object.insert("in_ms".into(), json!(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
             "expire"
         }
-        Action::Expired => "lapsed",
+        Action::Expired => "expired",
         _ => "changed",
     };
     object.insert("change".into(), verb.into());
@@ -115,7 +115,7 @@ fn said(update: &Update) -> Said<'_> {
         Op::Counter(by) | Op::BoundedCounter(by) | Op::ResettableCounter(ResettableCounterOp::Add(by)) => {
             ("incr", What::By(*by))
         }
-        Op::TransferRights { to, amount } => ("move rights of", What::Rights(to.get(), *amount)),
+        Op::TransferRights { to, amount } => ("transfer rights of", What::Rights(to.get(), *amount)),
         Op::LwwRegister(value) | Op::MvRegister(RegisterOp::Assign(value)) => ("put", What::Value(value)),
         Op::Versioned { version, value, done } => ("put", What::Version(*version, value, *done)),
         Op::AddWinsSet(SetOp::Add(elements))
@@ -171,14 +171,14 @@ mod tests {
             (updated(b"v", Update::versioned_done(3, "x")), "put v = x (version 3, done)"),
             (updated(b"n", Update::counter(-5)), "incr n by -5"),
             (updated(b"n", Update::resettable_counter_reset()), "reset n"),
-            (updated(b"n", Update::transfer_rights(dc, 5)), "move rights of n by 5 to datacenter 1"),
+            (updated(b"n", Update::transfer_rights(dc, 5)), "transfer rights of n by 5 to datacenter 1"),
             (updated(b"set", Update::set_add(["x", "y\""])), r#"add set "x" "y\"""#),
             (updated(b"set", Update::set_remove([&b"\xff"[..]])), r#"remove set "\xff""#),
             (updated(b"flag", Update::enable_wins(FlagOp::Disable)), "disable flag"),
             (updated(b"who", Update::counter(1).in_field("b").in_field("a")), r#"incr who["a"]["b"] by 1"#),
             (changed(b"\xff", Action::Removed), r"removed \xff"),
             (changed(b"k", Action::Expires(Duration::from_millis(1_500))), "expire k in 1.5s"),
-            (changed(b"k", Action::Expired), "lapsed k"),
+            (changed(b"k", Action::Expired), "expired k"),
             (changed(b"k", Action::Unknown), "changed k"),
         ];
         for (change, expected) in lines {

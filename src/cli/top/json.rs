@@ -80,12 +80,12 @@ fn lock(hot: &HotLock, picture: &Picture<'_>) -> Value {
             "mode": mode(waiter.mode),
             "label": waiter.label,
             "parked": waiter.parked,
-            "waits_ms": hot.head_wait_ms,
+            "head_wait_ms": hot.head_wait_ms,
         })
     };
     let parts = lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner }));
     let rest = json!({
-        "parts": parts.collect::<Vec<_>>(),
+        "owners": parts.collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "local_holders": hot.local_holders,
         "unknown_dcs": lock.unknown_dcs,

@@ -441,7 +441,7 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
             (&lock["name"], &lock["grants_per_s"], &lock["hand_offs_per_s"]),
             (&"orders\n".into(), &6.0.into(), &1.0.into())
         );
-        assert_eq!((&lock["holders"][0]["dc"], &lock["first"]["waits_ms"]), (&1.into(), &2_500.into()));
+        assert_eq!((&lock["holders"][0]["dc"], &lock["first"]["head_wait_ms"]), (&1.into(), &2_500.into()));
     }
 
     #[test]
