@@ -334,7 +334,7 @@ mod tests {
             on_disconnect: OnDisconnect::Release,
         };
         golden(&Record::EntryV1(Arc::new(entry())), GOLDEN_ENTRY_RECORD_V1);
-        golden(&Record::Bound { clock: Timestamp::from_raw(5), n: 6 }, "010506");
+        golden(&Record::IdReservation { clock: Timestamp::from_raw(5), n: 6 }, "010506");
         golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
         golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
         golden(&Record::Joined, "04");

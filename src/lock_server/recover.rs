@@ -92,8 +92,8 @@ mod tests {
     }
 
     fn record(n: u64) -> Bytes {
-        let bound = Record::Bound { clock: Timestamp::from_millis(n), n };
-        wire::encode("record", &bound).expect("it is small").into()
+        let reservation = Record::IdReservation { clock: Timestamp::from_millis(n), n };
+        wire::encode("record", &reservation).expect("it is small").into()
     }
 
     const SOME: u64 = 3 * BATCH as u64 + 7;

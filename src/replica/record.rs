@@ -26,7 +26,7 @@ pub enum Record {
     EntryV1(#[serde(with = "crate::causal_log::v1::entry")] Arc<Entry>),
     /// An id reservation: until the next one, no clock reading above `clock` and no request number from `n`
     /// on is used.
-    Bound {
+    IdReservation {
         clock: Timestamp,
         n: u64,
     },

@@ -187,7 +187,9 @@ impl Replica {
                 // All of it is durable, and nobody reads an older snapshot.
                 while self.store.fold(usize::MAX) {}
             }
-            Record::Bound { clock, n } => self.reservations = Reservations::new(Reservation { clock, n }),
+            Record::IdReservation { clock, n } => {
+                self.reservations = Reservations::new(Reservation { clock, n })
+            }
             Record::LeaseOpened(lease) => {
                 if self.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));

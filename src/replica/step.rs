@@ -335,7 +335,7 @@ impl Replica {
             false => self.clock.bound(CLOCK_RESERVATION),
         };
         let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
-        let position = self.persist(Record::Bound { clock: reserved.clock, n: reserved.n });
+        let position = self.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
         self.reservations.record(position, reserved);
         #[cfg(test)]
         if self.mutated(crate::sim::Mutation::SendBeforeDurable) {

@@ -63,7 +63,7 @@ impl Facts {
                 self.applied.merge(vector.clone());
             }
             Record::Restored => self.doubted += 1,
-            Record::Bound { .. }
+            Record::IdReservation { .. }
             | Record::Joined
             | Record::StatePiece(_)
             | Record::Forked(_)
@@ -309,7 +309,7 @@ mod tests {
     use crate::time::Timestamp;
 
     fn bound(n: u64) -> Record {
-        Record::Bound { clock: Timestamp::ZERO, n }
+        Record::IdReservation { clock: Timestamp::ZERO, n }
     }
 
     fn disk_with(records: u64) -> Disk {

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Transfers {
     giving: BTreeMap<DcId, give::Giving>,
-    taking: Option<take::Taking>,
+    intake: Option<take::Intake>,
     /// A checkpoint is wanted and waits until the journaled pieces are used.
     checkpoint_waits: bool,
 }
@@ -60,7 +60,7 @@ impl Transfers {
     }
 
     pub fn is_taking(&self) -> bool {
-        self.taking.is_some()
+        self.intake.is_some()
     }
 
     /// A checkpoint would drop pieces that are still needed: it is made later.

@@ -17,7 +17,7 @@ use crate::store_state::Store;
 use crate::time::Instant;
 
 /// A state that is being received.
-pub(super) struct Taking {
+pub(super) struct Intake {
     /// `None` while the journal is replayed.
     from: Option<DcId>,
     incoming: Incoming,
@@ -53,21 +53,21 @@ impl Replica {
         }
         let incoming = Incoming::new(self.config.agreed.members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
-        self.transfers.taking = Some(Taking { from, incoming, until });
+        self.transfers.intake = Some(Intake { from, incoming, until });
     }
 
     pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) {
         let until = self.now.mono + PATIENCE;
         // A late piece of a transfer that was given up is ignored.
-        let Some(taking) = self.transfers.taking.as_mut().filter(|taking| taking.from == Some(peer)) else {
+        let Some(intake) = self.transfers.intake.as_mut().filter(|intake| intake.from == Some(peer)) else {
             return;
         };
-        taking.until = until;
+        intake.until = until;
         if self.lifecycle.disk_space() == DiskSpace::Full {
             // The pieces cannot be journaled; the whole state is asked for again when there is room.
             return self.stop_taking_from(peer);
         }
-        if let Err(fault) = taking.incoming.push(&piece) {
+        if let Err(fault) = intake.incoming.push(&piece) {
             return self.refuse_state(peer, &fault);
         }
         let is_whole = piece.last;
@@ -82,7 +82,7 @@ impl Replica {
 
     /// A piece is durable: asks for one more.
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
-        let is_taking = self.transfers.taking.as_ref().is_some_and(|taking| taking.from == Some(peer));
+        let is_taking = self.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
             self.send(peer, Message::AskState { anew: false, more: 1 });
         }
@@ -90,18 +90,18 @@ impl Replica {
 
     /// All pieces are here: installs the state if it is valid and of use now.
     fn finish_taking(&mut self, peer: DcId) {
-        let taking = self.transfers.taking.take().expect("its last piece has just come");
-        let head = taking.incoming.head.as_ref().expect("a whole state has a head");
+        let intake = self.transfers.intake.take().expect("its last piece has just come");
+        let head = intake.incoming.head.as_ref().expect("a whole state has a head");
         if let Some(why) = self.is_of_no_use(head) {
             return self.report(Report::StateOfNoUse { peer, why });
         }
-        let foreign = foreign(head, &taking.incoming, &self.log);
+        let foreign = foreign(head, &intake.incoming, &self.log);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
         }
         let contested = self.locks.inspect().contested(&foreign, self.log.applied());
         let vector = head.vector.clone();
-        self.compare_hashes(peer, &vector, &taking.incoming.hashes);
+        self.compare_hashes(peer, &vector, &intake.incoming.hashes);
         if self.lifecycle.is_forked() {
             return;
         }
@@ -109,7 +109,7 @@ impl Replica {
         contested.iter().for_each(|lock| self.take_from_holders(lock));
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
-        self.install_state(taking.incoming, position);
+        self.install_state(intake.incoming, position);
         self.counts.state_transfers_received += 1;
         self.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
@@ -181,16 +181,16 @@ impl Replica {
         if piece.number == 0 {
             self.begin_taking(None);
         }
-        match &mut self.transfers.taking {
-            Some(taking) => taking.incoming.push(piece),
+        match &mut self.transfers.intake {
+            Some(intake) => intake.incoming.push(piece),
             None => Err(StateFault::Order { found: piece.number, wanted: 0 }),
         }
     }
 
     /// Replays the installation of a state from the journal. Everything in the journal is durable.
     pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
-        let taking = self.transfers.taking.take().filter(|taking| taking.incoming.is_whole());
-        let incoming = taking.ok_or("the state that it takes over is not there")?.incoming;
+        let intake = self.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
+        let incoming = intake.ok_or("the state that it takes over is not there")?.incoming;
         let head = incoming.head.as_ref().expect("a whole state has a head");
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
@@ -208,17 +208,17 @@ impl Replica {
     }
 
     pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
-        let _gone = self.transfers.taking.take_if(|taking| taking.from == Some(peer));
+        let _gone = self.transfers.intake.take_if(|intake| intake.from == Some(peer));
     }
 
     /// The journal was read to its end: an incomplete state in it will never be complete.
     pub(in crate::replica) fn forget_unfinished_state(&mut self) {
-        self.transfers.taking = None;
+        self.transfers.intake = None;
     }
 
     /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
     pub(in crate::replica) fn stop_transfers(&mut self) {
-        self.transfers.taking = None;
+        self.transfers.intake = None;
         self.peers().iter().for_each(|peer| self.stop_giving(peer));
     }
 
@@ -226,7 +226,7 @@ impl Replica {
     pub(in crate::replica) fn expire_transfers(&mut self) {
         self.expire_giving();
         let now = self.now.mono;
-        let _given_up = self.transfers.taking.take_if(|taking| taking.until <= now);
+        let _given_up = self.transfers.intake.take_if(|intake| intake.until <= now);
     }
 }
 

@@ -86,7 +86,7 @@ impl World {
                 }
             }
             Record::LeaseOpened(_)
-            | Record::Bound { .. }
+            | Record::IdReservation { .. }
             | Record::Joined
             | Record::StatePiece(_)
             | Record::Forked(_)
