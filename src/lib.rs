@@ -1,5 +1,4 @@
 //! geolock: a geo-replicated lock server.
-#![forbid(unsafe_code)]
 // Edges read clocks and start threads; pure rooms deny it again.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -8,7 +7,6 @@ pub mod api;
 pub mod capacity;
 pub mod causal_log;
 pub mod cli;
-pub mod client;
 pub mod config;
 pub mod crdt;
 pub mod deadlines;
@@ -20,17 +18,13 @@ pub mod histogram;
 pub mod hybrid_clock;
 pub mod interdc;
 pub mod journal;
-pub mod keys;
 pub mod leases;
 pub mod load_test;
 pub mod lock_server;
 pub mod lock_state;
-pub mod names;
-pub mod native;
 pub mod node;
 pub mod open_files;
 pub mod pki;
-pub mod proto;
 pub mod reload;
 pub mod replica;
 mod rng;
@@ -40,6 +34,9 @@ pub mod tables;
 mod tasks;
 pub mod telemetry;
 pub mod time;
-pub mod update_messages;
 pub mod wire;
 pub mod work;
+
+pub use geolock_api::{keys, names, proto};
+/// The Rust client.
+pub use geolock_client as client;

@@ -1,5 +1,4 @@
 //! The `geolock` command.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

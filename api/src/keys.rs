@@ -1,9 +1,7 @@
-//! Ground. The keys of the store: a bucket (a namespace) and a name in it.
+//! The keys of the store: a bucket (a namespace) and a name in it.
 
 use std::fmt;
 use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Maximum length of the name of a bucket, in bytes.
 pub const MAX_BUCKET: usize = 255;
@@ -18,13 +16,16 @@ pub struct Key(Arc<[u8]>);
 /// A reason for which some bytes are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
+    /// The name of the bucket has this many bytes: none, or more than [`MAX_BUCKET`].
     #[error("a bucket has a name of 1 to {MAX_BUCKET} bytes, this one has {0}")]
     Bucket(usize),
+    /// The name of the key has this many bytes: none, or more than [`MAX_KEY`].
     #[error("a key has a name of 1 to {MAX_KEY} bytes, this one has {0}")]
     Name(usize),
 }
 
 impl Key {
+    /// Copies the names, if both have a valid length.
     pub fn new(bucket: &[u8], name: &[u8]) -> Result<Key, KeyError> {
         let len = u8::try_from(bucket.len()).map_err(|_| KeyError::Bucket(bucket.len()))?;
         if len == 0 {
@@ -36,10 +37,12 @@ impl Key {
         Ok(Key([&[len], bucket, name].concat().into()))
     }
 
+    /// Returns the name of the bucket.
     pub fn bucket(&self) -> &[u8] {
         &self.0[1..self.split()]
     }
 
+    /// Returns the name of the key in its bucket.
     pub fn name(&self) -> &[u8] {
         &self.0[self.split()..]
     }
@@ -64,7 +67,8 @@ impl Key {
         1 + usize::from(self.0[0])
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Key, KeyError> {
+    #[cfg(feature = "serde")]
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Key, KeyError> {
         let (len, rest) = bytes.split_first().ok_or(KeyError::Bucket(0))?;
         match rest.split_at_checked(usize::from(*len)) {
             Some((bucket, name)) => Key::new(bucket, name),
@@ -92,30 +96,6 @@ impl fmt::Debug for Key {
     }
 }
 
-impl Serialize for Key {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Key;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a bucket and a key")
-            }
-
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Key, E> {
-                Key::from_bytes(bytes).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_bytes(Visitor)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,15 +110,5 @@ mod tests {
         assert_eq!(Key::new(b"b", b""), Err(KeyError::Name(0)));
         assert_eq!(Key::new(b"b", &[1; 1025]), Err(KeyError::Name(1025)));
         assert!(Key::new(&[1; 255], &[1; 1024]).is_ok());
-    }
-
-    #[test]
-    fn bytes_from_outside_are_keys_or_errors() {
-        let key = Key::new(b"b", b"name").expect("it is a key");
-        let bytes = crate::wire::encode("key", &key).expect("it is small");
-        assert_eq!(crate::wire::decode::<Key>("key", &bytes).expect("it was one"), key);
-        for wrong in [&[][..], &[0], &[1, 0], &[3, 5, 1, 1], &[2, 1, b'b']] {
-            assert!(crate::wire::decode::<Key>("key", wrong).is_err(), "{wrong:?}");
-        }
     }
 }

@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserializer, Error as _};
-use serde::{Deserialize, Serialize, Serializer};
-
 /// Maximum length of a lock name, in bytes.
 pub const MAX_LOCK_NAME: usize = 1024;
 /// Maximum number of members of a cluster: a set of datacenters fits one machine word.
@@ -19,7 +16,8 @@ pub const MAX_LABEL: usize = 256;
 pub const MAX_FORCE_REASON: usize = 256;
 
 /// A datacenter (DC): a member of the cluster. A small integer, below [`MAX_DCS`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DcId(u8);
 
 impl DcId {
@@ -28,10 +26,12 @@ impl DcId {
         if (id as usize) < MAX_DCS { Some(DcId(id)) } else { None }
     }
 
+    /// Returns the number of the datacenter.
     pub const fn get(self) -> u8 {
         self.0
     }
 
+    /// Returns the number of the datacenter, as an index into a table of [`MAX_DCS`] rows.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -49,57 +49,61 @@ impl fmt::Debug for DcId {
     }
 }
 
-impl<'de> Deserialize<'de> for DcId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DcId, D::Error> {
-        let id = u8::deserialize(deserializer)?;
-        DcId::new(id)
-            .ok_or_else(|| D::Error::custom(format_args!("datacenter {id}: ids are below {MAX_DCS}")))
-    }
-}
-
 /// A set of datacenters, or of the parts of one lock: bit `i` is [`DcId`] `i`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DcSet(u64);
 
 impl DcSet {
+    /// The set without members.
     pub const EMPTY: DcSet = DcSet(0);
 
+    /// Returns the set whose only member is `dc`.
     pub const fn only(dc: DcId) -> DcSet {
         DcSet(1 << dc.0)
     }
 
+    /// Returns true if `dc` is a member.
     pub const fn contains(self, dc: DcId) -> bool {
         self.0 & (1 << dc.0) != 0
     }
 
+    /// Adds `dc`, if it is not a member.
     pub const fn insert(&mut self, dc: DcId) {
         self.0 |= 1 << dc.0;
     }
 
+    /// Removes `dc`, if it is a member.
     pub const fn remove(&mut self, dc: DcId) {
         self.0 &= !(1 << dc.0);
     }
 
+    /// Returns true if there is no member.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Returns the number of members.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
+    /// Returns the members of either set.
     pub const fn union(self, other: DcSet) -> DcSet {
         DcSet(self.0 | other.0)
     }
 
+    /// Returns the members of both sets.
     pub const fn intersection(self, other: DcSet) -> DcSet {
         DcSet(self.0 & other.0)
     }
 
+    /// Returns the members of this set that are not members of `other`.
     pub const fn difference(self, other: DcSet) -> DcSet {
         DcSet(self.0 & !other.0)
     }
 
+    /// Returns true if all members of `other` are members of this set.
     pub const fn is_superset(self, other: DcSet) -> bool {
         self.0 & other.0 == other.0
     }
@@ -141,7 +145,8 @@ pub fn is_plain(name: &str) -> bool {
 }
 
 /// The id of a cluster, in its messages and files.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClusterId(u64);
 
 impl ClusterId {
@@ -154,10 +159,12 @@ impl ClusterId {
         ClusterId(hash)
     }
 
+    /// Returns the id as a number, for messages and files.
     pub const fn get(self) -> u64 {
         self.0
     }
 
+    /// Returns the id that [`ClusterId::get`] returned as `raw`.
     pub const fn from_raw(raw: u64) -> ClusterId {
         ClusterId(raw)
     }
@@ -178,8 +185,10 @@ impl fmt::Debug for ClusterId {
 /// A reason for which some bytes are not a lock name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockNameError {
+    /// There are no bytes.
     #[error("a lock name has at least 1 byte; this one is empty")]
     Empty,
+    /// There are this many bytes, more than [`MAX_LOCK_NAME`].
     #[error("a lock name has at most {MAX_LOCK_NAME} bytes; this one has {0}")]
     TooLong(usize),
 }
@@ -189,6 +198,7 @@ pub enum LockNameError {
 pub struct LockName(Arc<[u8]>);
 
 impl LockName {
+    /// Copies the bytes, if they are 1 to [`MAX_LOCK_NAME`].
     pub fn new(bytes: &[u8]) -> Result<LockName, LockNameError> {
         match bytes.len() {
             0 => Err(LockNameError::Empty),
@@ -197,6 +207,7 @@ impl LockName {
         }
     }
 
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -240,34 +251,13 @@ impl fmt::Debug for LockName {
     }
 }
 
-impl Serialize for LockName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for LockName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LockName, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = LockName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a lock name of 1 to {MAX_LOCK_NAME} bytes")
-            }
-
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<LockName, E> {
-                LockName::new(bytes).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_bytes(Visitor)
-    }
-}
-
 /// The id of a request for locks: the `n`-th of `dc`. Unique for ever, also across restarts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RequestId {
+    /// The datacenter where a client made the request.
     pub dc: DcId,
+    /// The number of the request in that datacenter. Leases and requests share one series of numbers.
     pub n: u64,
 }
 
@@ -284,7 +274,8 @@ impl fmt::Debug for RequestId {
 }
 
 /// The id of a lease. Positive; the low byte is the datacenter that opened the lease.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaseId(u64);
 
 impl LeaseId {
@@ -295,15 +286,18 @@ impl LeaseId {
         LeaseId(n << 8 | u64::from(dc.0))
     }
 
+    /// Returns the id that [`LeaseId::get`] returned as `raw`. Any number is accepted: [`LeaseId::dc`] says
+    /// if it can be an id.
     pub const fn from_raw(raw: u64) -> LeaseId {
         LeaseId(raw)
     }
 
+    /// Returns the id as a number, for messages.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the number it was made from.
+    /// Returns the number that the id was made from.
     pub const fn n(self) -> u64 {
         self.0 >> 8
     }
@@ -329,20 +323,25 @@ impl fmt::Debug for LeaseId {
 /// A reason for which some text is refused as the reason of a force release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForceReasonError {
+    /// The text has only blanks, or nothing.
     #[error("say why: a reason has at least one character that is no blank")]
     Empty,
+    /// The text has this many bytes, more than [`MAX_FORCE_REASON`].
     #[error("a reason has at most {MAX_FORCE_REASON} bytes; this one has {0}")]
     TooLong(usize),
+    /// The text has a control character, such as the end of a line.
     #[error("a reason is one line of text, without control characters")]
     Control,
 }
 
 /// The reason of a force release, for people: a line of 1 to [`MAX_FORCE_REASON`] bytes. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String"))]
 pub struct ForceReason(Arc<str>);
 
 impl ForceReason {
+    /// Copies the text, if it is one line of 1 to [`MAX_FORCE_REASON`] bytes that are not all blank.
     pub fn new(text: &str) -> Result<ForceReason, ForceReasonError> {
         match text.len() {
             _ if text.trim().is_empty() => Err(ForceReasonError::Empty),
@@ -352,6 +351,7 @@ impl ForceReason {
         }
     }
 
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -375,15 +375,18 @@ impl fmt::Display for ForceReason {
 /// has the same key.
 pub type IdempotencyKey = u64;
 
-/// Proves that a client owns a lease. Made by the edge from a secure source; never logged.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Proves that a client owns a lease. The server makes it from a secure source; nothing logs it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Secret([u8; 16]);
 
 impl Secret {
+    /// Returns a secret of these bytes, which should be random.
     pub const fn new(bytes: [u8; 16]) -> Secret {
         Secret(bytes)
     }
 
+    /// Returns the bytes, for messages.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -403,7 +406,8 @@ impl fmt::Debug for Secret {
 /// A fencing token. Tokens strictly increase along the conflicting grants of a lock, across datacenters and
 /// restarts. So a resource that refuses writes with a smaller token than it has seen cannot be written by a
 /// late former holder.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FencingToken(pub u64);
 
 impl fmt::Display for FencingToken {
@@ -419,17 +423,22 @@ impl fmt::Debug for FencingToken {
 }
 
 /// The number of a record in the journal: 1 for the first one ever, without gaps; 0 before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position(pub u64);
 
 /// A mode of a lock. Two requests conflict on a lock unless both are shared.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Mode {
+    /// Other requests in shared mode may hold the lock at the same time.
     Shared,
+    /// No other request holds the lock at the same time.
     Exclusive,
 }
 
 impl Mode {
+    /// Returns true if one lock cannot be held in both modes at the same time.
     pub const fn conflicts_with(self, other: Mode) -> bool {
         matches!((self, other), (Mode::Exclusive, _) | (_, Mode::Exclusive))
     }

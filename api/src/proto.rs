@@ -1,6 +1,6 @@
-//! The client API as generated from `proto/geolock/v1/geolock.proto`; what it means is written there.
+//! The client API as generated from `api/proto/geolock/v1/geolock.proto`; what it means is written there.
 
-// Not ours to lint.
+// Generated code: its documentation is the .proto, and the generator adds types that have none.
 #![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs)]
 
 tonic::include_proto!("geolock.v1");

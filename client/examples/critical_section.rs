@@ -7,8 +7,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Wait};
-use geolock::names::{FencingToken, LockName};
+use geolock_client::{AcquireRequest, Client, ClientConfig, ClientTls, FencingToken, LockName, Wait};
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::config::ClientConfig;
 use super::error::ClientError;
 use super::read_client::ReadClient;
-use crate::names::{ForceReason, LockName};
-use crate::proto::{AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse};
+use geolock_api::names::{ForceReason, LockName};
+use geolock_api::proto::{AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse};
 
 /// Releases locks by force, and lists earlier force releases. If the server has access rules, they must allow
 /// these calls.

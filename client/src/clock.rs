@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::time::Instant;
+use geolock_api::time::Instant;
 
 /// A clock that keeps running during suspend: a client that slept past the end of its lease has to notice.
 #[cfg(any(target_os = "linux", target_os = "android"))]

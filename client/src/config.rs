@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::error::ClientError;
 use super::token::ClientToken;
-use crate::names::MAX_LABEL;
-use crate::proto;
+use geolock_api::names::MAX_LABEL;
+use geolock_api::proto;
 
 /// How a [`Client`](super::Client) connects. [`ClientConfig::new`] gives the defaults.
 #[derive(Clone, Debug)]

@@ -18,9 +18,9 @@ use super::renewing::Renewing;
 use super::seen::{Connector, LastSeen};
 use super::shared::Outgoing;
 use super::token::Bearer;
-use crate::proto::ServerMessage;
-use crate::proto::locks_client::LocksClient;
-use crate::time::Instant;
+use geolock_api::proto::ServerMessage;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::time::Instant;
 
 /// Largest answer, in bytes: a reclaim of very many locks, or a page of long names.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;

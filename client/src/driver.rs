@@ -15,8 +15,8 @@ use super::connection::{Answers, Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::session::{Ending, Why};
 use super::shared::{Advanced, Shared};
-use crate::proto::Reason;
-use crate::time::Instant;
+use geolock_api::proto::Reason;
+use geolock_api::time::Instant;
 
 /// How often the clock is read: timers stand still while the machine sleeps, the clock does not.
 const TICK: Duration = Duration::from_millis(500);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use prost::Message;
 
-use crate::proto::{self, ERROR_METADATA, LockDescription, Reason};
-use crate::time::brief;
+use geolock_api::proto::{self, ERROR_METADATA, LockDescription, Reason};
+use geolock_api::time::brief;
 
 /// The reason why a call other than an acquire failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,28 +18,53 @@ pub enum ClientError {
     /// Nothing was sent.
     #[error("the client is not configured right: {0}")]
     Config(String),
+    /// A file with a certificate or a key cannot be read.
     #[error("{}: {source}", file.display())]
-    TlsFile { file: PathBuf, source: io::Error },
+    TlsFile {
+        /// The path of the file.
+        file: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file with the token cannot be read.
     #[error("{}: {source}", file.display())]
-    TokenFile { file: PathBuf, source: io::Error },
+    TokenFile {
+        /// The path of the file.
+        file: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file for the token has something else in it.
     #[error("{} is no file with a token in it, as `geolock token new NAME --out FILE` makes it", file.display())]
-    NoToken { file: PathBuf },
+    NoToken {
+        /// The path of the file.
+        file: PathBuf,
+    },
     /// Nothing was sent.
     #[error("the certificates cannot be used: {0}")]
     Tls(String),
     /// No endpoint answered. The error is that of the endpoint that was tried last.
     #[error("{endpoint} {}: {source}", source.verdict())]
-    Unreachable { endpoint: String, source: LinkError },
+    Unreachable {
+        /// That endpoint, as it was configured.
+        endpoint: String,
+        /// Its error.
+        source: LinkError,
+    },
     /// The server refused and changed nothing.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
-    /// Nothing was changed.
+    /// The server does not have this call. Nothing was changed.
     #[error("the server at {endpoint} is too old for that: it does not have this call; upgrade it")]
-    Unsupported { endpoint: String },
+    Unsupported {
+        /// The endpoint, as it was configured.
+        endpoint: String,
+    },
     /// The datacenter no longer keeps the commits since the position of the watch. Read the keys, and start a
     /// new watch [after](super::WatchRequest::from_snapshot) the snapshot of that read.
     #[error("the watch cannot go on from where it was: {0}")]
     WatchTooOld(String),
+    /// The locks that the call was to release are lost already.
     #[error("the locks were lost before they were released: {0}")]
     LeaseLost(#[from] LostReason),
     /// [`Client::close`](super::Client::close) was called, or the runtime of the client has ended.
@@ -55,21 +80,30 @@ pub enum ClientError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait is over. `locks` describes the holders that blocked the request, lock by lock: as many as fit
-    /// into an answer, none if the answer was lost.
+    /// The wait is over.
     #[error("not granted in time")]
-    TimedOut { locks: Vec<LockDescription> },
+    TimedOut {
+        /// The holders that blocked the request, lock by lock: as many as fit into an answer, none if the
+        /// answer was lost.
+        locks: Vec<LockDescription>,
+    },
     /// [`Wait::Try`](super::Wait::Try): the locks are not free in this datacenter at this moment.
     #[error("not free at this moment")]
     NotFree,
     /// The lease of the waiting request ended. The next acquire opens another lease.
     #[error("the lease was lost while the request waited: {0}")]
     LeaseLost(LostReason),
+    /// The server is about to stop.
     #[error("the server shuts down: acquire at another endpoint, or after its restart")]
     Draining,
     /// The server has reached one of its limits.
     #[error("the server is full: {message}; try again in {}", brief(*retry_after))]
-    Exhausted { message: String, retry_after: Duration },
+    Exhausted {
+        /// The limit, for people.
+        message: String,
+        /// The pause that the server asks for.
+        retry_after: Duration,
+    },
     /// The server refused because of the content of the request.
     #[error("the server refused: {message} ({name})", message = .1, name = .0.as_str_name())]
     Refused(Reason, String),
@@ -78,6 +112,7 @@ pub enum AcquireError {
     /// the lease ends.
     #[error("no endpoint answered in time")]
     Unreachable,
+    /// As [`ClientError::Closed`].
     #[error("the client is closed")]
     Closed,
 }
@@ -100,7 +135,12 @@ pub enum LostReason {
         "the lease is one of {lease}, and what answers now is {answers}: a lease goes on only at endpoints of its own \
          datacenter, so name those of one datacenter only"
     )]
-    OtherDatacenter { lease: Arc<str>, answers: Arc<str> },
+    OtherDatacenter {
+        /// The datacenter that opened the lease.
+        lease: Arc<str>,
+        /// The datacenter that answers.
+        answers: Arc<str>,
+    },
     /// The connection broke, and the lease was opened to end with its connection.
     #[error("the connection broke, and the lease ends with it")]
     Disconnected,
@@ -108,10 +148,15 @@ pub enum LostReason {
     #[error("after its restart the server could not give the locks back")]
     NotReclaimed,
     /// An operator released the locks by force
-    /// ([`AdminClient::force_release`](super::AdminClient::force_release)) and gave a reason. `operator` is
-    /// `client NAME`, `token NAME` or `anonymous`, as the server authenticated the operator.
+    /// ([`AdminClient::force_release`](super::AdminClient::force_release)) and gave a reason.
     #[error("taken away by {operator}: {reason}")]
-    ForceReleased { operator: Arc<str>, reason: Arc<str> },
+    ForceReleased {
+        /// `client NAME`, `token NAME` or `anonymous`, as the server authenticated the operator.
+        operator: Arc<str>,
+        /// The reason that the operator gave.
+        reason: Arc<str>,
+    },
+    /// [`Client::close`](super::Client::close) was called.
     #[error("the client was closed")]
     Closed,
     /// Not a loss: the guard was released or dropped, and nothing more will be reported.
@@ -123,6 +168,7 @@ pub enum LostReason {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
+    /// An error of a connection over gRPC, or of the attempt to make one.
     #[error("{}", causes(.0))]
     Transport(#[source] tonic::transport::Error),
     /// An error of a connection over the native protocol, or of the attempt to make one.
@@ -131,26 +177,33 @@ pub enum LinkError {
     /// An error of such a connection before the TLS handshake was complete.
     #[error("{0}")]
     Handshake(#[source] io::Error),
+    /// The server ended the stream, or refused to open it, with this status.
     #[error("{}", .0.message())]
     Stream(#[source] Box<tonic::Status>),
+    /// The server did not answer within this time.
     #[error("no answer within {}", brief(*.0))]
     Silent(Duration),
+    /// The server ended the stream without an error.
     #[error("the server closed the stream")]
     Ended,
+    /// Another authority signed the certificate of the server than the one that this client trusts.
     #[error(
         "its certificate is not of the authority in this client's ca.pem: that is another cluster, or the folder given with \
          --tls is that of another one"
     )]
     NotTrusted,
+    /// The certificate of the server is valid for other names than this one, at which it was dialled.
     #[error(
         "its certificate is not for that name ({0}): use a name or address that the certificate of the server has"
     )]
     OtherName(String),
+    /// The answer to the TLS handshake was something else.
     #[error(
         "it does not speak TLS there: that is not the port for clients (which [listen] of the server names), perhaps that of \
          metrics"
     )]
     NoTls,
+    /// The server refused the certificate of this client, for this reason.
     #[error("it does not accept this client's certificate, {0}")]
     Rejected(&'static str),
     /// The connection ended with this error before the TLS handshake was complete, so the client's

@@ -8,8 +8,8 @@ use super::error::{ClientError, LostReason};
 use super::handle::Handle;
 use super::session::Grant;
 use super::shared::Watch;
-use crate::names::{FencingToken, RequestId};
-use crate::proto::Snapshot;
+use geolock_api::names::{FencingToken, RequestId};
+use geolock_api::proto::Snapshot;
 
 /// A grant: its locks are held until the guard is released or dropped, or the lease is lost.
 ///

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::time::Instant;
+use geolock_api::time::Instant;
 
 /// Returns the margin before the end of a lease with that time to live: a tenth of it. From then on its locks
 /// count as lost.

@@ -1,9 +1,8 @@
-//! Edge. The Rust client of geolock: acquires locks, holds them in guards, and reports their loss.
+//! The Rust client of geolock: acquires locks, holds them in guards, and reports their loss.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls};
-//! use geolock::names::LockName;
+//! use geolock_client::{AcquireRequest, Client, ClientConfig, ClientTls, LockName};
 //!
 //! let tls = ClientTls::from_dir("tls/client")?;
 //! let client = Client::connect(ClientConfig::new(["127.0.0.1:7400"], tls)).await?;
@@ -20,9 +19,8 @@
 //! A [`Transaction`] reads and changes the store, with or without locks:
 //!
 //! ```no_run
-//! # async fn example(client: geolock::client::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! use geolock::client::{Batch, Key, TxnRequest, Update};
-//! use geolock::names::LockName;
+//! # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use geolock_client::{Batch, Key, LockName, TxnRequest, Update};
 //!
 //! let account = Key::new(b"accounts", b"7")?;
 //! let mut txn = client.begin(TxnRequest::exclusive(LockName::try_from("account/7")?)).await?;
@@ -36,6 +34,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `examples/critical_section.rs` is a whole program. [`api::value`] has the types of values, and the results
+//! of concurrent operations on them.
 //!
 //! A client talks to one datacenter over one stream and holds all its locks under one lease. One task owns
 //! the stream: it renews the lease, reconnects, also to other endpoints, and reclaims the locks after a
@@ -54,7 +55,7 @@
 //!
 //! A program that only reads uses a [`ReadClient`], which needs no lease, and a [`Watch`] or [`LockWatch`]
 //! to follow changes. A program that releases the locks of others by force uses an [`AdminClient`]. A read
-//! client returns the messages of the API themselves, which `proto/geolock/v1/geolock.proto` describes.
+//! client returns the messages of the API themselves, [`api::proto`], which `geolock.proto` describes.
 //!
 //! ```text
 //!  Client, LockGuard --acquire, release--> Shared( Session ) --Outgoing--> stream --> server
@@ -68,15 +69,17 @@
 //! | `handle.rs`, `guard.rs`, `transaction.rs` | clients, held locks, transactions |
 //! | `read_client.rs`, `admin_client.rs` | clients without a lease |
 //! | `watch/` | following keys and locks |
-//! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `operations.rs` | settings and requests |
+//! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `changes.rs` | settings and requests |
 //! | `values.rs`, `error.rs`, `txn_error.rs` | results and errors |
 //! | `session/` | pure: every decision |
 //! | `lease_clock.rs`, `tag.rs` | pure: how long a lease counts, matching of answers to calls |
 //! | `shared.rs` | the state that callers and driver share |
 //! | `driver.rs` | the task |
 //! | `connection.rs`, `native.rs`, `clock.rs` | sockets, time |
+#![deny(missing_docs)]
 
 mod admin_client;
+mod changes;
 mod clock;
 mod config;
 mod connection;
@@ -86,7 +89,6 @@ mod guard;
 mod handle;
 mod lease_clock;
 mod native;
-mod operations;
 mod read_client;
 mod renewing;
 mod request;
@@ -119,13 +121,17 @@ pub use watch::{
     WatchEvent, WatchRequest,
 };
 
-pub use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
-    VersionedReading,
+/// The API itself: the messages that a [`ReadClient`] returns, and the rules of values.
+pub use geolock_api as api;
+pub use geolock_api::keys::{Key, KeyError};
+pub use geolock_api::names::{
+    DcId, FencingToken, ForceReason, ForceReasonError, LockName, LockNameError, Mode, RequestId,
 };
-pub use crate::keys::{Key, KeyError};
-pub use crate::names::Mode;
-pub use crate::proto::{
+pub use geolock_api::proto::{
     AuditRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, Reason, Snapshot,
     StatusResponse as Status,
+};
+pub use geolock_api::value::{
+    FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
+    VersionedReading,
 };

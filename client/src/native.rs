@@ -24,10 +24,10 @@ use super::connection::{BATCH, MAX_MESSAGE};
 use super::error::{ClientError, LinkError, Shows};
 use super::shared::Outgoing;
 use super::token::Bearer;
-use crate::native::{self, End, FrameError, FrameSocket, Kind, Line, SocketError, Start};
-use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
-use crate::proto::{ERROR_METADATA, ServerMessage};
-use crate::time::Instant;
+use geolock_api::native::{self, End, FrameError, FrameSocket, Kind, Line, SocketError, Start};
+use geolock_api::native::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
+use geolock_api::proto::{ERROR_METADATA, ServerMessage};
+use geolock_api::time::Instant;
 
 /// The second protocol that the client offers (ALPN), so that a server that speaks only gRPC selects it.
 const GRPC_PROTOCOL: &[u8] = b"h2";

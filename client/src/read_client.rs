@@ -7,16 +7,16 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use tonic::{Response, Status as GrpcStatus};
 
+use super::changes;
 use super::config::ClientConfig;
 use super::connection::{Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::handle::Client;
-use super::operations;
 use super::txn_request::AtLeast;
 use super::values::Value;
-use crate::keys::Key;
-use crate::names::LockName;
-use crate::proto::{
+use geolock_api::keys::Key;
+use geolock_api::names::LockName;
+use geolock_api::proto::{
     self, DescribeLockRequest, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
     Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
@@ -122,7 +122,7 @@ impl ReadClient {
     /// Reads at most 1 000 keys of the store, all at one snapshot that is at least `at_least`.
     pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<ReadResult, ClientError> {
         let request =
-            ReadRequest { keys: keys.iter().map(operations::key).collect(), at_least: at_least.to_proto() };
+            ReadRequest { keys: keys.iter().map(changes::key).collect(), at_least: at_least.to_proto() };
         let reader = ReadClient { patience: self.patience + at_least.patience, ..self.clone() };
         let answer = reader.ask(async |mut locks| locks.read(request).await).await?;
         Ok(ReadResult {

@@ -13,8 +13,8 @@ use super::connection::Api;
 use super::error::error_of;
 use super::shared::Renewals;
 use super::tag::Tag;
-use crate::proto::server_message::Answer;
-use crate::proto::{KeepAliveResponse, ServerMessage};
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{KeepAliveResponse, ServerMessage};
 
 type Answered = Result<Response<KeepAliveResponse>, Status>;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::error::AcquireError;
-use crate::names::{LockName, MAX_LABEL, Mode};
-use crate::proto::{self, LockMode, Reason, acquire_request};
+use geolock_api::names::{LockName, MAX_LABEL, Mode};
+use geolock_api::proto::{self, LockMode, Reason, acquire_request};
 
 /// Bounds of a request, as the .proto file states them.
 const MAX_LOCKS: usize = 10_000;

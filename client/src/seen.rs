@@ -18,7 +18,7 @@ use tonic::codegen::http::Uri;
 
 use super::clock;
 use super::native::connect_to_any;
-use crate::time::Instant;
+use geolock_api::time::Instant;
 
 /// When bytes arrived last, in nanoseconds of the clock; 0: none since the value was taken.
 #[derive(Clone, Debug, Default)]

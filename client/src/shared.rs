@@ -20,8 +20,8 @@ use super::request::AcquireRequest;
 use super::session::{Ending, Grant, Output, Releasing, Session, Why};
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::NewTxn;
-use crate::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
-use crate::time::Instant;
+use geolock_api::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
+use geolock_api::time::Instant;
 
 /// The shared state of callers and driver.
 pub(super) struct Shared {

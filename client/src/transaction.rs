@@ -9,10 +9,10 @@ use super::read_client::ReadResult;
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::{AtLeast, Batch, TxnRequest};
 use super::values::Value;
-use crate::crdt::value::Update;
-use crate::keys::Key;
-use crate::names::FencingToken;
-use crate::proto::{Snapshot, StepResponse, Then};
+use geolock_api::keys::Key;
+use geolock_api::names::FencingToken;
+use geolock_api::proto::{Snapshot, StepResponse, Then};
+use geolock_api::value::Update;
 
 /// An open transaction: it reads one snapshot and its own writes on top, and commits all or nothing. Dropping
 /// it aborts it.

@@ -1,6 +1,6 @@
 //! The errors of transactions that callers see.
 
-use crate::proto::{self, Reason};
+use geolock_api::proto::{self, Reason};
 
 use super::error::{AcquireError, LostReason, of_refusal};
 use super::values::WrongType;
@@ -23,8 +23,10 @@ pub enum TxnError {
     /// The transaction ended with its lease; none of its changes ever happen.
     #[error("the transaction is over without a trace: {0}")]
     LeaseLost(LostReason),
+    /// A value that was read has another type than it was used as. An open transaction is as before.
     #[error(transparent)]
     WrongType(#[from] WrongType),
+    /// As [`ClientError::Closed`](super::ClientError::Closed).
     #[error("the client is closed")]
     Closed,
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use prost::Message;
 
+use super::changes;
 use super::error::AcquireError;
-use super::operations;
 use super::request::{AcquireRequest, Wait, millis};
 use super::txn_error::TxnError;
-use crate::crdt::value::Update;
-use crate::keys::Key;
-use crate::names::{LockName, Mode};
-use crate::proto::{self, LockMode, Reason, Snapshot, begin_locks};
+use geolock_api::keys::Key;
+use geolock_api::names::{LockName, Mode};
+use geolock_api::proto::{self, LockMode, Reason, Snapshot, begin_locks};
+use geolock_api::value::Update;
 
 /// Largest step and the locks beside it, in bytes: the server's limit, less the space for the surrounding
 /// fields.
@@ -177,14 +177,14 @@ impl Batch {
     /// Changes the value of the key.
     #[must_use]
     pub fn update(mut self, key: &Key, update: Update) -> Batch {
-        self.changes.push(operations::change(key, update));
+        self.changes.push(changes::change(key, update));
         self
     }
 
     /// Removes the key with all its content. A removal is final: a concurrent update is lost.
     #[must_use]
     pub fn remove(mut self, key: &Key) -> Batch {
-        self.changes.push(operations::removal(key));
+        self.changes.push(changes::removal(key));
         self
     }
 
@@ -193,14 +193,14 @@ impl Batch {
     /// datacenter.
     #[must_use]
     pub fn expire(mut self, key: &Key, after: Duration) -> Batch {
-        self.changes.push(operations::expiry(key, after));
+        self.changes.push(changes::expiry(key, after));
         self
     }
 
     /// Reads the key after all changes, independent of the order of the calls.
     #[must_use]
     pub fn read(mut self, key: &Key) -> Batch {
-        self.reads.push(operations::key(key));
+        self.reads.push(changes::key(key));
         self
     }
 

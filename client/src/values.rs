@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::crdt::value::{Reading, Type, VersionedReading};
-use crate::proto::{self, value};
+use geolock_api::proto::{self, value};
+use geolock_api::value::{Reading, Type, VersionedReading};
 
 /// The value of a key, or of a field of a map. A key without a value can be used as any type: it is the empty
 /// value of that type.

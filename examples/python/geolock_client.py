@@ -25,7 +25,7 @@ import time
 import grpc
 from grpc_tools import protoc
 
-PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "api" / "proto"
 
 
 def stubs():

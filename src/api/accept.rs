@@ -25,8 +25,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{Connection, Places, client_name};
 use super::options::ApiOptions;
 use crate::access::LogLimit;
-use crate::native::bound_kernel;
-use crate::pki::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
+use geolock_api::native::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, bound_kernel};
 
 /// Pause after an error of the listener, such as no free file descriptor.
 const BACK_OFF: Duration = Duration::from_millis(100);

@@ -17,13 +17,13 @@ use crate::crdt::value::OpError;
 use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
 use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
-use crate::native::{FrameError, SocketError};
 use crate::proto::{ERROR_METADATA, Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
-use crate::update_messages::UpdateFault;
+use geolock_api::native::{FrameError, SocketError};
+use geolock_api::value::messages::UpdateFault;
 
 /// Time after which a client should try a server again that is stopping or full.
 const RETRY: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Edge. The client API: gRPC over TLS, as `proto/geolock/v1/geolock.proto` describes it; its stream also on
-//! connections of its own ([`crate::native`]).
+//! Edge. The client API: gRPC over TLS, as `api/proto/geolock/v1/geolock.proto` describes it; its stream also
+//! on connections of its own ([`geolock_api::native`]).
 //!
 //! Translates between messages and the mailbox of a [`LockServer`](crate::lock_server::LockServer), and
 //! decides nothing. Every message is parsed once, here, into the core's own types; one that does not parse is

@@ -24,10 +24,11 @@ use super::options::{ApiOptions, MAX_MESSAGE};
 use super::serve::reached;
 use super::stream::{Calls, ClientStream};
 use crate::lock_server::Stage;
-use crate::native::{self, End, FrameError, FrameSocket, Kind, MAX_START, Progress, Start};
-use crate::pki::NATIVE_PROTOCOL;
 use crate::proto::{ClientMessage, ERROR_METADATA};
 use crate::time::brief;
+use geolock_api::native::{
+    self, End, FrameError, FrameSocket, Kind, MAX_START, NATIVE_PROTOCOL, Progress, Start,
+};
 
 type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
 

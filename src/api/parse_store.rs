@@ -19,7 +19,7 @@ use crate::replica::store_call::{
 };
 use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
-use crate::update_messages;
+use geolock_api::value::messages;
 
 use BorderError::Malformed;
 
@@ -120,7 +120,7 @@ fn change(message: proto::Change) -> Result<Change, BorderError> {
             if message.path.len() > MAX_DEPTH {
                 return Err(refused(OpError::TooDeep(message.path.len())).into());
             }
-            let update = update_messages::parse(message)?;
+            let update = messages::parse(message)?;
             update.validate().map_err(refused)?;
             Action::Update(update)
         }

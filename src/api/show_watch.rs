@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::proto::{self, change, watch_locks_response, watch_response};
 use crate::replica::Notice;
 use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
-use crate::update_messages;
+use geolock_api::value::messages;
 
 /// The responses of one kind of watch.
 pub(super) trait Told: Sized {
@@ -72,7 +72,7 @@ fn changed(Changed { dc, seq, changes, watch: _, at: _ }: Changed) -> proto::Wat
 
 fn change(Change { key, action }: Change) -> proto::Change {
     let action = match action {
-        Action::Update(update) => change::Action::Update(update_messages::show(update)),
+        Action::Update(update) => change::Action::Update(messages::show(update)),
         Action::Remove => change::Action::Remove(proto::Remove {}),
         Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
         Action::Expired => change::Action::Expired(proto::Expired {}),

@@ -131,7 +131,7 @@ impl Screen {
             LockEvent::HoldersSynced if self.json => vec![json!({ "event": "holders_synced" }).to_string()],
             LockEvent::HoldersReset if self.has_begun => vec!["reset".into()],
             LockEvent::Progress if self.progress => vec![show::progress(position, self.json)],
-            LockEvent::HoldersReset | LockEvent::HoldersSynced | LockEvent::Progress => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }

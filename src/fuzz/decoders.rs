@@ -5,11 +5,12 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::native_frames;
 use super::{Target, sequence};
 use crate::causal_log::Entry;
 use crate::replica::{Checkpoint, CheckpointV1, Message, Record, StatePiece};
 use crate::wire;
-use crate::{access, api, config, interdc, journal, native, replica};
+use crate::{access, api, config, interdc, journal, replica};
 
 /// All targets.
 pub const TARGETS: [Target; 15] = [
@@ -26,7 +27,7 @@ pub const TARGETS: [Target; 15] = [
     ("access_rules", access::fuzz::rules),
     ("access_tokens", access::fuzz::tokens),
     ("client_message", api::fuzz::message),
-    ("native_frames", native::fuzz::frames),
+    ("native_frames", native_frames::frames),
     ("sequence", |data| sequence(data).steps > 0),
 ];
 

@@ -12,6 +12,7 @@ mod decoders;
 mod forge;
 mod forge_calls;
 mod happened;
+mod native_frames;
 mod sequence;
 #[cfg(test)]
 mod tests;

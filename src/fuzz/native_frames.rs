@@ -1,12 +1,12 @@
-//! The body of a fuzz target, see `crate::fuzz`.
+//! The body of the fuzz target for the frames of the native protocol.
 
 use std::fmt::Debug;
 
 use bytes::BytesMut;
 use prost::Message;
 
-use super::frame::{Decoder, End, Frame, Kind, Start, decode, put};
 use crate::proto::{ClientMessage, ServerMessage};
+use geolock_api::native::{Decoder, End, Frame, Kind, Start, decode, put};
 
 /// Longest message, in bytes: small, so that inputs exceed it.
 const MOST: usize = 1 << 10;

@@ -142,7 +142,8 @@ impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Failure {
         match error {
             CommitError::NotCommitted(error) => error.into(),
-            unknown @ CommitError::OutcomeUnknown(_) => Failure::Unknown(unknown.to_string()),
+            // As `OutcomeUnknown`: unknown is not no.
+            unknown => Failure::Unknown(unknown.to_string()),
         }
     }
 }

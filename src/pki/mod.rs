@@ -28,6 +28,6 @@ pub use error::PkiError;
 pub use files::{CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE};
 pub use identity::{Identity, IdentityError, Role, check_label};
 pub use playground::{Playground, playground};
-pub use tls::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, peer_identity};
+pub use tls::peer_identity;
 pub use validity::{CA_LIFETIME, LEAF_LIFETIME, Validity, day};
 pub use verify::ClientCertificates;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use geolock_api::native::{NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
 use rustls::client::Resumption;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
@@ -20,10 +21,6 @@ use crate::names::DcId;
 const DC_PROTOCOL: &[u8] = b"geolock-dc";
 /// The application protocol between clients and datacenters (ALPN): HTTP/2, for gRPC.
 const API_PROTOCOL: &[u8] = b"h2";
-/// The application protocol that the Rust client prefers: see [`crate::native`].
-pub const NATIVE_PROTOCOL: &[u8] = b"geolock/2";
-/// Its first version, in which messages are not split into pieces.
-pub const NATIVE_PROTOCOL_1: &[u8] = b"geolock/1";
 
 impl Credentials {
     /// Returns the settings with which datacenter `me` accepts other datacenters of its cluster: checks chain

@@ -11,7 +11,7 @@ use slab::Slab;
 
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, Shown};
+use crate::crdt::value::{self, At, Dot, OpError, ReadBudget, Reading, Shown};
 use crate::keys::Key;
 use crate::names::{DcId, Position};
 use crate::store_state::content::Content;
@@ -133,7 +133,7 @@ impl Store {
             match (&change.action, fate) {
                 (_, Fate::Ends) => tell(&change.key, Touched::Ended),
                 (Action::Expire(ttl), Fate::In) => tell(&change.key, Touched::Lives(*ttl)),
-                (Action::Update(update), _) if update.may_be_the_last() => {
+                (Action::Update(update), _) if value::may_be_the_last(update) => {
                     tell(&change.key, Touched::MayBeDone)
                 }
                 _ => {}
@@ -252,7 +252,7 @@ impl Store {
             (Action::Expire(_), _) => Ok(()),
             (Action::Update(update), None) => Content::default().slots.check(update, me),
             (Action::Update(update), Some(record)) => {
-                if record.has_effects() && !update.depends_on_state() {
+                if record.has_effects() && !value::depends_on_state(update) {
                     let wanted = update.root_type();
                     match record.newest_type() {
                         Some(is) if is != wanted => Err(OpError::WrongType { is, wanted }),
@@ -418,7 +418,7 @@ impl Store {
 /// Returns true if a change leaves something that can be dropped once every datacenter has seen it.
 fn leaves_tombstones(action: &Action) -> bool {
     match action {
-        Action::Update(update) => update.leaves_tombstones(),
+        Action::Update(update) => value::leaves_tombstones(update),
         Action::Remove | Action::Expired => true,
         Action::Expire(_) => false,
     }

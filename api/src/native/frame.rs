@@ -53,6 +53,7 @@ pub struct End {
     /// A gRPC status code; 0 for success.
     #[prost(int32, tag = "1")]
     pub code: i32,
+    /// The message of the status, for people.
     #[prost(string, tag = "2")]
     pub message: String,
     /// An encoded `geolock.v1.Error`, if there is one.
@@ -63,19 +64,30 @@ pub struct End {
 /// A whole frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// The kind of the body.
     pub kind: Kind,
+    /// The encoded message; empty for a ping and a pong.
     pub body: Bytes,
 }
 
 /// The reason why bytes are no frames. Nothing after them can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
+    /// A frame, or a message in pieces, is longer than its reader allows.
     #[error("a frame here has at most {most} bytes; this one says it has {found}")]
-    TooLong { found: usize, most: usize },
+    TooLong {
+        /// The length, in bytes.
+        found: usize,
+        /// The longest length that is allowed, in bytes.
+        most: usize,
+    },
+    /// No version of the protocol that is known here has this kind.
     #[error("there is no kind {0} of frames")]
     UnknownKind(u8),
+    /// A frame of this kind is not allowed at this point of the session.
     #[error("a frame of kind {0:?} does not belong here")]
     Unexpected(Kind),
+    /// The body of a frame is no message of its kind.
     #[error("the body of a frame cannot be read: {0}")]
     Body(#[from] prost::DecodeError),
 }

@@ -17,6 +17,7 @@ pub struct Line<S> {
 }
 
 impl<S> Line<S> {
+    /// Wraps a connection to which nothing was written yet.
     pub fn new(stream: S) -> Line<S> {
         Line { stream, is_full: false, drained: 0 }
     }

@@ -1,4 +1,4 @@
-//! Edge. The native protocol between the Rust client and a datacenter: a connection that carries one session
+//! The native protocol between the Rust client and a datacenter: a connection that carries one session
 //! and nothing else. `docs/wire.md` has the bytes.
 //!
 //! It carries the messages of the gRPC stream, so both protocols share the code that parses, authorizes and
@@ -6,7 +6,7 @@
 //! of two levels, and the tasks between them. One task on each side reads and writes its socket itself: at
 //! each wake-up, as many frames as are available.
 //!
-//! - **Protocol selection** is part of the TLS handshake (ALPN, [`crate::pki::NATIVE_PROTOCOL`]): on one
+//! - **Protocol selection** is part of the TLS handshake (ALPN, [`NATIVE_PROTOCOL`]): on one
 //!   port, without a round trip.
 //! - **Flow control** is that of TCP: a side that cannot write because its peer does not read stops reading,
 //!   too.
@@ -22,11 +22,14 @@
 //! | `socket.rs` | frames over a socket |
 
 mod frame;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzz;
 mod line;
 mod socket;
 
 pub use frame::{Decoder, End, Frame, FrameError, Kind, MAX_PIECE, MAX_START, Start, decode, put};
 pub use line::Line;
 pub use socket::{FrameSocket, Progress, SocketError, bound_kernel};
+
+/// The application protocol that the Rust client prefers, by its name in the TLS handshake (ALPN).
+pub const NATIVE_PROTOCOL: &[u8] = b"geolock/2";
+/// Its first version, in which messages are not split into pieces.
+pub const NATIVE_PROTOCOL_1: &[u8] = b"geolock/1";

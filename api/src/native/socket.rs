@@ -54,7 +54,9 @@ pub struct FrameSocket<S> {
 /// gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Bytes that came from the peer so far.
     pub read: u64,
+    /// Bytes that the kernel accepted so far.
     pub written: u64,
     /// Waits for bytes of the peer.
     pub reads: bool,
@@ -65,10 +67,13 @@ pub struct Progress {
 /// The reason why no more frames come.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
+    /// The connection broke.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The peer closed the connection without an [`End`](super::End).
     #[error("the connection ended without a word")]
     Closed,
+    /// The peer sent bytes that are no frames.
     #[error("{0}")]
     Frame(#[from] FrameError),
 }
@@ -133,6 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameSocket<S> {
         &self.stream
     }
 
+    /// Returns the progress of the socket so far.
     pub fn progress(&self) -> Progress {
         self.progress
     }

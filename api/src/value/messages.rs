@@ -1,11 +1,9 @@
-//! Ground. Conversion of operations on values to and from messages of the API, for the server and for its
-//! Rust client.
+//! Conversion of operations on values to and from messages of the API, for the server and for its Rust
+//! client.
 
 use bytes::Bytes;
 
-use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
-};
+use super::{FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update};
 use crate::names::DcId;
 use crate::proto::{self, map_op, register_op, resettable_counter_op, set_op, update};
 

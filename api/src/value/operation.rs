@@ -1,144 +1,229 @@
 //! Operations on values, as they travel: flat, so that no bytes from outside make a decoder recurse.
 //!
-//! Wire and disk types: enum variants are encoded by position (append only), golden bytes in `wire.rs`.
+//! They are parts of messages between datacenters and of the journal: enum variants are encoded by position,
+//! so they are append-only. The server tests their bytes.
 
 use std::fmt;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 use crate::names::DcId;
 
 /// Maximum nesting depth of maps.
 pub const MAX_DEPTH: usize = 8;
 
-/// The type of a value. A key that was never written is every type's empty value.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+/// The type of a value. A key that was never written is every type's empty value. [The module](super) says
+/// what becomes of concurrent operations on each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Type {
+    /// A sum of positive and negative amounts.
     Counter,
+    /// A sum that can be set back to 0.
     ResettableCounter,
+    /// A sum that is never below 0: each datacenter has rights to decrement, and moves them to others.
     BoundedCounter,
+    /// Bytes of which the last write counts.
     LwwRegister,
+    /// Bytes of which readers see all concurrent writes.
     MvRegister,
+    /// Bytes with a version that the writer chooses and that only grows.
     Versioned,
+    /// A set in which an add survives a concurrent remove.
     AddWinsSet,
+    /// A set in which a remove wins over a concurrent add.
     RemoveWinsSet,
+    /// A set from which nothing is removed.
     GrowOnlySet,
+    /// A flag that stays enabled when it is disabled concurrently.
     EnableWinsFlag,
+    /// A flag that is disabled when it is enabled concurrently.
     DisableWinsFlag,
+    /// Values by field; fields stay.
     GrowOnlyMap,
+    /// Values by field; fields can be removed, so they hold only types that can be reset.
     ResettableMap,
 }
 
 /// One change: an operation on a value, or on a value somewhere within maps.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Update {
     /// From the outermost map inwards; empty for the key's own value. At most [`MAX_DEPTH`] steps.
     pub path: Vec<PathStep>,
+    /// The operation on the value to which the path leads.
     pub op: Op,
 }
 
 /// A step into a field of a map.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PathStep {
+    /// The type of the map that has the field.
     pub map: MapType,
+    /// The name of the field: arbitrary bytes.
     pub field: Bytes,
 }
 
 /// The types that have fields.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MapType {
+    /// [`Type::GrowOnlyMap`].
     GrowOnly,
+    /// [`Type::ResettableMap`].
     Resettable,
 }
 
 /// An operation on a value of the type it is named after.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Op {
     /// Adds this amount, which may be negative.
     Counter(i64),
+    /// Adds or resets.
     ResettableCounter(ResettableCounterOp),
     /// Adds this amount. A negative amount needs rights, which additions create.
     BoundedCounter(i64),
     /// Moves rights to decrement from this datacenter to another one; readers see no change.
     TransferRights {
+        /// The datacenter that gets the rights.
         to: DcId,
+        /// The amount by which it may decrement from then on.
         amount: u64,
     },
+    /// Assigns these bytes.
     LwwRegister(Bytes),
+    /// Assigns or resets.
     MvRegister(RegisterOp),
-    /// Writes a value with a version. `done`: nothing will follow; the key expires once every datacenter
-    /// knows.
+    /// Writes a value with a version.
     Versioned {
+        /// Above the version that the transaction sees.
         version: u64,
+        /// The bytes of that version.
         value: Bytes,
+        /// Nothing will follow: the key expires once every datacenter knows.
         done: bool,
     },
+    /// Adds, removes or resets.
     AddWinsSet(SetOp),
+    /// Adds, removes or resets.
     RemoveWinsSet(SetOp),
+    /// Adds these elements.
     GrowOnlySet(Vec<Bytes>),
+    /// Enables, disables or resets.
     EnableWinsFlag(FlagOp),
+    /// Enables, disables or resets.
     DisableWinsFlag(FlagOp),
+    /// Removes fields or resets.
     ResettableMap(MapOp),
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// An operation on a resettable counter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ResettableCounterOp {
+    /// Adds this amount, which may be negative.
     Add(i64),
+    /// Removes the additions that the transaction sees.
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// An operation on a multi-value register.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RegisterOp {
+    /// Replaces the values that the transaction sees with these bytes.
     Assign(Bytes),
+    /// Removes the values that the transaction sees.
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// An operation on a set from which elements can be removed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SetOp {
+    /// Adds these elements.
     Add(Vec<Bytes>),
+    /// Removes these elements, as the transaction sees them.
     Remove(Vec<Bytes>),
+    /// Undoes all operations that the transaction sees.
     Reset,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+/// An operation on a flag.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FlagOp {
+    /// Sets the flag.
     Enable,
+    /// Clears the flag.
     Disable,
+    /// Undoes all operations that the transaction sees.
     Reset,
 }
 
 /// An operation on the map as a whole; its fields are changed through a [`PathStep`].
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MapOp {
+    /// Removes these fields, with all of their content that the transaction sees.
     Remove(Vec<Bytes>),
+    /// Removes all fields, with all of their content that the transaction sees.
     Reset,
 }
 
 /// A reason to refuse an operation where it is requested. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
+    /// The value has another type than the operation is for.
     #[error("the value is a {is}, the operation is one on a {wanted}")]
-    WrongType { is: Type, wanted: Type },
+    WrongType {
+        /// The type of the value.
+        is: Type,
+        /// The type that the operation is for.
+        wanted: Type,
+    },
+    /// The path has this many steps, more than [`MAX_DEPTH`].
     #[error("maps nest at most {MAX_DEPTH} deep, this path has {0} steps")]
     TooDeep(usize),
+    /// A resettable map cannot have a value of this type in a field.
     #[error("a {0} cannot be a field of a resettable map: it cannot be reset")]
     NotResettable(Type),
+    /// The path leads to a bounded counter within a map.
     #[error("a bounded counter stands on its own, not in a map")]
     BoundedInMap,
+    /// The sum would not fit.
     #[error("the counter would leave the range of 64 bits")]
     Overflow,
+    /// The datacenter has not enough rights to decrement, or to move.
     #[error(
         "the bounded counter may go down by {rights} in this datacenter, not by {asked}: others have the rest of the \
          rights"
     )]
-    InsufficientRights { asked: u64, rights: u64 },
+    InsufficientRights {
+        /// The amount that the operation needs.
+        asked: u64,
+        /// The amount for which this datacenter has rights.
+        rights: u64,
+    },
+    /// The version to be written is not above the one that is there.
     #[error("the value has version {is}, version {written} is stale")]
-    Stale { is: u64, written: u64 },
+    Stale {
+        /// The version of the value.
+        is: u64,
+        /// The version of the operation.
+        written: u64,
+    },
+    /// The value was written for the last time.
     #[error(
         "the value is done at version {is}: nothing follows it; the key is free again once every datacenter knows"
     )]
-    Done { is: u64 },
+    Done {
+        /// The version of the value.
+        is: u64,
+    },
+    /// The key ended after the snapshot of the transaction.
     #[error(
         "the key was removed or expired after this transaction began, so the change would have no effect: begin another \
          transaction"
@@ -147,6 +232,7 @@ pub enum OpError {
 }
 
 impl MapType {
+    /// Returns the type of the map.
     pub fn value_type(self) -> Type {
         match self {
             MapType::GrowOnly => Type::GrowOnlyMap,
@@ -206,38 +292,15 @@ impl Update {
         self.op.weight() + self.path.iter().map(|step| 3 + step.field.len()).sum::<usize>()
     }
 
-    /// Returns true if the present value, not only its type, decides if this is allowed.
-    pub fn depends_on_state(&self) -> bool {
-        let leaf = self.op.value_type();
-        !self.path.is_empty()
-            || matches!(
-                leaf,
-                Type::Counter | Type::ResettableCounter | Type::BoundedCounter | Type::Versioned
-            )
-    }
-
-    /// Returns true if this leaves tombstones that [`Slots::compact`](super::Slots::compact) can drop.
-    pub fn leaves_tombstones(&self) -> bool {
-        let plain = matches!(
-            self.root_type(),
-            Type::Counter | Type::BoundedCounter | Type::LwwRegister | Type::Versioned | Type::GrowOnlySet
-        );
-        !plain
-    }
-
-    /// Returns true if [`Slots::done_by`](super::Slots::done_by) may return a commit after this.
-    pub fn may_be_the_last(&self) -> bool {
-        self.path.is_empty() && matches!(self.op, Op::Versioned { done: true, .. })
-    }
-
-    /// Checks the rules that do not depend on the present value.
+    /// Checks the rules that do not depend on the present value: those of [`validate_nesting`].
     pub fn validate(&self) -> Result<(), OpError> {
         validate_nesting(self.path.iter().map(|step| step.map), self.op.value_type())
     }
 }
 
-/// Checks that a value of type `leaf` may be within these maps, from the outermost inwards.
-pub(super) fn validate_nesting(
+/// Checks that a value of type `leaf` may be within these maps, from the outermost inwards: that there are at
+/// most [`MAX_DEPTH`], and that each may have the next one in a field.
+pub fn validate_nesting(
     maps: impl ExactSizeIterator<Item = MapType> + Clone,
     leaf: Type,
 ) -> Result<(), OpError> {

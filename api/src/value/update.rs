@@ -1,19 +1,12 @@
-//! The operations on values, as callers write them, and their messages.
-
-use std::time::Duration;
+//! The operations on values, as callers write them.
 
 use bytes::Bytes;
 
-use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
-};
-use crate::keys::Key;
+use super::{FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update};
 use crate::names::DcId;
-use crate::proto::{self, change};
-use crate::update_messages;
 
 /// Operations on a key's own value. [`Update::in_field`] applies one to a field of a map. For the results of
-/// concurrent operations see [`crdt::value`](crate::crdt::value).
+/// concurrent operations see [`crdt::value`](crate::value).
 impl Update {
     /// Adds to a counter; `amount` may be negative.
     pub fn counter(amount: i64) -> Update {
@@ -126,25 +119,6 @@ fn all<T: Into<Bytes>>(elements: impl IntoIterator<Item = T>) -> Vec<Bytes> {
     elements.into_iter().map(Into::into).collect()
 }
 
-pub(super) fn key(key: &Key) -> proto::Key {
-    proto::Key { bucket: Bytes::copy_from_slice(key.bucket()), name: Bytes::copy_from_slice(key.name()) }
-}
-
-pub(super) fn change(of: &Key, update: Update) -> proto::Change {
-    let update = update_messages::show(update);
-    proto::Change { key: Some(key(of)), action: Some(change::Action::Update(update)) }
-}
-
-pub(super) fn removal(of: &Key) -> proto::Change {
-    proto::Change { key: Some(key(of)), action: Some(change::Action::Remove(proto::Remove {})) }
-}
-
-/// `after` is rounded up to milliseconds, so that no key ends too early.
-pub(super) fn expiry(of: &Key, after: Duration) -> proto::Change {
-    let millis = i64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
-    proto::Change { key: Some(key(of)), action: Some(change::Action::ExpireMs(millis)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,16 +131,5 @@ mod tests {
         assert!(update.validate().is_ok());
         assert!(Update::register("Oslo").in_resettable_field("city").validate().is_err());
         assert!(Update::set_add(["a"]).in_resettable_field("tags").validate().is_ok());
-    }
-
-    #[test]
-    fn an_expiry_is_never_sooner_than_asked() {
-        let of = Key::new(b"b", b"k").expect("it is a key");
-        let millis = |after| match expiry(&of, after).action {
-            Some(change::Action::ExpireMs(millis)) => millis,
-            other => panic!("{other:?} is no expiry"),
-        };
-        assert_eq!([0, 1, 1_000_000, 1_000_001].map(|n| millis(Duration::from_nanos(n))), [0, 1, 1, 2]);
-        assert_eq!(millis(Duration::MAX), i64::MAX, "the server says what is wrong with it");
     }
 }

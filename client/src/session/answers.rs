@@ -1,17 +1,17 @@
 //! Messages of the server.
 
 use super::{Ending, Grant, Held, Lease, Life, Output, Session, Stage};
-use crate::client::error::{AcquireError, LostReason};
-use crate::client::tag::Tag;
-use crate::names::{DcId, FencingToken, RequestId};
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Reason, ServerMessage};
-use crate::time::Instant;
+use crate::error::{AcquireError, LostReason};
+use crate::tag::Tag;
+use geolock_api::names::{DcId, FencingToken, RequestId};
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Reason, ServerMessage};
+use geolock_api::time::Instant;
 
 impl Session {
     /// Processes a message. One that does not fit its call is ignored: the server may be newer, or the call
     /// cancelled.
-    pub(in crate::client) fn on_message(&mut self, now: Instant, message: ServerMessage) {
+    pub(crate) fn on_message(&mut self, now: Instant, message: ServerMessage) {
         let ServerMessage { tag, answer: Some(answer) } = message else { return };
         match (Tag::from_wire(tag), answer) {
             (Some(Tag::Hello), Answer::Welcome(welcome)) => self.answers = shown(&welcome),

@@ -6,16 +6,16 @@ use bytes::Bytes;
 
 use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Link, Output, Request, Session, Stage, Standing};
-use crate::client::error::{AcquireError, ClientError, LostReason};
-use crate::client::request::{AcquireRequest, Wait};
-use crate::client::tag::Tag;
-use crate::proto::client_message::Call;
-use crate::proto::{self, Reason, cancel_request, release_request};
-use crate::time::Instant;
+use crate::error::{AcquireError, ClientError, LostReason};
+use crate::request::{AcquireRequest, Wait};
+use crate::tag::Tag;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{self, Reason, cancel_request, release_request};
+use geolock_api::time::Instant;
 
 /// The result of a call to release.
 #[derive(Debug)]
-pub(in crate::client) enum Releasing {
+pub(crate) enum Releasing {
     /// An [`Output::Released`] will report the outcome.
     OnItsWay,
     Over(Result<(), ClientError>),
@@ -24,11 +24,7 @@ pub(in crate::client) enum Releasing {
 impl Session {
     /// Requests locks. The returned number identifies the request; an [`Output::Acquired`] will report the
     /// outcome.
-    pub(in crate::client) fn acquire(
-        &mut self,
-        now: Instant,
-        request: AcquireRequest,
-    ) -> Result<u64, AcquireError> {
+    pub(crate) fn acquire(&mut self, now: Instant, request: AcquireRequest) -> Result<u64, AcquireError> {
         if self.life != Life::Running {
             return Err(AcquireError::Closed);
         }
@@ -55,7 +51,7 @@ impl Session {
     }
 
     /// Releases the locks of a request.
-    pub(in crate::client) fn release(&mut self, number: u64) -> Releasing {
+    pub(crate) fn release(&mut self, number: u64) -> Releasing {
         let Some(request) = self.requests.get_mut(&number) else { return Releasing::Over(Ok(())) };
         match &request.stage {
             Stage::Held(_) | Stage::InDoubt(_) => {
@@ -75,7 +71,7 @@ impl Session {
     }
 
     /// Cancels or releases a request that has no caller any more, whatever its state.
-    pub(in crate::client) fn abandon(&mut self, number: u64) {
+    pub(crate) fn abandon(&mut self, number: u64) {
         let Some(request) = self.requests.get_mut(&number) else { return };
         match request.stage {
             Stage::Queued => self.forget(number),
@@ -94,7 +90,7 @@ impl Session {
     }
 
     /// Returns why a request is not held, if it is not.
-    pub(in crate::client) fn lost(&self, now: Instant, number: u64) -> Option<LostReason> {
+    pub(crate) fn lost(&self, now: Instant, number: u64) -> Option<LostReason> {
         match self.requests.get(&number).map(|request| &request.stage) {
             Some(Stage::Held(_) | Stage::InDoubt(_)) => match &self.lease {
                 Lease::Open(lease) if now < lease.clock.expires() => None,
@@ -106,7 +102,7 @@ impl Session {
     }
 
     /// Releases everything, closes the lease, and ends once the server has confirmed that.
-    pub(in crate::client) fn close(&mut self, now: Instant) {
+    pub(crate) fn close(&mut self, now: Instant) {
         if self.life != Life::Running {
             return;
         }
@@ -192,7 +188,7 @@ impl Session {
 
     /// No server accepts this client any more: callers that wait for a server get an error. Held locks are
     /// lost when the lease expires.
-    pub(in crate::client) fn turned_away(&mut self, reason: Reason, message: &str) {
+    pub(crate) fn turned_away(&mut self, reason: Reason, message: &str) {
         let acquires =
             self.requests.iter().filter(|(_, it)| matches!(it.stage, Stage::Queued | Stage::Asked));
         let mut waiting: Vec<u64> = acquires.map(|(number, _)| *number).collect();

@@ -7,14 +7,14 @@ use bytes::Bytes;
 
 use super::transactions::TxnStage;
 use super::{Lease, Link, OpenLease, Output, Session, Stage, Standing};
-use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
-use crate::client::lease_clock::LeaseClock;
-use crate::client::request::millis;
-use crate::client::tag::Tag;
-use crate::client::txn_error::TxnError;
-use crate::proto::client_message::Call;
-use crate::proto::{self, ClientMessage, Reason};
-use crate::time::Instant;
+use crate::error::{AcquireError, ClientError, LostReason, of_refusal};
+use crate::lease_clock::LeaseClock;
+use crate::request::millis;
+use crate::tag::Tag;
+use crate::txn_error::TxnError;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{self, ClientMessage, Reason};
+use geolock_api::time::Instant;
 
 impl Session {
     pub(super) fn open_if_wanted(&mut self, now: Instant) {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Link, Session, Stage, Standing, Why};
-use crate::client::error::LostReason;
-use crate::client::tag::Tag;
-use crate::proto::client_message::Call;
-use crate::proto::{self, OnDisconnect};
-use crate::time::Instant;
+use crate::error::LostReason;
+use crate::tag::Tag;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{self, OnDisconnect};
+use geolock_api::time::Instant;
 
 /// The revision of the API that this client implements.
 const REVISION: u32 = 1;
 
 impl Session {
     /// A stream is open. Its first messages are ready to be sent.
-    pub(in crate::client) fn connected(&mut self, now: Instant) {
+    pub(crate) fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
         self.answers = Arc::default();
         let hello = proto::Hello { revision: REVISION, client: self.settings.name.clone() };
@@ -33,7 +33,7 @@ impl Session {
     }
 
     /// The stream is gone. Messages not yet sent are dropped: [`Session::resume`] makes these calls again.
-    pub(in crate::client) fn disconnected(&mut self, now: Instant) {
+    pub(crate) fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.outgoing.clear();
         self.renewal = None;

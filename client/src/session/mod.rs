@@ -45,10 +45,12 @@ use super::lease_clock::LeaseClock;
 use super::request::Wait;
 use super::tag::Tag;
 use super::txn_error::CommitError;
-use crate::names::{FencingToken, RequestId};
-use crate::proto::client_message::Call;
-use crate::proto::{ClientMessage, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse};
-use crate::time::Instant;
+use geolock_api::names::{FencingToken, RequestId};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{
+    ClientMessage, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse,
+};
+use geolock_api::time::Instant;
 
 pub(super) use calls::Releasing;
 use transactions::Txn;

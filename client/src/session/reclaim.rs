@@ -8,12 +8,12 @@ use prost::Message;
 
 use super::transactions::TxnStage;
 use super::{Lease, Output, Session, Stage, Standing};
-use crate::client::error::LostReason;
-use crate::client::tag::Tag;
-use crate::names::RequestId;
-use crate::proto::client_message::Call;
-use crate::proto::{self, HeldLocks};
-use crate::time::Instant;
+use crate::error::LostReason;
+use crate::tag::Tag;
+use geolock_api::names::RequestId;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{self, HeldLocks};
+use geolock_api::time::Instant;
 
 /// Approximate size of the largest message, in bytes: the server accepts 2 MiB, and a single grant may need
 /// more than half of that.

@@ -2,11 +2,11 @@
 
 use super::transactions::TxnStage;
 use super::{Ending, Lease, Life, Output, Request, Session, Stage, Standing, Why};
-use crate::client::error::{AcquireError, ClientError, LostReason, of_refusal};
-use crate::client::request::Wait;
-use crate::client::tag::Tag;
-use crate::proto::{self, Reason};
-use crate::time::Instant;
+use crate::error::{AcquireError, ClientError, LostReason, of_refusal};
+use crate::request::Wait;
+use crate::tag::Tag;
+use geolock_api::proto::{self, Reason};
+use geolock_api::time::Instant;
 
 impl Session {
     pub(super) fn on_refused(&mut self, now: Instant, tag: Tag, error: proto::Error) {

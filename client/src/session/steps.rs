@@ -3,11 +3,11 @@
 use super::refusals::is_judged_first;
 use super::transactions::{Txn, TxnStage};
 use super::{Output, Session, Why};
-use crate::client::error::LostReason;
-use crate::client::tag::Tag;
-use crate::client::txn_error::{CommitError, TxnError, of_step};
-use crate::proto::{self, Reason, StepResponse, TransactionState};
-use crate::time::Instant;
+use crate::error::LostReason;
+use crate::tag::Tag;
+use crate::txn_error::{CommitError, TxnError, of_step};
+use geolock_api::proto::{self, Reason, StepResponse, TransactionState};
+use geolock_api::time::Instant;
 
 impl Session {
     /// Processes the answer to a begin: the transaction is open, or it was one step and is over.

@@ -30,14 +30,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Lease, Life, Output, Session};
-use crate::client::error::{AcquireError, LostReason};
-use crate::client::request::Wait;
-use crate::client::tag::Tag;
-use crate::client::txn_error::{CommitError, TxnError};
-use crate::client::txn_request::NewTxn;
-use crate::proto::client_message::Call;
-use crate::proto::{self, Step, Then};
-use crate::time::Instant;
+use crate::error::{AcquireError, LostReason};
+use crate::request::Wait;
+use crate::tag::Tag;
+use crate::txn_error::{CommitError, TxnError};
+use crate::txn_request::NewTxn;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::{self, Step, Then};
+use geolock_api::time::Instant;
 
 /// A transaction, with its unanswered steps.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Txn {
 
 impl Session {
     /// Begins a transaction. An [`Output::Stepped`] with its number will report the outcome.
-    pub(in crate::client) fn begin(&mut self, now: Instant, mut new: NewTxn) -> Result<u64, TxnError> {
+    pub(crate) fn begin(&mut self, now: Instant, mut new: NewTxn) -> Result<u64, TxnError> {
         if self.life != Life::Running {
             return Err(TxnError::Closed);
         }
@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// Starts a further step. An [`Output::Stepped`] with the number of the step will report the outcome.
-    pub(in crate::client) fn step(&mut self, txn: u64, step: Step) -> Result<u64, TxnError> {
+    pub(crate) fn step(&mut self, txn: u64, step: Step) -> Result<u64, TxnError> {
         let number = self.number();
         let ready = self.is_ready();
         let closed = self.life != Life::Running;
@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Ends a transaction whose handle is gone, whatever its state.
-    pub(in crate::client) fn give_up(&mut self, number: u64) {
+    pub(crate) fn give_up(&mut self, number: u64) {
         let Some(txn) = self.txns.get_mut(&number) else { return };
         match txn.stage {
             TxnStage::Beginning | TxnStage::Open => {

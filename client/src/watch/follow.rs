@@ -15,8 +15,8 @@ use super::super::connection::{Api, Dialled};
 use super::super::driver::pause;
 use super::super::error::{ClientError, LinkError, of_status};
 use super::super::read_client::ReadClient;
-use crate::names::DcId;
-use crate::proto::{Reason, Snapshot};
+use geolock_api::names::DcId;
+use geolock_api::proto::{Reason, Snapshot};
 
 /// One kind of watch: its subject, its call and its responses.
 pub(super) trait Subject: Clone + Send + Sync + 'static {

@@ -5,17 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::{Response, Status, Streaming};
 
+use super::super::changes;
 use super::super::connection::Api;
 use super::super::error::ClientError;
-use super::super::operations;
 use super::super::read_client::ReadClient;
 use super::follow::{Following, Next, ServerEvent, Subject};
-use crate::crdt::value::Update;
-use crate::keys::Key;
-use crate::names::DcId;
-use crate::proto::watch_response::Event;
-use crate::proto::{self, Snapshot, WatchPrefix, WatchResponse, change};
-use crate::update_messages;
+use geolock_api::keys::Key;
+use geolock_api::names::DcId;
+use geolock_api::proto::watch_response::Event;
+use geolock_api::proto::{self, Snapshot, WatchPrefix, WatchResponse, change};
+use geolock_api::value::Update;
+use geolock_api::value::messages;
 
 /// The keys to watch, and the position from which to start. At most 100 keys and prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +55,7 @@ impl WatchRequest {
     /// Adds a key.
     #[must_use]
     pub fn and_key(mut self, key: &Key) -> WatchRequest {
-        self.keys.keys.push(operations::key(key));
+        self.keys.keys.push(changes::key(key));
         self
     }
 
@@ -92,6 +92,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
+    /// The value was changed by this operation.
     Update(Update),
     /// The key was removed with all its content.
     Removed,
@@ -106,6 +107,7 @@ pub enum Action {
 /// A result of [`Watch::next_event`], which also reports progress without events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
+    /// A commit changed keys that are watched.
     Changed(Changed),
     /// Nothing else that is watched has changed up to the [position](Watch::position). Reported from time to
     /// time while other keys change.
@@ -191,7 +193,7 @@ fn change_of(message: proto::Change) -> Option<Change> {
     let key = Key::new(&key.bucket, &key.name).ok()?;
     let action = match message.action {
         Some(change::Action::Update(update)) => {
-            update_messages::parse(update).map_or(Action::Unknown, Action::Update)
+            messages::parse(update).map_or(Action::Unknown, Action::Update)
         }
         Some(change::Action::Remove(_)) => Action::Removed,
         Some(change::Action::ExpireMs(millis)) => {

@@ -7,9 +7,9 @@ use super::super::connection::Api;
 use super::super::error::ClientError;
 use super::super::read_client::ReadClient;
 use super::follow::{Following, Next, ServerEvent, Subject};
-use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
-use crate::proto::watch_locks_response::Event;
-use crate::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
+use geolock_api::names::{DcId, FencingToken, LockName, Mode, RequestId};
+use geolock_api::proto::watch_locks_response::Event;
+use geolock_api::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
 
 /// The locks to watch, and the position from which to start. At most 100 names and prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]

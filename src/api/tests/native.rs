@@ -22,11 +22,13 @@ use crate::client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::{Rig, Syncs, dc};
 use crate::names::LockName;
-use crate::native::{End, FrameSocket, Kind, SocketError, Start, bound_kernel, decode};
-use crate::pki::{ClientCertificates, Credentials, NATIVE_PROTOCOL, NATIVE_PROTOCOL_1};
+use crate::pki::{ClientCertificates, Credentials};
 use crate::proto::client_message::Call;
 use crate::proto::server_message::Answer;
 use crate::proto::{self, ClientMessage, Reason, ServerMessage};
+use geolock_api::native::{
+    End, FrameSocket, Kind, NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, SocketError, Start, bound_kernel, decode,
+};
 
 /// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);

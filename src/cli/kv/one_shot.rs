@@ -64,9 +64,9 @@ pub(super) async fn incr(
     let client = common.store.connect.connect(|_| {}).await?;
     let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
     let shown = match transact(&client, batch, common).await {
-        Ok(Transacted { commit, values: Some(values) }) => Ok((commit, Ok(values))),
+        Ok(Transacted { commit, values: Some(values), .. }) => Ok((commit, Ok(values))),
         // The answer was lost.
-        Ok(Transacted { commit, values: None }) => {
+        Ok(Transacted { commit, values: None, .. }) => {
             let values = read_again(&client, &key, &commit).await;
             Ok((commit, values))
         }

@@ -5,13 +5,13 @@
 //! are not repeated for every leaf below them. Decoded bytes come from a disk or a peer, so they are checked
 //! to have the properties of [`Slots`].
 
+use geolock_api::value::validate_nesting;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::operation::validate_nesting;
 use crate::crdt::value::state::State;
 use crate::crdt::value::{MapType, OpError, Slots, Type};
 

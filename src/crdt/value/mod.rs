@@ -1,5 +1,4 @@
-//! The values of the store: conflict-free replicated data types, each with its operations, its conflict rule
-//! and its readings.
+//! The values of the store as they are kept and merged: conflict-free replicated data types.
 //!
 //! They are operation-based: the log delivers every commit everywhere exactly once, in causal order. A
 //! replica applies the client's operation itself together with its [`At`]: the commit that it belongs to, and
@@ -9,27 +8,8 @@
 //! Types*, 2011; Almeida, Shoker, Baquero: *Delta state replicated data types*, 2018, for dots and causal
 //! contexts).
 //!
-//! | type | two concurrent operations |
-//! |---|---|
-//! | [`Type::Counter`] | add up |
-//! | [`Type::ResettableCounter`] | add up; a reset removes the additions it saw, no others |
-//! | [`Type::BoundedCounter`] | add up; each datacenter decrements only as it has rights, so never below 0 |
-//! | [`Type::LwwRegister`] | the later stamp wins, then the higher datacenter |
-//! | [`Type::MvRegister`] | readers see both assignments (equal ones once); a reset removes those it saw |
-//! | [`Type::Versioned`] | the higher version wins, then the greater bytes, then done; no write after done |
-//! | [`Type::AddWinsSet`] | an add survives a remove or reset that did not see it |
-//! | [`Type::RemoveWinsSet`] | a remove beats an add that did not see it; a reset removes only what it saw |
-//! | [`Type::GrowOnlySet`] | readers see both |
-//! | [`Type::EnableWinsFlag`] | enabled; a disable or reset removes the enables it saw |
-//! | [`Type::DisableWinsFlag`] | disabled, until an enable that saw it; a reset removes only what it saw |
-//! | [`Type::GrowOnlyMap`] | field by field, by the fields' types |
-//! | [`Type::ResettableMap`] | the same; removing a field removes what it saw in it, at every depth |
-//! | different types | the one that comes first above is visible, until it is empty again: then the next |
-//!
-//! Two operations are concurrent if neither saw the other, also in one datacenter: it runs many transactions
-//! at once, on snapshots of different age. Operations of one commit see each other in their order. A value
-//! that shows nothing (a counter at 0, a flag that is off, a set without elements) is as if it had never been
-//! written, and may become one of another type.
+//! The types and operations, and the result of two concurrent operations of each type, are those of
+//! [`geolock_api::value`].
 //!
 //! A type may declare that a value is *done* ([`Slots::done_by`]): no write follows, and the key expires once
 //! every datacenter knows. A versioned value can be written as done; a concurrent write of a higher version
@@ -52,10 +32,10 @@ mod leaf;
 mod lww_register;
 mod map;
 mod mv_register;
-mod operation;
 mod presence;
-mod reading;
+mod read_budget;
 mod resettable_counter;
+mod rules;
 mod set;
 mod slots;
 mod state;
@@ -65,9 +45,10 @@ mod versioned;
 
 pub use at::{At, Dot};
 pub use digest::Shown;
-pub use operation::{
-    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
-    Update,
+pub use geolock_api::value::{
+    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp,
+    SetOp, Type, Update, VersionedReading,
 };
-pub use reading::{ReadBudget, Reading, VersionedReading};
+pub use read_budget::ReadBudget;
+pub use rules::{depends_on_state, leaves_tombstones, may_be_the_last};
 pub use slots::Slots;

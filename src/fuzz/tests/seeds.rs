@@ -6,11 +6,11 @@ use prost::Message as _;
 
 use super::Random;
 use crate::access::NewToken;
+use crate::fuzz::native_frames::stream_bytes as native_bytes;
 use crate::fuzz::sequence::{Harvest, harvest};
 use crate::interdc::fuzz::{hello_bytes, stream_bytes};
 use crate::journal::fuzz::{checkpoint_bytes, segment_bytes};
 use crate::names::{DcId, LockName, Mode, RequestId};
-use crate::native::fuzz::stream_bytes as native_bytes;
 use crate::proto::{self, client_message::Call};
 use crate::replica::fuzz::StateBytes;
 use crate::replica::{Message, Record};

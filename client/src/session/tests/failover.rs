@@ -1,10 +1,10 @@
 //! Endpoints of other datacenters, as transcripts.
 
 use super::talk::{Talk, opened, refused};
-use crate::client::error::LostReason;
-use crate::client::tag::Tag;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, OnDisconnect, Reason};
+use crate::error::LostReason;
+use crate::tag::Tag;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, OnDisconnect, Reason};
 
 #[test]
 fn a_lease_that_another_datacenter_does_not_know_is_lost_for_that_reason() {

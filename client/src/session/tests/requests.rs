@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::talk::{CONNECT, Restarted, TTL, Talk, granted, kept_alive, opened, reclaimed, refused, released};
-use crate::client::error::{AcquireError, ClientError, LostReason};
-use crate::client::lease_clock::lease_margin;
-use crate::client::request::Wait;
-use crate::client::session::{Ending, Grant, Output, Releasing, Why};
-use crate::client::tag::Tag;
-use crate::names::{DcId, FencingToken, RequestId};
-use crate::proto::server_message::Answer;
-use crate::proto::{self, OnDisconnect, Reason, ServerMessage};
+use crate::error::{AcquireError, ClientError, LostReason};
+use crate::lease_clock::lease_margin;
+use crate::request::Wait;
+use crate::session::{Ending, Grant, Output, Releasing, Why};
+use crate::tag::Tag;
+use geolock_api::names::{DcId, FencingToken, RequestId};
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, OnDisconnect, Reason, ServerMessage};
 
 #[test]
 fn an_acquire_is_answered_with_its_grant() {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::request::{AcquireRequest, Wait};
-use crate::client::session::{Output, Session, Settings};
-use crate::client::tag::Tag;
-use crate::names::LockName;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{
+use crate::request::{AcquireRequest, Wait};
+use crate::session::{Output, Session, Settings};
+use crate::tag::Tag;
+use geolock_api::names::LockName;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{
     self, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request, release_request,
 };
-use crate::time::Instant;
+use geolock_api::time::Instant;
 
 pub(super) const TTL: Duration = Duration::from_secs(9);
 pub(super) const CONNECT: Duration = Duration::from_secs(2);

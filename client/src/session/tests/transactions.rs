@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use super::talk::{CONNECT, Restarted, TTL, Talk, opened, reclaimed, refused};
-use crate::client::error::{AcquireError, LostReason};
-use crate::client::lease_clock::lease_margin;
-use crate::client::request::Wait;
-use crate::client::session::{Output, Why};
-use crate::client::tag::Tag;
-use crate::client::txn_error::{CommitError, TxnError};
-use crate::client::txn_request::NewTxn;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
+use crate::error::{AcquireError, LostReason};
+use crate::lease_clock::lease_margin;
+use crate::request::Wait;
+use crate::session::{Output, Why};
+use crate::tag::Tag;
+use crate::txn_error::{CommitError, TxnError};
+use crate::txn_request::NewTxn;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
 
 fn step(changes: usize, then: Then) -> Step {
     Step { changes: vec![proto::Change::default(); changes], reads: vec![], then: then.into() }
