@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fixture::in_process::{AnyError, Datacenter};
 use geolock::client::{AcquireRequest, Client};
-use geolock::names::LockName;
+use geolock_api::names::LockName;
 use rounds::{median_of, round};
 
 const ROUND: Duration = Duration::from_millis(500);

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use fixture::in_process::{AnyError, Datacenter};
 use geolock::client::{AcquireRequest, Batch, Client, TxnRequest, Update};
-use geolock::keys::Key;
-use geolock::names::LockName;
+use geolock_api::keys::Key;
+use geolock_api::names::LockName;
 use rounds::{Round, median, median_of, round};
 
 const ROUND: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use geolock::journal::{Journal, JournalEvent, JournalOptions};
-use geolock::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 use rounds::median;
 
 /// About the size of an entry with one transfer.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use fixture::{Cluster, lock, servers};
 use geolock::client::{AcquireError, AcquireRequest, Client, ClientTls, Mode};
-use geolock::names::LockName;
-use geolock::proto::client_message::Call;
-use geolock::proto::locks_client::LocksClient;
-use geolock::proto::{self, ClientMessage, OpenLeaseRequest, acquire_request};
+use geolock_api::names::LockName;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::{self, ClientMessage, OpenLeaseRequest, acquire_request};
 use rounds::{AnyError, Round, round};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;

@@ -14,10 +14,10 @@ use crdts::CmRDT;
 use geolock::causal_log::Wants;
 use geolock::crdt::{Ownership, PartMove};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
-use geolock::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock::time::{Instant, Now, Wall};
+use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]

@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use geolock::causal_log::{Action, Change};
-use geolock::crdt::value::{Op, Update};
 use geolock::journal::{Journal, JournalEvent, JournalOptions};
-use geolock::keys::Key;
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::lock_server::recover;
-use geolock::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Replica, ReplicaConfig};
 use geolock::time::{self, Now, Wall};
 use geolock::wire;
+use geolock_api::keys::Key;
+use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
+use geolock_api::value::{Op, Update};
 use rounds::{AnyError, median};
 
 /// The allocator of the server.

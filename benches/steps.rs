@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::causal_log::{Action, Change, Wants};
-use geolock::crdt::value::{MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update};
-use geolock::keys::Key;
 use geolock::leases::{OnDisconnect, Proof, SessionId};
-use geolock::names::{LeaseId, LockName, Mode, RequestId, Secret};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::watch_call::{Pattern, Subject, Watch};
 use geolock::replica::{Event, LocalConfig};
+use geolock_api::keys::Key;
+use geolock_api::names::{LeaseId, LockName, Mode, RequestId, Secret};
+use geolock_api::value::{MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update};
 use replicas::Replicas;
 
 const LOCKS: u64 = 1_000_000;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use fixture::{Output, Running, free_ports};
 use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Mode};
-use geolock::names::LockName;
+use geolock_api::names::LockName;
 use rounds::AnyError;
 
 const SAMPLES: usize = 60;

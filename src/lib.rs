@@ -37,6 +37,5 @@ pub mod time;
 pub mod wire;
 pub mod work;
 
-pub use geolock_api::{keys, names, proto};
 /// The Rust client.
 pub use geolock_client as client;

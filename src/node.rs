@@ -21,11 +21,11 @@ use crate::interdc::{InterdcConfig, Wan};
 use crate::lock_server::{
     DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
 };
-use crate::names::DcId;
 use crate::pki::Credentials;
 use crate::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::tasks::joined;
 use crate::telemetry::{self, Board};
+use geolock_api::names::DcId;
 
 /// The reason why a server did not start, or did not end properly.
 #[derive(Debug, thiserror::Error)]

@@ -142,16 +142,8 @@ mod tests {
 
     use super::{decode, decode_checkpoint, encode, encode_checkpoint};
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
-    use crate::crdt::value::{
-        FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
-    };
     use crate::crdt::{Ownership, PartMove, VersionVector};
-    use crate::keys::Key;
     use crate::leases::OnDisconnect;
-    use crate::names::{
-        ClusterId, DcId, DcSet, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId,
-        Secret,
-    };
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
@@ -160,6 +152,14 @@ mod tests {
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use crate::time::{TimeToLive, Timestamp};
+    use geolock_api::keys::Key;
+    use geolock_api::names::{
+        ClusterId, DcId, DcSet, FencingToken, ForceReason, LeaseId, LockName, Mode, Position, RequestId,
+        Secret,
+    };
+    use geolock_api::value::{
+        FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
+    };
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -309,7 +309,7 @@ mod tests {
         let key = Key::new(b"b", b"k").expect("valid");
         let add = Change {
             key: key.clone(),
-            action: Action::Update(Update::of(crate::crdt::value::Op::Counter(-2))),
+            action: Action::Update(Update::of(geolock_api::value::Op::Counter(-2))),
         };
         let change = |action| Change { key: key.clone(), action };
         let ttl = TimeToLive::from_millis(300).expect("it is short");

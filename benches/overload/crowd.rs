@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use geolock::proto::client_message::Call;
-use geolock::proto::locks_client::LocksClient;
-use geolock::proto::server_message::Answer;
-use geolock::proto::{self, ClientMessage, Reason, acquire_request, release_request};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage, Reason, acquire_request, release_request};
 use hdrhistogram::Histogram;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::action::Action;
 use super::log_limits::LogLimits;
 use super::principal::Principal;
-use crate::keys::Key;
-use crate::names::LockName;
+use geolock_api::keys::Key;
+use geolock_api::names::LockName;
 
 /// Most bytes of a name in a message.
 const MAX_SHOWN: usize = 100;

@@ -3,7 +3,7 @@
 use super::action::Action;
 
 /// The rights of one caller. Names of locks are used as they are, those of keys as
-/// [`Key::as_bytes`](crate::keys::Key::as_bytes); the server itself is the empty name.
+/// [`Key::as_bytes`](geolock_api::keys::Key::as_bytes); the server itself is the empty name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     by_action: [Prefixes; Action::ALL.len()],

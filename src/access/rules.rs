@@ -12,8 +12,8 @@ use super::action::{Action, On};
 use super::error::AccessError;
 use super::principal::{Principal, PrincipalPattern};
 use super::rights::Rights;
-use crate::keys::{Key, MAX_KEY};
-use crate::names::MAX_LOCK_NAME;
+use geolock_api::keys::{Key, MAX_KEY};
+use geolock_api::names::MAX_LOCK_NAME;
 
 /// Most rules of a file.
 const MAX_RULES: usize = 10_000;

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use super::active_rules::{Access, AccessFiles, Authorizer};
 use super::tokens::{PresentedToken, Tokens};
 use super::{AccessError, Action, NewToken, Principal, Refused, Resource, Rights, Rules};
-use crate::keys::Key;
-use crate::names::LockName;
+use geolock_api::keys::Key;
+use geolock_api::names::LockName;
 
 const RULES: &str = r#"
 # Comments are fine.

@@ -9,11 +9,11 @@ use super::options::REVISION;
 use super::server_info::{ServerInfo, VERSION};
 use super::show::{self, millis, request, snapshot};
 use super::show_store;
-use crate::names::{LeaseId, RequestId, Secret};
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ServerMessage};
 use crate::replica::Notice;
 use crate::replica::call::{Grant, Reply};
+use geolock_api::names::{LeaseId, RequestId, Secret};
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ServerMessage};
 
 pub(super) fn lease_opened(
     info: &ServerInfo,

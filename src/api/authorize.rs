@@ -8,11 +8,11 @@
 
 use crate::access::{Action, Authorizer, Refused, Resource};
 use crate::causal_log::Wants;
-use crate::names::{Mode, RequestId};
 use crate::replica::call::{Call, Reclaim};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{Begin, NextStep, Read, Step};
 use crate::replica::watch_call::{Subject, Watch};
+use geolock_api::names::{Mode, RequestId};
 
 /// The actions that need a lease.
 const NEED_A_LEASE: [Action; 4] =

@@ -13,16 +13,16 @@ use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
 use super::show;
 use crate::access::Refused;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
-use crate::crdt::value::OpError;
-use crate::keys::{Key, KeyError};
 use crate::lock_server::{End, OpenError, Stopped};
-use crate::names::{ForceReasonError, LockNameError, MAX_LABEL};
-use crate::proto::{ERROR_METADATA, Error, Reason};
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::watch_call::WatchRefusal;
 use crate::time::TimeToLiveError;
+use geolock_api::keys::{Key, KeyError};
+use geolock_api::names::{ForceReasonError, LockNameError, MAX_LABEL};
 use geolock_api::native::{FrameError, SocketError};
+use geolock_api::proto::{ERROR_METADATA, Error, Reason};
+use geolock_api::value::OpError;
 use geolock_api::value::messages::UpdateFault;
 
 /// Time after which a client should try a server again that is stopping or full.
@@ -200,7 +200,7 @@ fn to_error(refusal: &Refusal, room: usize) -> Error {
 }
 
 /// Returns the first descriptions, as many as fit.
-fn explain(locks: &[LockDescription], room: usize) -> Vec<crate::proto::LockDescription> {
+fn explain(locks: &[LockDescription], room: usize) -> Vec<geolock_api::proto::LockDescription> {
     let mut used = 0;
     let fits = |lock: &&LockDescription| {
         used += lock.weight();

@@ -7,7 +7,7 @@ use super::error::BorderError;
 use super::parse::{self, ProofBy};
 use super::{parse_store, parse_watch};
 use crate::access::Principal;
-use crate::proto::{self, client_message::Call};
+use geolock_api::proto::{self, client_message::Call};
 
 /// Parses a message of a client: one of a stream, or one of the unary calls. The first byte selects the kind.
 pub(crate) fn message(data: &[u8]) -> bool {

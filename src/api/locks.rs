@@ -20,9 +20,9 @@ use super::stream::{ClientStream, GrpcStream};
 use super::watch::Watching;
 use crate::access::{Access, Authorizer};
 use crate::lock_server::LockServerHandle;
-use crate::proto::locks_server::Locks;
-use crate::proto::{self, ClientMessage};
 use crate::replica::call::{Call, Reply};
+use geolock_api::proto::locks_server::Locks;
+use geolock_api::proto::{self, ClientMessage};
 
 /// The service.
 pub(super) struct LocksService {

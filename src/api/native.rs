@@ -24,11 +24,11 @@ use super::options::{ApiOptions, MAX_MESSAGE};
 use super::serve::reached;
 use super::stream::{Calls, ClientStream};
 use crate::lock_server::Stage;
-use crate::proto::{ClientMessage, ERROR_METADATA};
 use crate::time::brief;
 use geolock_api::native::{
     self, End, FrameError, FrameSocket, Kind, MAX_START, NATIVE_PROTOCOL, Progress, Start,
 };
+use geolock_api::proto::{ClientMessage, ERROR_METADATA};
 
 type Socket = FrameSocket<TlsStream<tokio::net::TcpStream>>;
 

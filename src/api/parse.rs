@@ -10,14 +10,14 @@ use super::options::{DEFAULT_TTL, MAX_PAGE, PAGE, TOP};
 use super::server_info;
 use crate::access::Principal;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, Wants};
-use crate::names::{
-    DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, MAX_NUMBER, Mode, RequestId, Secret,
-};
-use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::call::{
     Acquire, Call, IdempotencyKey, ListCursor, OnDisconnect, Proof, Reclaim, Target, Wait,
 };
 use crate::replica::force_release::ForceRelease;
+use geolock_api::names::{
+    DcId, FencingToken, ForceReason, LeaseId, LockName, MAX_LABEL, MAX_NUMBER, Mode, RequestId, Secret,
+};
+use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
 
 use BorderError::Malformed;
 

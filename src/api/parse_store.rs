@@ -9,17 +9,17 @@ use super::error::BorderError;
 use super::parse::{self, ProofBy, key, label, lease, proof, wants};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{MAX_DEPTH, OpError};
-use crate::keys::Key;
-use crate::names::{DcId, MAX_DCS};
-use crate::proto::{self, begin_locks, change};
 use crate::replica::call::{Call, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, MAX_READS, NextStep, Read, Step, Then, TxnRefusal,
 };
 use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, MAX_DCS};
+use geolock_api::proto::{self, begin_locks, change};
 use geolock_api::value::messages;
+use geolock_api::value::{MAX_DEPTH, OpError};
 
 use BorderError::Malformed;
 

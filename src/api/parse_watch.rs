@@ -2,9 +2,9 @@
 
 use super::error::BorderError;
 use super::parse_store::{store_key, vector};
-use crate::names::LockName;
-use crate::proto;
 use crate::replica::watch_call::{MAX_PATTERNS, Pattern, Subject, Watch, WatchRefusal};
+use geolock_api::names::LockName;
+use geolock_api::proto;
 
 pub(super) fn keys(message: proto::WatchRequest) -> Result<Watch, BorderError> {
     let proto::WatchRequest { prefixes, keys, from_snapshot } = message;

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::error::BorderError;
 use super::options::{MAX_GATHERED, MAX_GATHERED_BY_ALL};
 use super::parse::ReclaimPiece;
-use crate::names::LeaseId;
 use crate::replica::call::{Call, Reclaim};
+use geolock_api::names::LeaseId;
 
 /// The pieces that a stream has collected, by lease. Bounded by [`MAX_GATHERED`], and for all streams
 /// together by a [`GatherBudget`].
@@ -133,7 +133,7 @@ fn weight(held: &[Reclaim]) -> usize {
 mod tests {
     use super::*;
     use crate::api::parse::{self, ProofBy};
-    use crate::proto;
+    use geolock_api::proto;
 
     /// Returns a piece that holds `count` locks of 1000 bytes.
     fn piece(lease: u64, count: u64, more: bool) -> ReclaimPiece {

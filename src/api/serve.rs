@@ -22,8 +22,8 @@ use super::server_info::ServerInfo;
 use super::shares::Shares;
 use crate::access::{Access, LogLimit};
 use crate::lock_server::{LockServerHandle, Stage};
-use crate::proto::locks_server::LocksServer;
 use crate::telemetry::Places;
+use geolock_api::proto::locks_server::LocksServer;
 
 /// Connections whose handshake is done and that wait to be served; they are taken at once.
 const READY: usize = 16;

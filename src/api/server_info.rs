@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustls::crypto::{GetRandomFailed, ring};
 
-use crate::names::{DcId, Secret};
+use geolock_api::names::{DcId, Secret};
 
 /// The facts that a server reports about itself. Made once per process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,14 +10,14 @@ use super::show_top;
 use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
-use crate::names::{DcId, DcSet, LockName, Mode, RequestId};
-use crate::proto;
 use crate::replica::NotServing;
 use crate::replica::call::{
     Counts, HolderInfo, LockDescription, LockSummary, PeerStatus, Phase, Status, WaiterInfo,
 };
 use crate::replica::force_release::{ForceReleaseOutcome, ForceReleased};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
+use geolock_api::names::{DcId, DcSet, LockName, Mode, RequestId};
+use geolock_api::proto;
 
 /// Returns whole milliseconds, rounded up: a client that waits for a rounded-down time would try once too
 /// often.
@@ -50,7 +50,7 @@ pub(super) fn snapshot(vector: &VersionVector) -> proto::Snapshot {
 }
 
 pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
-    let owner = |(part, owner): &(crate::names::DcId, crate::names::DcId)| proto::PartOwner {
+    let owner = |(part, owner): &(geolock_api::names::DcId, geolock_api::names::DcId)| proto::PartOwner {
         part: part.get().into(),
         owner: owner.get().into(),
     };

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::show::snapshot;
-use crate::crdt::value::{Reading, Type};
-use crate::proto::{self, value};
 use crate::replica::store_call::{Stepped, TxnState};
+use geolock_api::proto::{self, value};
+use geolock_api::value::{Reading, Type};
 
 /// Returns the answer to a step.
 pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {

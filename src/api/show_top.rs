@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::show::{description, micros, millis};
 use crate::histogram::{Bucket, Histogram};
-use crate::proto;
 use crate::replica::call::{Acquires, HotLock};
 use crate::telemetry::Snapshot;
+use geolock_api::proto;
 
 /// Returns the histograms by name. `picture` has those that the machine does not measure.
 pub(super) fn durations(

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::show::{dcs, mode, name, request, snapshot};
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::proto::{self, change, watch_locks_response, watch_response};
 use crate::replica::Notice;
 use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
+use geolock_api::proto::{self, change, watch_locks_response, watch_response};
 use geolock_api::value::messages;
 
 /// The responses of one kind of watch.

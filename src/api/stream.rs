@@ -30,11 +30,11 @@ use super::server_info::ServerInfo;
 use super::shares::{Place, Received};
 use crate::access::Authorizer;
 use crate::lock_server::{Output, Session};
-use crate::names::LeaseId;
-use crate::proto::client_message::Call as Asking;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, ServerMessage};
 use crate::replica::call::Call;
+use geolock_api::names::LeaseId;
+use geolock_api::proto::client_message::Call as Asking;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage, ServerMessage};
 
 /// Most calls taken in one poll, so that a client that never pauses does not starve others.
 const BATCH: usize = 128;

@@ -5,10 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::{self, OpError, Update};
-use crate::keys::Key;
-use crate::names::{DcId, IdempotencyKey, LeaseId};
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, IdempotencyKey, LeaseId};
+use geolock_api::value::{self, OpError, Update};
 
 /// Maximum number of changes of one transaction.
 pub const MAX_CHANGES: usize = 100_000;

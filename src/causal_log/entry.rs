@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::commit::Commit;
 use crate::crdt::VersionVector;
-use crate::names::{ClusterId, DcId, LockName, Mode, RequestId};
 use crate::time::Timestamp;
+use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
 
 /// One record of a datacenter's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::causal_log::entry::Entry;
-use crate::names::{DcId, MAX_DCS};
+use geolock_api::names::{DcId, MAX_DCS};
 
 /// Maximum number of entries held back per link.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::causal_log::{Op, Wants};
     use crate::crdt::VersionVector;
-    use crate::names::{ClusterId, LockName, Mode, RequestId};
     use crate::time::Timestamp;
+    use geolock_api::names::{ClusterId, LockName, Mode, RequestId};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

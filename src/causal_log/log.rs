@@ -28,10 +28,10 @@ use truncation::Told;
 
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::tables::Fifo;
 use crate::time::{Instant, Timestamp};
 use crate::work;
+use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// A message of entries to a peer ends at about this number of bytes.
 const BATCH_WEIGHT: usize = 128 << 10;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::causal_log::entry::{Entry, Op};
 use crate::crdt::VersionVector;
-use crate::names::{ClusterId, DcId};
 use crate::time::Timestamp;
+use geolock_api::names::{ClusterId, DcId};
 
 /// Wire and disk type: this never changes.
 #[derive(Serialize)]

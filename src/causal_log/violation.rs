@@ -3,8 +3,8 @@
 
 use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
-use crate::names::{ClusterId, DcId, DcSet, LockName, RequestId};
 use crate::time::Timestamp;
+use geolock_api::names::{ClusterId, DcId, DcSet, LockName, RequestId};
 
 /// A peer broke the protocol. Nothing of the message was applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
 use super::print::{lock_name, named, number, print, utc};
-use crate::client::AuditRecord;
+use geolock_client::AuditRecord;
 
 /// Show the force releases of operators in this datacenter: time, victim, operator and reason.
 ///
@@ -69,7 +69,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::proto::{ForceReleased, Mode};
+    use geolock_api::proto::{ForceReleased, Mode};
 
     #[test]
     fn a_line_says_it_all_and_plays_no_tricks() {

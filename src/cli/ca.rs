@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::pki::{
     Authority, CA_FILE, CA_KEY_FILE, CERT_FILE, CRL_FILE, Existing, KEY_FILE, Leaf, Role, Validity,
     check_label, day,
 };
+use geolock_api::names::{DcId, MAX_DCS, PLAIN, is_plain};
 
 /// Longest validity of a certificate, in days: a century.
 const MAX_DAYS: i64 = 36_500;

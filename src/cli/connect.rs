@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::failure::{Code, Failure, OrFail as _};
 use super::state_dir;
-use crate::client::{
+use geolock_client::{
     AdminClient, Client, ClientConfig, ClientError, ClientTls, ClientToken, ReadClient, Reason, Transport,
 };
 

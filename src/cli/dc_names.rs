@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::{ClientError, Status};
+use geolock_client::{ClientError, Status};
 
 /// Names of datacenters by id.
 #[derive(Clone, Debug, Default)]

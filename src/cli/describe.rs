@@ -12,10 +12,10 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{lock_name, named, number, print, table};
-use crate::client::LockDescription;
-use crate::names::LockName;
-use crate::proto::{self, Holder, NotServing, Waiter};
 use crate::time::brief;
+use geolock_api::names::LockName;
+use geolock_api::proto::{self, Holder, NotServing, Waiter};
+use geolock_client::LockDescription;
 
 /// Show the holders of a lock, and why requests wait for it.
 ///
@@ -206,8 +206,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::client::Status;
-    use crate::proto::{PartOwner, PeerStatus, RequestId};
+    use geolock_api::proto::{PartOwner, PeerStatus, RequestId};
+    use geolock_client::Status;
 
     fn names() -> DcNames {
         let peer = PeerStatus { dc: 1, dc_name: "virginia".into(), ..PeerStatus::default() };

@@ -22,11 +22,11 @@ use super::failure::{Code, Failure, OrFail as _};
 use super::job::{Ended, Event, Job, Signals};
 use super::print::tell;
 use super::waiting::{Telling, Waiting};
-use crate::client::{
+use crate::config::{parse_duration, units_of_durations};
+use geolock_api::names::{LockName, MAX_LABEL};
+use geolock_client::{
     AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Wait, lease_margin,
 };
-use crate::config::{parse_duration, units_of_durations};
-use crate::names::{LockName, MAX_LABEL};
 
 /// Run a command while holding locks.
 ///

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::connect::{self, ConnectArgs};
 use super::failure::Failure;
 use super::print::{lock_name, named, print};
-use crate::client::{LockSummary, Page};
-use crate::proto::Mode;
+use geolock_api::proto::Mode;
+use geolock_client::{LockSummary, Page};
 
 /// List locks that are held, waited for, or were moved between datacenters.
 ///

@@ -1,6 +1,6 @@
 //! Edge. The `geolock` command: one file per subcommand.
 //!
-//! Subcommands that talk to a server use [`client`](crate::client), like any other program.
+//! Subcommands that talk to a server use [`client`](geolock_client), like any other program.
 
 mod audit;
 mod bench;

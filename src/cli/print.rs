@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
-use crate::names::{LockName, is_deceptive};
 use crate::telemetry::tell_through_log;
+use geolock_api::names::{LockName, is_deceptive};
 
 /// Prints one or more lines. A reader that closes the pipe early (`| head`) causes no failure.
 pub fn print(text: impl Display) -> Result<(), Failure> {

@@ -12,9 +12,9 @@ use super::dc_names::DcNames;
 use super::describe::{held, holder_json};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{lock_name, named, print, table};
-use crate::client::{ForceReleaseResponse, LockDescription};
-use crate::names::{ForceReason, LockName};
-use crate::proto::Holder;
+use geolock_api::names::{ForceReason, LockName};
+use geolock_api::proto::Holder;
+use geolock_client::{ForceReleaseResponse, LockDescription};
 
 /// Take a lock from its holder in this datacenter.
 ///

@@ -12,7 +12,7 @@ use super::failure::{Code, Failure, OrFail as _};
 use crate::config::Config;
 use crate::faults::{self, Path, Script, ScriptError};
 use crate::interdc::{Wan, WanPath, WanTally};
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 struct Faults {
     file: PathBuf,

@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use super::dc_names::DcNames;
 use super::describe::label;
 use super::print::{lock_name, tell};
-use crate::client::{Client, ClientError, LockDescription, Mode, Reason};
-use crate::names::LockName;
-use crate::proto::{self, RequestId};
 use crate::time::brief;
+use geolock_api::names::LockName;
+use geolock_api::proto::{self, RequestId};
+use geolock_client::{Client, ClientError, LockDescription, Mode, Reason};
 
 /// Most waits are over before a person could read a line.
 const FIRST: Duration = Duration::from_millis(500);
@@ -170,8 +170,8 @@ impl Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Status;
-    use crate::proto::{Holder, Waiter};
+    use geolock_api::proto::{Holder, Waiter};
+    use geolock_client::Status;
 
     #[test]
     fn it_says_who_has_it_and_the_place_in_the_queue() {

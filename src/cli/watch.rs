@@ -12,8 +12,8 @@ use super::failure::{Code, Failure, OrFail as _};
 use super::kv::show;
 use super::print::{insert_lock_name, lock_name, number, print};
 use super::stopping::StopSignals;
-use crate::client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
-use crate::names::{DcId, LockName};
+use geolock_api::names::{DcId, LockName};
+use geolock_client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
 
 /// Show acquisitions, releases and moves of locks as they occur, until Ctrl-C
 ///
@@ -179,8 +179,8 @@ fn holder_json(what: &str, holding: &Holding) -> Vec<Json> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Moved;
-    use crate::names::{FencingToken, RequestId};
+    use geolock_api::names::{FencingToken, RequestId};
+    use geolock_client::Moved;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("few datacenters")

@@ -10,9 +10,9 @@ use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
-use crate::names::{DcId, MAX_DCS, PLAIN, is_plain};
 use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL};
 use crate::telemetry::{LogFormat, LogOptions};
+use geolock_api::names::{DcId, MAX_DCS, PLAIN, is_plain};
 
 use super::error::ConfigError;
 use super::hold::hold;

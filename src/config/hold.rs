@@ -11,7 +11,7 @@ use super::error::ConfigError;
 use super::options::Options;
 use super::sources::{Given, Quoted, Sources, parse_within};
 use crate::lock_state::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
-use crate::names::MAX_LOCK_NAME;
+use geolock_api::names::MAX_LOCK_NAME;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MAX_RULES: usize = 1000;

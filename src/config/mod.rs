@@ -30,9 +30,9 @@ use crate::access::AccessFiles;
 use crate::api::ApiOptions;
 use crate::journal::{JournalOptions, MemberNames};
 use crate::lock_server::LockServerOptions;
-use crate::names::{ClusterId, DcId};
 use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::telemetry::LogOptions;
+use geolock_api::names::{ClusterId, DcId};
 
 pub use error::ConfigError;
 pub use hold::HoldEntry;

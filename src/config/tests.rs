@@ -11,10 +11,10 @@ use super::{Config, ConfigError, Options, ServerArgs, Tls};
 use crate::api::ApiOptions;
 use crate::lock_server::LockServerOptions;
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::names::{ClusterId, DcId};
 use crate::reload::Loaded;
 use crate::replica::{AgreedConfig, LocalConfig};
 use crate::telemetry::{LogFormat, LogOptions};
+use geolock_api::names::{ClusterId, DcId};
 
 const EXAMPLE: &str = include_str!("../../examples/geolock.toml");
 

@@ -11,8 +11,8 @@ use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
 use super::VersionVector;
 use super::value::{At, Dot};
-use crate::names::DcId;
 use crate::time::Timestamp;
+use geolock_api::names::DcId;
 
 pub const DCS: u8 = 3;
 

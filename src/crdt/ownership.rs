@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use crate::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 use crate::tables::{Index, List, short_hash};
+use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
 /// the greater number. Version 0 means never moved.

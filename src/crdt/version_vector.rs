@@ -7,7 +7,7 @@ use crdts::CvRDT;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use crate::names::{DcId, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcId, MAX_DCS, MAX_NUMBER};
 
 /// `DcId -> seq`: the entries `1..=seq` of that datacenter. Absent means 0. Trailing zeros are never stored,
 /// so equal vectors are equal bytes.

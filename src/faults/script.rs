@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Step;
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// A fault script. An empty one has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

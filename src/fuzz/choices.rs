@@ -1,6 +1,6 @@
 //! Bytes read as choices, so that a fuzzer's change of the bytes changes the events.
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// Choices until the bytes are used up; after that always the first one.
 pub(super) struct Choices<'a>(&'a [u8]);

@@ -8,15 +8,15 @@ use bytes::Bytes;
 use super::choices::Choices;
 use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
-};
-use crate::keys::Key;
-use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::HolderInfo;
 use crate::replica::{Floor, Heartbeat, Message, NotServing, StatePiece, SumAt, Terms};
 use crate::store_state::{BucketDigest, Digest};
 use crate::time::{TimeToLive, Timestamp};
+use geolock_api::keys::Key;
+use geolock_api::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
+use geolock_api::value::{
+    FlagOp, MapOp, MapType, Op as ValueOp, PathStep, RegisterOp, ResettableCounterOp, SetOp, Update,
+};
 
 /// State of the receiver, so that not every forged message is refused at once.
 pub(super) struct Known {

@@ -8,11 +8,11 @@ use super::forge::{change, is_valid, key, lock, mode};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::leases::{OnDisconnect, Proof};
-use crate::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
+use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
 /// The secret of all leases here.
 pub(super) const SECRET: Secret = Secret::new([7; 16]);

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use bytes::BytesMut;
 use prost::Message;
 
-use crate::proto::{ClientMessage, ServerMessage};
 use geolock_api::native::{Decoder, End, Frame, Kind, Start, decode, put};
+use geolock_api::proto::{ClientMessage, ServerMessage};
 
 /// Longest message, in bytes: small, so that inputs exceed it.
 const MOST: usize = 1 << 10;

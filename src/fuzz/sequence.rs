@@ -17,7 +17,6 @@ use super::forge_calls::{Client, SECRET};
 use super::happened::Happened;
 use crate::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, SessionId};
-use crate::names::{ClusterId, DcId, DcSet, Position};
 use crate::replica::call::{Call, CallId, Reply, Status};
 use crate::replica::{
     AgreedConfig, Checkpoint, CheckpointV1, Effect, Event, LocalConfig, Message, Record, Replica,
@@ -25,6 +24,7 @@ use crate::replica::{
 };
 use crate::time::{Instant, Now, Wall};
 use crate::wire;
+use geolock_api::names::{ClusterId, DcId, DcSet, Position};
 
 const MEMBERS: u8 = 3;
 /// Most steps of one run.

@@ -20,8 +20,8 @@ use super::error::{AttemptError, Refusal};
 use super::hello::{self, Hello};
 use super::peer::stopped;
 use super::shared::{Context, Peer, nonce};
-use crate::names::DcId;
 use crate::pki::{Role, peer_identity};
+use geolock_api::names::DcId;
 
 /// Most connections between their first packet and their hello, in all.
 pub(super) const MAX_PENDING: usize = 64;

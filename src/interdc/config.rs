@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::wan::Wan;
-use crate::names::DcId;
 use crate::pki::Credentials;
 use crate::wire::MAX_FRAME;
+use geolock_api::names::DcId;
 
 /// The limit of messages that wait to be sent on one lane of one link. Beyond it the link is reset, because
 /// the peer receives more slowly than it is sent to; messages that it lacks are sent again when the link is

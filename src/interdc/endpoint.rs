@@ -23,8 +23,8 @@ use super::peer::{PeerTask, Welcoming, stopped};
 use super::shared::{Context, Peer, Refusals, nonce};
 use super::transport;
 use super::wan::Pump;
-use crate::names::ClusterId;
 use crate::pki::{Credentials, Identity, Role};
+use geolock_api::names::ClusterId;
 
 /// How long the endpoint may take to tell its peers that it closes.
 const CLOSING_TIME: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::error::DownReason;
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// One link to a peer, from its `Up` to its `Down`. A message names the link it is meant for: it must not be
 /// sent on the successor of that link.

@@ -8,8 +8,8 @@ use super::QueueBound;
 use super::frame::{Deframer, FORMAT};
 use super::hello::Hello;
 use super::shared::Context;
-use crate::names::{ClusterId, DcId};
 use crate::wire;
+use geolock_api::names::{ClusterId, DcId};
 
 /// Deframes a stream that is cut as its first byte says; the frames must not depend on the cut.
 pub(crate) fn frames(data: &[u8]) -> bool {

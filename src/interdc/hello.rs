@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::error::{AttemptError, Refusal};
 use super::frame::FORMAT;
 use super::shared::Context;
-use crate::names::{ClusterId, DcId};
 use crate::wire;
+use geolock_api::names::{ClusterId, DcId};
 
 const MAGIC: [u8; 4] = *b"gloc";
 /// Longest hello, in bytes.

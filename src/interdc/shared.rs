@@ -12,7 +12,7 @@ use super::config::QueueBound;
 use super::error::{AttemptError, DownReason};
 use super::event::{Lane, LinkId};
 use super::link::Link;
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 /// Least time between two log lines about refused connections: a stranger must not fill the log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);

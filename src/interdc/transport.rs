@@ -10,8 +10,8 @@ use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportCo
 use super::accept::MAX_PENDING;
 use super::error::InterdcError;
 use super::event::Lane;
-use crate::names::DcId;
 use crate::pki::Credentials;
+use geolock_api::names::DcId;
 
 /// The keep-alive interval of a quiet link; shorter when `peer_timeout` is short.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);

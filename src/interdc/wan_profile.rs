@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// Round-trip times between pairs of datacenters: a preset, or a TOML file such as
 ///

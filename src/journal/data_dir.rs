@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgroups};
 
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 /// The owner of the data in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,8 +18,8 @@
 //! that a client had journaled inside a record, are not a frame. `chain` is the checksum of the last frame of
 //! the previous segment: segments of two histories do not fit together.
 
-use crate::names::{ClusterId, DcId};
 use crate::wire::MAX_FRAME;
+use geolock_api::names::{ClusterId, DcId};
 
 use super::error::Identity;
 

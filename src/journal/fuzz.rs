@@ -17,8 +17,8 @@ pub(crate) fn segment(data: &[u8]) -> bool {
 fn sound_header(data: &[u8]) -> Option<SegmentHeader> {
     let bytes = data.get(..SEGMENT_HEADER)?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
-    let dc = crate::names::DcId::new(bytes[9] % 64).expect("there are 64");
-    let identity = super::Identity { cluster: crate::names::ClusterId::from_raw(number(16)), dc };
+    let dc = geolock_api::names::DcId::new(bytes[9] % 64).expect("there are 64");
+    let identity = super::Identity { cluster: geolock_api::names::ClusterId::from_raw(number(16)), dc };
     Some(SegmentHeader {
         version: VERSION,
         identity,
@@ -53,8 +53,8 @@ pub(crate) fn checkpoint(data: &[u8]) -> bool {
 
 #[cfg(test)]
 fn identity() -> super::Identity {
-    let dc = crate::names::DcId::new(1).expect("a small id");
-    super::Identity { cluster: crate::names::ClusterId::of("fuzz"), dc }
+    let dc = geolock_api::names::DcId::new(1).expect("a small id");
+    super::Identity { cluster: geolock_api::names::ClusterId::of("fuzz"), dc }
 }
 
 /// Returns a segment with these records, each in a batch of its own.

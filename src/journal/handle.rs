@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::capacity::DiskSpace;
 use crate::histogram::Histogram;
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 use super::checkpoint::Checkpoint;
 use super::data_dir;

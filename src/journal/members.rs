@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 const MEMBERS: &str = "members";
 const MEMBERS_TEMP: &str = "members.tmp";

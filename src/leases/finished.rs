@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::names::IdempotencyKey;
+use geolock_api::names::IdempotencyKey;
 
 /// Maximum number of them that a lease remembers one by one.
 const MAX_FINISHED: usize = 128;

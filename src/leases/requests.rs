@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::lock_state::RequestIndex;
-use crate::names::IdempotencyKey;
+use geolock_api::names::IdempotencyKey;
 
 /// Below this capacity, unused memory is not released.
 const KEPT: usize = 64;

@@ -11,9 +11,9 @@ use super::finished::FinishedKeys;
 use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
 use crate::deadlines::Deadlines;
-use crate::names::{DcId, LeaseId, Secret};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{DcId, LeaseId, Secret};
 
 /// Maximum time until a lease is reclaimed, counted from the restart, in times to live.
 const GRACES: u32 = 2;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::workload::{Ask, Key};
-use crate::names::Mode;
+use geolock_api::names::Mode;
 
 const SHARDS: usize = 64;
 /// Most violations that are described; more are counted.

@@ -2,7 +2,7 @@
 
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks};
-use crate::client::{
+use geolock_client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, ClientError, CommitError, Key, LockGuard,
     Transaction, TxnError, TxnRequest, Update, Value,
 };
@@ -31,7 +31,7 @@ const BUCKET: &[u8] = b"load-test";
 const READ_AT_ONCE: usize = 1_000;
 
 /// Returns the key that belongs to a lock.
-fn key_of(lock: &crate::names::LockName) -> Key {
+fn key_of(lock: &geolock_api::names::LockName) -> Key {
     Key::new(BUCKET, lock.as_bytes()).expect("our names are short enough for a key")
 }
 
@@ -95,7 +95,7 @@ impl Target for Geolock {
 
 impl Geolock {
     /// Returns the sum that the transactions under these locks have counted.
-    pub(super) async fn counted(&self, locks: &[crate::names::LockName]) -> Result<u64, Failure> {
+    pub(super) async fn counted(&self, locks: &[geolock_api::names::LockName]) -> Result<u64, Failure> {
         let (mut sum, keys) = (0, locks.iter().map(key_of).collect::<Vec<_>>());
         for keys in keys.chunks(READ_AT_ONCE) {
             let view = self.client.read_many(keys, &AtLeast::default()).await?;

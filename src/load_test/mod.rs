@@ -1,7 +1,7 @@
 //! Edge. A load test: many clients in every datacenter. It controls their requests, checks their grants, and
 //! measures latencies and the traffic between datacenters.
 //!
-//! It uses the servers as any program does, through [`client`](crate::client). Every acquisition is checked
+//! It uses the servers as any program does, through [`client`](geolock_client). Every acquisition is checked
 //! against all others, because a figure of a lock service that violates exclusion is worthless.
 //!
 //! | file | job |
@@ -43,7 +43,7 @@ use report::{Made, Report, SystemReport, Test, WanReport};
 use servers::{Figures, figures};
 use target::Failure;
 
-use crate::client::{Client, ClientError};
+use geolock_client::{Client, ClientError};
 
 /// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]

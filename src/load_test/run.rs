@@ -15,8 +15,8 @@ use super::report::{DcReport, SystemReport};
 use super::target::{Failure, Target};
 use super::workload::{Ask, Locks};
 use super::{Happening, LoadTestError, summary};
-use crate::names::Mode;
 use crate::tasks::joined;
+use geolock_api::names::Mode;
 
 /// Locks per request when datacenters take their own locks before the test.
 const BROUGHT_AT_ONCE: u64 = 500;

@@ -1,6 +1,6 @@
 //! The figures that the servers of a system report, before and after a measurement.
 
-use crate::client::{Client, ClientError};
+use geolock_client::{Client, ClientError};
 
 /// The figures of one datacenter at one moment.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::keys::Choice;
 use super::options::{Options, Workload};
-use crate::names::{LockName, Mode};
 use crate::rng::Rng;
+use geolock_api::names::{LockName, Mode};
 
 /// A lock, by number.
 pub(super) type Key = u64;

@@ -102,9 +102,9 @@ pub fn start_datacenter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{ClusterId, DcId, DcSet, LeaseId};
     use crate::replica::{AgreedConfig, LocalConfig, Record};
     use crate::wire;
+    use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId};
 
     #[test]
     fn a_directory_names_no_members_before_its_journal_is_found_to_be_theirs() {

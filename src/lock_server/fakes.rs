@@ -12,7 +12,6 @@ use crate::causal_log::{Entry, Op, Wants};
 use crate::crdt::{Ownership, VersionVector};
 use crate::histogram::Histogram;
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
-use crate::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::Urgency;
 use crate::replica::call::{
     Acquire, Acquires, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status,
@@ -20,6 +19,7 @@ use crate::replica::call::{
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now, Timestamp};
+use geolock_api::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 
 pub(crate) fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")

@@ -4,10 +4,10 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::causal_log::{Entry, Op};
 use crate::faults::{self, Step};
-use crate::names::DcId;
 use crate::replica::call::Reply;
 use crate::replica::store_call::TxnState;
 use crate::replica::{Effect, Record};
+use geolock_api::names::DcId;
 
 /// The fault points of one effect.
 pub(super) struct FaultPoints(SmallVec<[Step; 3]>);

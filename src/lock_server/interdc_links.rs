@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::ports::{LinkInput, Links};
 use crate::interdc::{Interdc, Lane, LinkEvent, LinkId, PeerStats};
-use crate::names::DcId;
 use crate::replica::Urgency;
 use crate::telemetry::LinkFigures;
+use geolock_api::names::DcId;
 
 /// Maps peers to their current links.
 pub(super) struct InterdcLinks {

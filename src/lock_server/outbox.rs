@@ -15,12 +15,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::causal_log::Change;
-use crate::crdt::value::Reading;
-use crate::names::MAX_DCS;
 use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::TxnRefusal;
+use geolock_api::names::MAX_DCS;
+use geolock_api::value::Reading;
 
 /// An output for a session.
 #[derive(Debug, PartialEq)]
@@ -297,8 +297,8 @@ mod tests {
     fn plenty() -> Arc<ByteCount> {
         Arc::new(ByteCount::new(usize::MAX))
     }
-    use crate::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
     use crate::replica::store_call::{Stepped, TxnState};
+    use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
 
     fn released(tag: u64) -> Output {
         Output::Reply { tag, reply: Reply::Released }

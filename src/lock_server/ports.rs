@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use crate::histogram::Histogram;
 use crate::journal::{Figures, Journal, JournalError};
-use crate::names::DcId;
 use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
 use crate::time::{Instant, Now};
+use geolock_api::names::DcId;
 
 /// The machine: the methods of [`Replica`].
 pub trait Machine: Send + 'static {

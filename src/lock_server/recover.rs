@@ -79,9 +79,9 @@ fn read_records(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{ClusterId, DcId, DcSet};
     use crate::replica::{AgreedConfig, LocalConfig};
     use crate::time::Timestamp;
+    use geolock_api::names::{ClusterId, DcId, DcSet};
 
     fn recovered(records: impl IntoIterator<Item = (u64, Bytes)>) -> Result<Position, StartError> {
         let dc = DcId::new(0).expect("0 is an id");

@@ -28,11 +28,11 @@ use super::sessions::FIRST_CLIENT;
 use crate::access::LogLimit;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
-use crate::names::DcId;
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
 use crate::time::brief;
 use crate::wire::WireError;
+use geolock_api::names::DcId;
 
 /// The reason why a lock server did not start. No client was answered, and no record was written or lost.
 #[derive(Debug, thiserror::Error)]

@@ -13,11 +13,11 @@ use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::journal::{JournalError, JournalEvent};
-use crate::names::{LeaseId, Mode, Secret};
 use crate::replica::Urgency;
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
 use crate::wire;
+use geolock_api::names::{LeaseId, Mode, Secret};
 
 mod failures;
 mod waiting;

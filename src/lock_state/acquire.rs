@@ -7,8 +7,8 @@ use super::locks::Locks;
 use super::request::{Request, RequestIndex, State, Want};
 use super::tables::Tables;
 use crate::causal_log::Wants;
-use crate::names::{FencingToken, LeaseId, Position, RequestId};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{FencingToken, LeaseId, Position, RequestId};
 
 /// A request of a client.
 pub(crate) struct NewRequest<'a> {
@@ -160,7 +160,7 @@ fn request_delay(tables: &Tables, row: &Request) -> Duration {
 mod tests {
     use super::super::{Permissions, Published};
     use super::*;
-    use crate::names::{DcId, DcSet, LockName, Mode};
+    use geolock_api::names::{DcId, DcSet, LockName, Mode};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

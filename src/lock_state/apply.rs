@@ -8,8 +8,8 @@ use super::locks::Locks;
 use super::request::{Origin, Request, RequestRow, Want};
 use super::tables::Tables;
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
-use crate::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
 
 /// A published request: a [`RequestRow`], or one in an entry.
 pub(crate) struct Published<'a> {

@@ -6,7 +6,7 @@ use super::locks::Locks;
 use super::queue::Class;
 use super::request::{Origin, Publication, RequestIndex, State};
 use super::tables::Tables;
-use crate::names::Mode;
+use geolock_api::names::Mode;
 
 impl Locks {
     /// Asserts the invariants that hold after every step. Walks all rows: for tests and the simulator.

@@ -25,8 +25,8 @@
 use std::time::Duration;
 
 use super::reuse_estimate::ReuseEstimate;
-use crate::names::LockName;
 use crate::time::Instant;
+use geolock_api::names::LockName;
 
 /// Options for the locks whose names start with `prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]

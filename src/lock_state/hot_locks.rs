@@ -21,8 +21,8 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::names::LockName;
 use crate::time::Instant;
+use geolock_api::names::LockName;
 
 /// Number of rows in the table. An operator reads some tens of them.
 const ROWS: usize = 128;

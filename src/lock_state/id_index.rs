@@ -11,8 +11,8 @@ use std::hash::BuildHasher;
 use rustc_hash::FxBuildHasher;
 
 use super::request::RequestIndex;
-use crate::names::{DcId, MAX_NUMBER, RequestId};
 use crate::tables::{Index, short_hash};
+use geolock_api::names::{DcId, MAX_NUMBER, RequestId};
 
 /// Capacity of the ring.
 const RING: usize = 1 << 12;

@@ -10,8 +10,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::tables::Tables;
-use crate::names::{DcSet, LockName};
 use crate::time::Instant;
+use geolock_api::names::{DcSet, LockName};
 
 /// Minimum number of rows that one round examines.
 const LEAST_ROWS: usize = 256;

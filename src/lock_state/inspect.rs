@@ -6,10 +6,10 @@ use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
 use super::request::{RequestIndex, RequestRow, State, Want};
 use super::tables::Tables;
-use crate::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
 use crate::work;
+use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 
 /// A holder of a lock in this datacenter.
 pub(crate) struct Holder {

@@ -15,8 +15,8 @@ use super::locks::Locks;
 use super::request::{Origin, RequestRow};
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
-use crate::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 use crate::time::Instant;
+use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 
 /// Another datacenter's view of the locks after it had applied `vector`.
 pub(crate) struct Foreign<'a> {

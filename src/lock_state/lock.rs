@@ -9,10 +9,10 @@ use super::policies::Distances;
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
 use super::reuse_estimate::ReuseEstimate;
-use crate::names::Position;
-use crate::names::{DcId, DcSet, LockName, Mode};
 use crate::tables::RowIndex;
 use crate::time::Instant;
+use geolock_api::names::Position;
+use geolock_api::names::{DcId, DcSet, LockName, Mode};
 
 /// Index of a lock's row. It is reused after the lock was idle for a while.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -15,10 +15,10 @@ use super::queue::Order;
 use super::request::{Request, RequestIndex, Want};
 use super::view::View;
 use crate::deadlines::Deadlines;
-use crate::names::{LockName, Mode, Position};
 use crate::tables::{RowIndex, Rows};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{LockName, Mode, Position};
 
 /// Maximum number of expired lock timers that one step handles; later steps handle the rest.
 const TIMERS_PER_STEP: usize = 256;

@@ -26,8 +26,8 @@ use super::tables::Tables;
 use super::view::{Permissions, View};
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
-use crate::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 use crate::time::Instant;
+use geolock_api::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 
 /// The locks and requests of one datacenter.
 pub(crate) struct Locks {

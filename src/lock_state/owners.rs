@@ -6,7 +6,7 @@ use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
 use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId};
-use crate::names::{DcId, DcSet, LockName, MAX_NUMBER};
+use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The owners of all parts, as known here.
 pub(crate) struct Owners {

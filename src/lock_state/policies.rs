@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::hold_policy::{HoldPolicy, HoldRule, HoldRules};
 use super::lock::Lock;
-use crate::names::{DcId, LockName, MAX_DCS};
 use crate::time::Instant;
+use geolock_api::names::{DcId, LockName, MAX_DCS};
 
 /// The rules of all locks, and what they have to know of the network.
 pub(super) struct Policies {

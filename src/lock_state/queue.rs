@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::request::RequestIndex;
-use crate::names::{DcId, DcSet, Mode, RequestId};
 use crate::time::Timestamp;
+use geolock_api::names::{DcId, DcSet, Mode, RequestId};
 
 /// The place of a request in the order of all requests: by time, then datacenter, then number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -9,10 +9,10 @@ use super::lock::LockIndex;
 use super::lock_table::LockTable;
 use super::queue::{Class, Order};
 use crate::causal_log::Wants;
-use crate::names::Position;
-use crate::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 use crate::tables::RowIndex;
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::Position;
+use geolock_api::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 
 /// Index of a request's row. It is reused after the request is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -14,8 +14,8 @@ use super::request::{RequestIndex, RequestRow};
 use super::tables::Tables;
 use crate::causal_log::Wants;
 use crate::crdt::{OwnedRows, ReaderId, VersionVector};
-use crate::names::RequestId;
 use crate::time::Timestamp;
+use geolock_api::names::RequestId;
 
 /// The published requests of all datacenters, by id.
 #[derive(Default)]
@@ -232,8 +232,8 @@ mod tests {
 
     use super::super::{Locks, Published};
     use super::*;
-    use crate::names::{DcId, DcSet, LockName, Mode};
     use crate::time::{Instant, Timestamp};
+    use geolock_api::names::{DcId, DcSet, LockName, Mode};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

@@ -13,8 +13,8 @@ use super::request::{Local, Origin, Publication, Request, RequestIndex, State, W
 use super::request_table::RequestTable;
 use super::requests::Requests;
 use super::view::View;
-use crate::names::{DcSet, LockName, Mode, Position, RequestId};
 use crate::time::Instant;
+use geolock_api::names::{DcSet, LockName, Mode, Position, RequestId};
 
 /// All that is known here of locks and requests.
 pub(super) struct Tables {

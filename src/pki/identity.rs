@@ -6,7 +6,7 @@ use std::str::FromStr;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::names::{DcId, MAX_DCS};
+use geolock_api::names::{DcId, MAX_DCS};
 
 /// Longest name of a cluster or client in a certificate, in bytes.
 const MAX_LABEL: usize = 64;

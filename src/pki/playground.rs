@@ -8,7 +8,7 @@ use super::error::PkiError;
 use super::files::Existing;
 use super::identity::Role;
 use super::validity::{CA_LIFETIME, LEAF_LIFETIME, Validity};
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// The folders with a playground's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use tempfile::TempDir;
 
 use super::*;
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 mod withdrawn;
 

@@ -15,7 +15,7 @@ use super::credentials::{Credentials, provider};
 use super::error::PkiError;
 use super::identity::{Identity, Role};
 use super::verify::{AcceptVerifier, ClientCertificates, DialVerifier, HostName, WantedRole};
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// The application protocol between datacenters (ALPN).
 const DC_PROTOCOL: &[u8] = b"geolock-dc";

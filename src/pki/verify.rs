@@ -20,7 +20,7 @@ use super::credentials::{Credentials, provider};
 use super::error::PkiError;
 use super::identity::{Identity, Role};
 use super::signature;
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// The identity that one side of a connection expects on the other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use super::effect::Report;
 use super::message::Message;
 use super::sums::{Points, SumAt};
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, Position};
 use crate::store_state::{Bucket, Digest};
 use crate::time::Instant;
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// Most bytes of a message of digests: some 15 000 buckets with the longest names.
 const MAX_DIGEST: usize = 4 << 20;

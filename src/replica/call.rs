@@ -11,13 +11,13 @@ use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
-pub use crate::names::IdempotencyKey;
-use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::NotServing;
 use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
 use crate::replica::store_call::{Begin, NextStep, Read, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
 use crate::time::{Timestamp, brief};
+pub use geolock_api::names::IdempotencyKey;
+use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 
 /// The address of a reply: the client's own number `tag` within a session. Each call gets exactly one reply,
 /// except an acquire that is retried under the same idempotency key: then only the last call gets one.
@@ -102,7 +102,7 @@ pub struct Acquire {
     pub key: Option<IdempotencyKey>,
     pub wants: Wants,
     pub wait: Wait,
-    /// Free text that names the client for people. At most [`crate::names::MAX_LABEL`] bytes.
+    /// Free text that names the client for people. At most [`geolock_api::names::MAX_LABEL`] bytes.
     pub label: Arc<str>,
 }
 

@@ -37,13 +37,13 @@ impl Replica {
 
     /// A fault, as by a bug or by broken memory: a key loses its value here and nowhere else.
     #[cfg(test)]
-    pub(super) fn corrupt_store(&mut self, key: &crate::keys::Key) {
+    pub(super) fn corrupt_store(&mut self, key: &geolock_api::keys::Key) {
         self.store.corrupt(key);
     }
 
     /// The same: a part of a lock that is not used here moves without an entry.
     #[cfg(test)]
-    pub(super) fn corrupt_ownership(&mut self, lock: crate::names::LockName) {
+    pub(super) fn corrupt_ownership(&mut self, lock: geolock_api::names::LockName) {
         let parts = vec![(self.config.dc, 1)];
         let to = self.peers().iter().next().expect("there is a peer");
         self.locks.corrupt_ownership(to, &crate::causal_log::LockParts { lock, parts });

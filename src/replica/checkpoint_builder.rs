@@ -7,11 +7,11 @@ use super::Replica;
 use super::effect::Effect;
 use super::record::Checkpoint;
 use crate::crdt::ReaderId;
-use crate::keys::Key;
 use crate::lock_state::Piece;
-use crate::names::Position;
 use crate::store_state::Content;
 use crate::work;
+use geolock_api::keys::Key;
+use geolock_api::names::Position;
 
 /// Most keys, requests, or locks that one step copies.
 const ROWS_PER_STEP: usize = 1024;

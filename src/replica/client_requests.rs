@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
-use crate::names::IdempotencyKey;
 use crate::replica::call::CallId;
 use crate::tables::{Blocks, RowIndex};
 use crate::time::Instant;
+use geolock_api::names::IdempotencyKey;
 
 /// The client's side of a request of this datacenter.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,7 @@ use crate::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
-use crate::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
+use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);

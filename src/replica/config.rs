@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::lock_state::HoldRule;
-use crate::names::{ClusterId, DcId, DcSet};
+use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// Options of one datacenter's core.
 #[derive(Clone, Debug, PartialEq)]

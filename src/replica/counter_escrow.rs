@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use super::Replica;
 use super::message::Message;
 use crate::causal_log::{Action, Change, Commit, Op};
-use crate::crdt::value::{self, OpError, Update};
-use crate::keys::Key;
-use crate::names::DcId;
 use crate::store_state::ChangeError;
 use crate::time::Instant;
+use geolock_api::keys::Key;
+use geolock_api::names::DcId;
+use geolock_api::value::{self, OpError, Update};
 
 /// Most keys with remembered queries; beyond that, all are forgotten and asked for again.
 const MOST_ASKED: usize = 1_024;

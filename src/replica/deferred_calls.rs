@@ -15,8 +15,8 @@ use super::clients::RETRY_AFTER;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
 use crate::causal_log::Wants;
-use crate::names::LeaseId;
 use crate::work;
+use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
 /// processed as a whole.
@@ -292,8 +292,8 @@ impl Replica {
 mod tests {
     use super::*;
     use crate::leases::Proof;
-    use crate::names::{LockName, Mode};
     use crate::replica::call::{Acquire, Wait};
+    use geolock_api::names::{LockName, Mode};
 
     fn acquire(name: &str) -> Call {
         let name = LockName::try_from(name).expect("a valid name");

@@ -13,9 +13,9 @@ use super::top::Top;
 use crate::causal_log::Violation;
 use crate::deadlines::Deadlines;
 use crate::lock_state::WaiterRow;
-use crate::names::{DcId, DcSet, LockName};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Most locks of one query; the reply to a timeout describes this many of the locks in the way.
 pub(super) const MAX_EXPLAINED: usize = 8;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, LeaseId, Position, RequestId};
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::force_release::ForceReleased;
@@ -14,6 +13,7 @@ use crate::replica::message::Message;
 use crate::replica::record::{Checkpoint, Record};
 use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::store_state::Bucket;
+use geolock_api::names::{DcId, LeaseId, Position, RequestId};
 
 /// An output of [`super::Replica::poll_effect`], to be performed in this order. The machine has already
 /// waited for the journal before it emits an output, so no effect waits for another

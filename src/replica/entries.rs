@@ -10,8 +10,8 @@ use super::record::Record;
 use crate::capacity::DiskSpace;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
-use crate::names::{DcId, MAX_NUMBER, Position};
 use crate::work;
+use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
 const LOCK_WORK: usize = 16;

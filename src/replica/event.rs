@@ -1,9 +1,9 @@
 //! All inputs of a datacenter.
 
 use crate::capacity::{DiskSpace, Load};
-use crate::names::{DcId, Position};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
+use geolock_api::names::{DcId, Position};
 
 /// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries
 /// the time, and [`Event::Tick`] carries nothing else.

@@ -26,10 +26,10 @@ use slab::Slab;
 use super::Replica;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::deadlines::Deadlines;
-use crate::keys::Key;
-use crate::names::{DcId, Position};
 use crate::store_state::{Lifetime, Touched};
 use crate::time::Instant;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, Position};
 
 /// Most keys that one commit ends and that one step examines.
 const KEYS_PER_STEP: usize = 1_000;

@@ -26,7 +26,9 @@ use super::output_commit::Output;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
-use crate::names::{FencingToken, ForceReason, IdempotencyKey, LeaseId, LockName, Mode, Position, RequestId};
+use geolock_api::names::{
+    FencingToken, ForceReason, IdempotencyKey, LeaseId, LockName, Mode, Position, RequestId,
+};
 
 /// Most force releases that are remembered for operators.
 pub const MAX_AUDITED: usize = 1_000;

@@ -8,8 +8,8 @@ use super::output_commit::Output;
 use super::transactions::{Death, TxnId};
 use crate::leases::LeaseIndex;
 use crate::lock_state::{Local, RequestIndex, State};
-use crate::names::{FencingToken, Position, RequestId};
 use crate::time::Instant;
+use geolock_api::names::{FencingToken, Position, RequestId};
 
 impl Replica {
     /// Gives new grants their tokens and replies to them, at once or when the journal allows

@@ -8,8 +8,8 @@ use super::Replica;
 use super::message::{Heartbeat, Message};
 use super::output_commit::Output;
 use super::terms::Terms;
-use crate::names::DcId;
 use crate::time::Timestamp;
+use geolock_api::names::DcId;
 
 impl Replica {
     /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.

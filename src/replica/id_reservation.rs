@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use crate::names::Position;
 use crate::time::Timestamp;
+use geolock_api::names::Position;
 
 /// Fewer numbers than this are used per millisecond, on average since the epoch.
 pub(super) const NUMBERS_PER_MILLI: u64 = 1 << 10;

@@ -11,9 +11,9 @@ use super::output_commit::Output;
 use super::record::{LeaseRecord, Record};
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
-use crate::names::{LeaseId, LockName, Position, RequestId, Secret};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
 /// Leases and their requests that one step ends because their time is over, approximately: one lease always
 /// ends as a whole. The rest follow in the next steps. Until then they keep their locks, the grace period

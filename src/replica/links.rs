@@ -13,8 +13,8 @@ use super::wall_clock::millis_of;
 use crate::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS, Position};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The state of each link.
 pub(super) struct Links {

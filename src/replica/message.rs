@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
-use crate::keys::Key;
-use crate::names::{DcId, DcSet, LockName};
 use crate::replica::call::HolderInfo;
 use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
 use crate::time::Timestamp;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, DcSet, LockName};
 
 /// A message between two datacenters. On one link, entries arrive in the order sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

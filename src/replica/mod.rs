@@ -50,11 +50,11 @@ mod wall_clock;
 pub mod watch_call;
 mod watches;
 
-pub use crate::names::Position;
 pub use anti_entropy::Summed;
 pub use config::{AgreedConfig, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
+pub use geolock_api::names::Position;
 pub use lifecycle::{Fork, NotServing};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
@@ -78,11 +78,11 @@ use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, RequestIndex};
-use crate::names::{DcId, DcSet};
 use crate::replica::call::{Acquires, Counts, Phase};
 use crate::store_state::Store;
 use crate::time::{Instant, Now};
 use crate::work;
+use geolock_api::names::{DcId, DcSet};
 
 /// The state machine of one datacenter.
 ///
@@ -239,7 +239,7 @@ impl Replica {
     }
 
     /// Returns the owner of a part of a lock, as known here.
-    pub fn owner_of(&self, lock: &crate::names::LockName, part: DcId) -> DcId {
+    pub fn owner_of(&self, lock: &geolock_api::names::LockName, part: DcId) -> DcId {
         self.locks.owners().map().owner(lock, part)
     }
 

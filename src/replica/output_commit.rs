@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::{DcId, DcSet, Position, RequestId};
 use crate::replica::effect::Effect;
+use geolock_api::names::{DcId, DcSet, Position, RequestId};
 
 /// An output that waits for the journal.
 #[derive(Debug)]

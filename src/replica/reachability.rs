@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::lifecycle::{NotServing, is_same};
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The reachability of all peers.
 pub(super) struct Reachability {

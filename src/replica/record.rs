@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
-use crate::keys::Key;
 pub use crate::lock_state::RequestRow;
-use crate::names::{DcId, DcSet, LeaseId, Position, Secret};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use crate::time::Timestamp;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, DcSet, LeaseId, Position, Secret};
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,9 +30,9 @@ use crate::deadlines::Deadlines;
 use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::Locks;
-use crate::names::{DcId, DcSet, LeaseId};
 use crate::store_state::Store;
 use crate::time::{Now, Timestamp};
+use geolock_api::names::{DcId, DcSet, LeaseId};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::names::{DcId, MAX_DCS};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{DcId, MAX_DCS};
 
 /// Number of samples of which the minimum counts.
 const WINDOW: usize = 8;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Replica;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, MAX_DCS};
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The stability floor of a datacenter: a lower bound of the vectors that its further commits have seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// Most locks in one page of a listing.
 const MAX_PAGE: usize = 1000;

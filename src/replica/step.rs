@@ -11,9 +11,9 @@ use super::output_commit::Output;
 use super::record::Record;
 use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Op};
-use crate::names::{MAX_NUMBER, Position};
 use crate::time::{Now, Timestamp};
 use crate::work;
+use geolock_api::names::{MAX_NUMBER, Position};
 
 /// Most idle locks that one step examines.
 const IDLE_PER_STEP: usize = 64;

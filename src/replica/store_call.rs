@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
-use crate::crdt::value::Reading;
-use crate::keys::Key;
 use crate::leases::Proof;
-use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId};
 use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use crate::time::brief;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId};
+use geolock_api::value::Reading;
 
 /// Most bytes of one change, approximately.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;

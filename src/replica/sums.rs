@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::crdt::VersionVector;
-use crate::names::Position;
+use geolock_api::names::Position;
 
 /// Number of points kept: those of one second at a thousand steps a second, so a peer may be that far behind.
 const KEPT: usize = 1024;
@@ -73,7 +73,7 @@ fn hash(vector: &VersionVector) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::DcId;
+    use geolock_api::names::DcId;
 
     fn at(seqs: [u64; 2]) -> VersionVector {
         (0_u8..).zip(seqs).filter_map(|(dc, seq)| Some((DcId::new(dc)?, seq))).collect()

@@ -12,7 +12,7 @@ use super::Replica;
 use super::config::AgreedConfig;
 use super::effect::Report;
 use crate::causal_log::Violation;
-use crate::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet};
 
 /// The compared options. Times in whole milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

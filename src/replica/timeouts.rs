@@ -10,9 +10,9 @@ use super::call::{HolderInfo, LockDescription, Refusal};
 use super::describe::{MAX_EXPLAINED, MAX_PENDING};
 use super::message::Message;
 use crate::lock_state::RequestIndex;
-use crate::names::{DcId, DcSet, LockName, RequestId};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
 const EXPLAINED: usize = 10;

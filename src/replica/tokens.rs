@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::Replica;
 use super::message::Heartbeat;
 use super::record::Record;
-use crate::names::{DcId, FencingToken, Position};
 use crate::time::Timestamp;
+use geolock_api::names::{DcId, FencingToken, Position};
 
 /// Ten years. A peer's claim that leads further is not believed.
 const MAX_LEAD_MS: u64 = 10 * 366 * 24 * 3_600_000;

@@ -8,7 +8,7 @@ use super::Replica;
 use super::call::{CallId, HotLock, LockDescription, MAX_HOT_HOLDERS, Reply};
 use super::describe::{MAX_EXPLAINED, Purpose};
 use crate::lock_state::HotRow;
-use crate::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet};
 
 /// Most locks in one reply.
 const MAX_TOP: usize = 100;

@@ -9,19 +9,19 @@ use super::record::{Checkpoint, LeaseRecord, RequestRow};
 use super::{OutcomeRow, Past};
 use crate::causal_log::{Entry, v1};
 use crate::crdt::{Ownership, VersionVector};
-use crate::keys::Key;
-use crate::names::{DcId, DcSet, Position};
 use crate::store_state::Content;
 use crate::time::Timestamp;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// A heartbeat, for `#[serde(with)]`: the fields of version 2 are not sent, and read as empty.
 pub mod heartbeat {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use crate::crdt::VersionVector;
-    use crate::names::{DcId, DcSet};
     use crate::replica::{Floor, Heartbeat};
     use crate::time::Timestamp;
+    use geolock_api::names::{DcId, DcSet};
 
     /// Wire type: this never changes.
     #[derive(Serialize)]

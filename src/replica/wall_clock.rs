@@ -15,7 +15,7 @@ use super::lifecycle::Judgement;
 use super::message::Message;
 use crate::crdt::VersionVector;
 use crate::hybrid_clock::HybridClock;
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// Returns the physical part of a clock, in milliseconds since the Unix epoch.
 pub(super) fn millis_of(clock: &HybridClock) -> i64 {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
-use crate::keys::{Key, KeyError};
-use crate::names::{DcId, DcSet, FencingToken, LockName, LockNameError, MAX_LOCK_NAME, Mode, RequestId};
 use crate::time::Timestamp;
+use geolock_api::keys::{Key, KeyError};
+use geolock_api::names::{
+    DcId, DcSet, FencingToken, LockName, LockNameError, MAX_LOCK_NAME, Mode, RequestId,
+};
 
 /// Most names and prefixes of one watch.
 pub const MAX_PATTERNS: usize = 100;

@@ -13,9 +13,9 @@ use crate::capacity::DiskSpace;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, PartMove, VersionVector};
-use crate::names::{DcId, LeaseId};
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
 use crate::rng::Rng;
+use geolock_api::names::{DcId, LeaseId};
 
 /// The state that records up to some position amount to, as far as the oracle needs it.
 #[derive(Clone, Debug)]
@@ -304,9 +304,9 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::DcSet;
     use crate::replica::Past;
     use crate::time::Timestamp;
+    use geolock_api::names::DcSet;
 
     fn bound(n: u64) -> Record {
         Record::IdReservation { clock: Timestamp::ZERO, n }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::names::{DcId, Mode};
 use crate::sim::scene::{Scene, dc, wants};
+use geolock_api::names::{DcId, Mode};
 
 /// See [`figures`].
 #[derive(Clone, Debug, PartialEq)]

@@ -11,10 +11,10 @@
 
 use std::time::Duration;
 
-use crate::names::DcId;
 use crate::replica::{Message, Urgency};
 use crate::rng::Rng;
 use crate::sim::queue::Moment;
+use geolock_api::names::DcId;
 
 /// The number of a connection of one link.
 pub(super) type ConnId = u64;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::names::DcId;
 use crate::sim::client::Client;
 use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
 use crate::sim::oracle::{Broken, verify};
 use crate::sim::plan::{IDLE_RETURN_SOON, Plan, Profile};
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Phase, World};
+use geolock_api::names::DcId;
 
 /// Options of a run.
 #[derive(Clone, Copy, Debug)]

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use crate::causal_log::Wants;
-use crate::names::{DcId, FencingToken, LockName, Mode};
 use crate::replica::call::{IdempotencyKey, Wait};
 use crate::sim::client::{Order, State};
 use crate::sim::plan::{Plan, Profile};
 use crate::sim::queue::Moment;
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Driver, World};
+use geolock_api::names::{DcId, FencingToken, LockName, Mode};
 
 pub(super) struct Scene {
     pub world: World,

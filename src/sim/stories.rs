@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::names::Mode::{Exclusive, Shared};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::HolderId;
 use crate::sim::plan::{Plan, Profile};
 use crate::sim::run::verdict_of;
 use crate::sim::scene::{Scene, dc, wants};
+use geolock_api::names::Mode::{Exclusive, Shared};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -270,8 +270,8 @@ fn two_holders_fail_their_run() {
     let key = scene.acquire(client, wants(&["a"], Shared));
     scene.granted_within(client, key, SECOND).expect("it is idle");
     let grant = crate::replica::call::Grant {
-        request: crate::names::RequestId { dc: dc(1), n: 1_000 },
-        token: crate::names::FencingToken(u64::MAX),
+        request: geolock_api::names::RequestId { dc: dc(1), n: 1_000 },
+        token: geolock_api::names::FencingToken(u64::MAX),
         snapshot: Default::default(),
     };
     let wants = wants(&["a"], Exclusive).locks().to_vec();

@@ -1,11 +1,11 @@
 //! The invariants of the store.
 
 #[cfg(test)]
-use crate::keys::Key;
-#[cfg(test)]
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digests};
 use crate::store_state::store::Store;
+#[cfg(test)]
+use geolock_api::keys::Key;
 
 impl Store {
     /// Loses the value of a key that has no effects: a deliberate bug.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::crdt::value::{Shown, Update};
-use crate::keys::Key;
+use crate::crdt::value::Shown;
 use crate::store_state::content::Content;
+use geolock_api::keys::Key;
+use geolock_api::value::Update;
 
 /// The name of a bucket.
 pub type Bucket = Arc<[u8]>;

@@ -1,11 +1,11 @@
 //! Expiring keys, for the datacenters that write their ends.
 
 use crate::crdt::value::Dot;
-use crate::keys::Key;
-use crate::names::Position;
 use crate::store_state::Store;
 use crate::store_state::tombstones::Lifetime;
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::Position;
 
 /// The effect of a commit on the lifetime of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

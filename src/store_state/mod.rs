@@ -2,7 +2,7 @@
 //!
 //! Commits arrive in the order in which this datacenter applies entries, and every snapshot is a prefix of
 //! that order: the journal's durable position at the moment the transaction opened. So versions need no
-//! vectors: a snapshot is one [`Position`](crate::names::Position).
+//! vectors: a snapshot is one [`Position`](geolock_api::names::Position).
 //!
 //! ```text
 //!  commits applied here:   .......|...........|..............|.......>  positions

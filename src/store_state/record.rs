@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::causal_log::{Action, Commit, Entry, Op};
-use crate::crdt::value::{At, Dot, Type};
-use crate::keys::Key;
-use crate::names::Position;
+use crate::crdt::value::{At, Dot};
 use crate::store_state::content::Content;
 use crate::store_state::tombstones::{Fate, Lifetime, Tombstones};
+use geolock_api::keys::Key;
+use geolock_api::names::Position;
+use geolock_api::value::Type;
 
 /// If more effects than this are between the floor and a reader, they are applied once, to a copy that is
 /// kept.

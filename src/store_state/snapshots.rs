@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::crdt::VersionVector;
-use crate::names::Position;
+use geolock_api::names::Position;
 
 /// By position: the vector of the snapshot, and its number of readers.
 #[derive(Debug, Default)]

@@ -11,9 +11,7 @@ use slab::Slab;
 
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{self, At, Dot, OpError, ReadBudget, Reading, Shown};
-use crate::keys::Key;
-use crate::names::{DcId, Position};
+use crate::crdt::value::{self, At, Dot, ReadBudget, Shown};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
 use crate::store_state::expiring::Touched;
@@ -22,6 +20,9 @@ use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;
 use crate::time::Timestamp;
 use crate::work;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, Position};
+use geolock_api::value::{OpError, Reading};
 
 /// Index of a key's row. It is reused after the record was removed.
 type Row = u32;

@@ -9,8 +9,8 @@ use crate::access;
 use crate::capacity::DiskSpace;
 use crate::histogram::Histogram;
 use crate::journal;
-use crate::names::DcId;
 use crate::replica::call::{Phase, Status};
+use geolock_api::names::DcId;
 
 /// An actor that published nothing for this long hangs: 100 of its periods.
 const STALE: Duration = Duration::from_secs(10);

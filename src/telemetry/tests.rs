@@ -14,8 +14,8 @@ use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
-use crate::names::DcId;
 use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
+use geolock_api::names::DcId;
 
 use super::http::MAX_CONNECTIONS;
 use super::{Board, CertificateFigures, LinkFigures, Places, Snapshot, serve};

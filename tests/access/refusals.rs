@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, geolock, servers};
-use geolock::names::DcId;
 use geolock::pki;
+use geolock_api::names::DcId;
 
 /// Returns the command for datacenter 0 on any free ports, with these flags.
 fn server(cluster: &Cluster, flags: &[(&str, &Path)]) -> Command {

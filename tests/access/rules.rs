@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::fixture::said::run as said;
 use crate::fixture::{Cluster, Output, Running, geolock, servers, until};
-use geolock::names::DcId;
 use geolock::pki;
+use geolock_api::names::DcId;
 use rustix::process::Signal;
 
 const NOT_ALLOWED: i32 = 77;

@@ -407,7 +407,7 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
 
 /// Returns certificates of another cluster.
 fn strangers_tls(dir: &Path) -> Result<geolock::client::ClientTls, AnyError> {
-    let made = geolock::pki::playground(dir, "strangers", geolock::names::DcId::new(0))?;
+    let made = geolock::pki::playground(dir, "strangers", geolock_api::names::DcId::new(0))?;
     Ok(geolock::client::ClientTls::from_dir(made.client)?)
 }
 

@@ -15,7 +15,7 @@ use geolock::client::{
     AcquireError, AcquireRequest, AtLeast, Batch, Client, CommitError, ReadClient, Reason, Status,
     Transacted, TxnError, TxnRequest, Update,
 };
-use geolock::proto::DiskSpace;
+use geolock_api::proto::DiskSpace;
 
 /// Prepares servers that keep this much of their disks free.
 fn prepared(dcs: u8, reserve: &str) -> Cluster {

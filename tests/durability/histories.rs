@@ -11,7 +11,7 @@ use crate::fixture::history::{serving, serving_at};
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, servers, until};
 use geolock::client::{Client, Snapshot};
-use geolock::proto::Phase;
+use geolock_api::proto::Phase;
 
 /// Creates two histories of one log: dc0 knows the entries that dc1 wrote before its disk was rolled back,
 /// dc2 those that it wrote afterwards. Returns the last of the latter.

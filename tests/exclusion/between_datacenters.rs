@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::fixture::calls::acquire;
 use crate::fixture::{lock, servers, within};
 use geolock::client::{AcquireRequest, Client, LockGuard, Mode};
-use geolock::names::FencingToken;
+use geolock_api::names::FencingToken;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

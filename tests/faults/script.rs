@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use geolock::faults::{Clock, Kill, Nth, Path as Way, Script, ScriptError, Step, When};
-use geolock::names::DcId;
+use geolock_api::names::DcId;
 
 pub fn load(text: &str) -> Result<Script, ScriptError> {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");

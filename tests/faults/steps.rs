@@ -12,7 +12,7 @@ use crate::fixture::{key, lock, servers, within};
 use crate::script::load;
 use bytes::Bytes;
 use geolock::client::{AcquireRequest, Client, Update};
-use geolock::names::FencingToken;
+use geolock_api::names::FencingToken;
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet};
 

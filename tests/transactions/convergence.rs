@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::fixture::history::{Commit, History, merged, patient, shown_by_all};
 use crate::fixture::{HANGS, servers, within};
 use geolock::client::{Client, Key, Snapshot, Transaction, TxnRequest, Update};
-use geolock::names::LockName;
+use geolock_api::names::LockName;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 

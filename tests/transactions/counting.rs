@@ -10,7 +10,7 @@ use crate::fixture::HANGS;
 use crate::fixture::history::{Commit, History, shown_by_all};
 use crate::fixture::servers;
 use geolock::client::{Batch, Client, CommitError, Key, TxnRequest, Update, Value};
-use geolock::names::LockName;
+use geolock_api::names::LockName;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

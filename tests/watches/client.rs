@@ -12,7 +12,7 @@ use geolock::client::{
     LockWatchRequest, Mode, ReadClient, Reason, Snapshot, TxnError, TxnRequest, Update, Watch, WatchEvent,
     WatchRequest,
 };
-use geolock::names::LockName;
+use geolock_api::names::LockName;
 
 fn put(name: &str, value: &'static str) -> Change {
     Change { key: key(name), action: Action::Update(Update::register(value)) }

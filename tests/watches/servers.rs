@@ -10,7 +10,7 @@ use geolock::client::{
     Batch, Client, LockEvent, LockWatch, LockWatchRequest, ReadClient, TxnRequest, Update, Watch,
     WatchRequest,
 };
-use geolock::names::{DcId, LockName};
+use geolock_api::names::{DcId, LockName};
 use rustix::process::Signal;
 use tokio::sync::watch;
 

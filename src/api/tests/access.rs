@@ -19,10 +19,10 @@ use crate::access::NewToken;
 use crate::config::Config;
 use crate::lock_server::fakes::dc;
 use crate::pki::{Authority, Existing, Leaf, Role, Validity};
-use crate::proto::client_message::Call;
-use crate::proto::locks_client::LocksClient;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Mode, Reason, Then, change, update};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Mode, Reason, Then, change, update};
 
 pub(super) const DENIED: (Reason, Code) = (Reason::PermissionDenied, Code::PermissionDenied);
 const UNKNOWN: (Reason, Code) = (Reason::Unauthenticated, Code::Unauthenticated);

@@ -8,9 +8,9 @@ use tonic::Code;
 use super::access::{DENIED, Files, client, issue_client, metric, rule};
 use super::site::{Site, Talk, acquire, counted, exclusive, release};
 use super::unary::reason;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Mode, Reason, Then};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Mode, Reason, Then};
 
 fn force(name: &'static str, reason: &str) -> proto::ForceReleaseRequest {
     proto::ForceReleaseRequest { name: name.into(), reason: reason.into() }

@@ -18,10 +18,10 @@ use crate::api::{ApiOptions, ServerInfo};
 use crate::leases::OnDisconnect;
 use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::{Rig, Syncs, dc};
-use crate::names::Secret;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage};
+use geolock_api::names::Secret;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage};
 
 /// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::site::{Running, Site, Talk, acquire, exclusive, release, try_acquire};
 use crate::lock_server::LockServerOptions;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Reason};
 use crate::replica::LocalConfig;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Reason};
 
 async fn start(site: &Site, limits: LocalConfig) -> Running {
     let options = LockServerOptions { drain_timeout: Duration::ZERO, ..LockServerOptions::default() };

@@ -7,10 +7,10 @@ use tonic::{Code, Streaming};
 use super::site::{Caller, Site, acquire, counted, exclusive};
 use super::unary::reason;
 use crate::lock_server::LockServerOptions;
-use crate::proto::locks_client::LocksClient;
-use crate::proto::watch_locks_response::Event;
-use crate::proto::{self, LocksHeld, Mode, Reason, Snapshot, WatchLocksRequest};
 use crate::replica::LocalConfig;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::watch_locks_response::Event;
+use geolock_api::proto::{self, LocksHeld, Mode, Reason, Snapshot, WatchLocksRequest};
 
 fn names(names: &[&'static str]) -> Vec<Bytes> {
     names.iter().map(|name| Bytes::from_static(name.as_bytes())).collect()

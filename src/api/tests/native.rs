@@ -18,17 +18,17 @@ use tonic::Code;
 use super::site::{Running, Site, exclusive, release, shake_hands, try_acquire};
 use crate::access::{Access, AccessFiles, NewToken};
 use crate::api::{ApiOptions, ServerInfo, serve};
-use crate::client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
 use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::{Rig, Syncs, dc};
-use crate::names::LockName;
 use crate::pki::{ClientCertificates, Credentials};
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, Reason, ServerMessage};
+use geolock_api::names::LockName;
 use geolock_api::native::{
     End, FrameSocket, Kind, NATIVE_PROTOCOL, NATIVE_PROTOCOL_1, SocketError, Start, bound_kernel, decode,
 };
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage, Reason, ServerMessage};
+use geolock_client::{AcquireRequest, Client, ClientConfig, ClientTls, Transport};
 
 /// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);

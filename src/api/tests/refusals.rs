@@ -13,9 +13,9 @@ use crate::api::parse::{self, ProofBy};
 use crate::api::reclaim::Gathered;
 use crate::lock_server::fakes::dc;
 use crate::lock_server::{End, OpenError, Stopped, TooManySessions};
-use crate::names::LeaseId;
-use crate::proto::{self, ERROR_METADATA, Reason};
 use crate::replica::call::{Limit, Refusal};
+use geolock_api::names::LeaseId;
+use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
 fn refused_by_border(message: proto::AcquireRequest) -> Reason {
     match parse::acquire(message, ProofBy::SecretOrStream) {
@@ -161,7 +161,7 @@ fn every_refusal_has_its_number_and_its_code() {
 
 #[test]
 fn every_refusal_of_the_border_has_its_number_and_its_code() {
-    use crate::names::LockNameError::{Empty, TooLong};
+    use geolock_api::names::LockNameError::{Empty, TooLong};
     let too_large = Status::out_of_range("decoded message length too large");
     let refusals = [
         (BorderError::Malformed("x"), 100, Code::InvalidArgument),

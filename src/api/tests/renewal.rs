@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use super::site::{Running, Site, Talk, dial};
 use crate::lock_server::fakes::dc;
 use crate::pki::{Authority, Existing, Leaf, Role, Validity, playground};
-use crate::proto::client_message::Call;
-use crate::proto::locks_client::LocksClient;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, StatusResponse};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, StatusResponse};
 
 fn issue(site: &Site, existing: Existing, validity: Validity) {
     let authority = Authority::load(&site.folder("ca")).expect("the playground made it");

@@ -19,9 +19,9 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::access::{issue_client, without};
 use super::site::{Running, Site, Talk, dial, dial_with, open_lease, shake_hands};
-use crate::proto::locks_client::LocksClient;
-use crate::proto::{self, Then, change, update};
 use geolock_api::native::{Kind, NATIVE_PROTOCOL};
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::{self, Then, change, update};
 
 /// Far longer than any step of these tests: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);

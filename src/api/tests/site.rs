@@ -20,11 +20,11 @@ use crate::lock_server::LockServerOptions;
 use crate::lock_server::fakes::dc;
 use crate::node::{Node, Sockets};
 use crate::pki::{Credentials, playground};
-use crate::proto::client_message::Call;
-use crate::proto::locks_client::LocksClient;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, ServerMessage, acquire_request};
 use crate::replica::LocalConfig;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage, ServerMessage, acquire_request};
 
 const CLUSTER: &str = "test";
 

@@ -10,14 +10,7 @@ use crate::api::error::{self, BorderError};
 use crate::api::parse::ProofBy;
 use crate::api::{parse_store, show_store};
 use crate::causal_log::{Action, Change, Wants};
-use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type,
-    Update, VersionedReading,
-};
-use crate::keys::Key;
 use crate::lock_server::fakes::{dc, name};
-use crate::names::{FencingToken, LeaseId, Mode};
-use crate::proto::{self, Reason, update, value};
 use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
@@ -25,6 +18,13 @@ use crate::replica::store_call::{
 use crate::replica::watch_call::WatchRefusal;
 use crate::store_state::ChangeError;
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::{FencingToken, LeaseId, Mode};
+use geolock_api::proto::{self, Reason, update, value};
+use geolock_api::value::{
+    FlagOp, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type,
+    Update, VersionedReading,
+};
 
 fn key(name: &str) -> Key {
     Key::new(b"b", name.as_bytes()).expect("it is a key")
@@ -405,6 +405,6 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         assert_eq!((status.code(), status.message()), (code, text.as_str()));
         assert_eq!(error::refused(&refusal).reason, number, "{text}");
     }
-    let bad = BorderError::Key(crate::keys::KeyError::Bucket(0)).to_error();
+    let bad = BorderError::Key(geolock_api::keys::KeyError::Bucket(0)).to_error();
     assert_eq!(bad.reason, 110);
 }

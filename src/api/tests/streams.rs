@@ -8,10 +8,10 @@ use tonic::{Code, Status};
 
 use super::site::{Site, Talk, acquire, exclusive, release, try_acquire};
 use crate::lock_server::LockServerOptions;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, ClientMessage, ERROR_METADATA, Reason};
 use crate::replica::LocalConfig;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, ClientMessage, ERROR_METADATA, Reason};
 
 /// Returns why a stream ended.
 fn ended(status: &Status) -> (Reason, Code) {

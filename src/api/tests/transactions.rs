@@ -8,10 +8,10 @@ use tonic::Code;
 use super::site::{Site, Talk, exclusive, open_lease};
 use super::unary::reason;
 use crate::lock_server::LockServerOptions;
-use crate::proto::client_message::Call;
-use crate::proto::server_message::Answer;
-use crate::proto::{self, Reason, Then, TransactionState, update, value};
 use crate::replica::LocalConfig;
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Reason, Then, TransactionState, update, value};
 
 fn key(name: &str) -> proto::Key {
     proto::Key { bucket: Bytes::from_static(b"test"), name: Bytes::copy_from_slice(name.as_bytes()) }

@@ -16,9 +16,6 @@ use crate::crdt::VersionVector;
 use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::lock_server::fakes::{dc, name};
-use crate::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
-use crate::proto::server_message::Answer;
-use crate::proto::{self, acquire_request, cancel_request, release_request};
 use crate::replica::NotServing;
 use crate::replica::call::{
     Acquire, Acquires, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
@@ -27,6 +24,9 @@ use crate::replica::call::{
 };
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
 use crate::time::Timestamp;
+use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
 
 const LEASE: u64 = 0x2a00;
 const SECRET: [u8; 16] = [7; 16];
@@ -86,7 +86,7 @@ fn lease() -> LeaseId {
 #[test]
 fn an_acquire_means_what_it_says() {
     let call = parse::acquire(acquire_message(), ProofBy::SecretOrStream).expect("it is well formed");
-    let odd = crate::names::LockName::new(b"\xff\0").expect("names are any bytes");
+    let odd = geolock_api::names::LockName::new(b"\xff\0").expect("names are any bytes");
     let expected = Acquire {
         lease: lease(),
         proof: Proof::Attached,

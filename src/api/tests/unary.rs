@@ -12,8 +12,8 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::site::{Site, acquire, dial, open_lease, release};
-use crate::proto::locks_client::LocksClient;
-use crate::proto::{self, ERROR_METADATA, Reason};
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
 pub(super) fn reason<T: std::fmt::Debug>(outcome: Result<T, Status>) -> (Reason, Code) {
     let status = outcome.expect_err("it should be refused");

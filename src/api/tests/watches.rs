@@ -7,10 +7,10 @@ use tonic::{Code, Streaming};
 use super::site::{Caller, Site, counted};
 use super::unary::reason;
 use crate::lock_server::LockServerOptions;
-use crate::proto::locks_client::LocksClient;
-use crate::proto::watch_response::Event;
-use crate::proto::{self, Reason, Snapshot, Then, change, update};
 use crate::replica::LocalConfig;
+use geolock_api::proto::locks_client::LocksClient;
+use geolock_api::proto::watch_response::Event;
+use geolock_api::proto::{self, Reason, Snapshot, Then, change, update};
 
 const BUCKET: Bytes = Bytes::from_static(b"test");
 

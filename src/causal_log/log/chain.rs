@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::Log;
 use crate::causal_log::entry::Entry;
-use crate::names::{DcId, MAX_DCS};
+use geolock_api::names::{DcId, MAX_DCS};
 
 /// Number of hashes of a log that are kept beyond the entries that some member may lack. 8 bytes each.
 const BEYOND: u64 = 1024;

@@ -2,9 +2,9 @@
 
 use super::Log;
 use crate::crdt::VersionVector;
-use crate::names::DcId;
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::DcId;
 
 /// Maximum number of entries over which a mark advances in one step: a peer may acknowledge all kept entries
 /// with one vector.

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use super::Log;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, Position};
 use crate::time::Timestamp;
 use crate::work;
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// One step truncates entries until they have this number of rows together, see [`Entry::rows`]; later steps
 /// do the rest.
@@ -203,8 +203,8 @@ mod tests {
     use super::super::lag::{Lag, PASSED_PER_STEP};
     use super::*;
     use crate::causal_log::Entry;
-    use crate::names::ClusterId;
     use crate::time::Instant;
+    use geolock_api::names::ClusterId;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

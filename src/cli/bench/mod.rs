@@ -14,10 +14,10 @@ use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{print, tell};
 use super::stopping::StopSignals;
-use crate::client::{Client, Transport};
 use crate::load_test::report::{self, Report};
 use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
 use crate::time::brief;
+use geolock_client::{Client, Transport};
 use playground::Playground;
 
 /// Measure the throughput and latency of locks, here or on your own servers; every acquisition is checked.

@@ -12,10 +12,10 @@ use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::state_dir::{BASE_PORT, default_playground};
 use crate::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::interdc::{Wan, WanPath, WanProfile};
-use crate::names::DcId;
 use crate::node::Sockets;
 use crate::pki;
 use crate::time::brief;
+use geolock_api::names::DcId;
 
 const CLUSTER: &str = "playground";
 /// Distance between the first ports of two datacenters.

@@ -52,7 +52,7 @@ fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
 }
 
 /// Returns the options that connect a client to that datacenter; none if they are the defaults.
-fn connect(plan: &Plan, dc: crate::names::DcId) -> String {
+fn connect(plan: &Plan, dc: geolock_api::names::DcId) -> String {
     let endpoint = plan.listen(dc).client;
     match (plan.is_default, dc.get()) {
         (true, 0) => String::new(),

@@ -18,7 +18,7 @@ use clap::Subcommand;
 use super::connect::{ConnectArgs, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::lock;
-use crate::client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
+use geolock_client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
 
 /// Read and change keys that all datacenters share.
 ///

@@ -12,7 +12,7 @@ use super::{CommonArgs, ExpiryArgs, failure, show};
 use crate::cli::connect;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::{print, tell};
-use crate::client::{
+use geolock_client::{
     AtLeast, Batch, Client, ClientError, Key, Snapshot, Transacted, TxnRequest, Update, Value,
 };
 

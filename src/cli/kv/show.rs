@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::cli::print::{bytes_json, harmless, harmless_lines, insert_name, number};
-use crate::client::{Key, Reading, Snapshot, Value};
+use geolock_client::{Key, Reading, Snapshot, Value};
 
 /// Returns a snapshot as one word: the number of entries of each datacenter's log.
 pub(in crate::cli) fn snapshot(snapshot: &Snapshot) -> String {
@@ -143,7 +143,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::client::Type;
+    use geolock_client::Type;
 
     fn some(reading: Reading) -> Value {
         Value::from(reading)

@@ -19,8 +19,8 @@ use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::lock;
 use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
-use crate::client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
-use crate::names::LockName;
+use geolock_api::names::LockName;
+use geolock_client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
 
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///

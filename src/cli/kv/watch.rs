@@ -8,7 +8,7 @@ use crate::cli::connect;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::print::print;
 use crate::cli::stopping::StopSignals;
-use crate::client::{Key, Snapshot, Watch, WatchEvent, WatchRequest};
+use geolock_client::{Key, Snapshot, Watch, WatchEvent, WatchRequest};
 
 /// Show every change of keys, until Ctrl-C
 ///

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::show;
 use crate::cli::print::{bytes_json, insert_name, number};
-use crate::client::{
+use geolock_client::{
     Action, Change, Changed, FlagOp, MapOp, Op, RegisterOp, ResettableCounterOp, SetOp, Update,
 };
 
@@ -151,8 +151,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client::Key;
-    use crate::names::DcId;
+    use geolock_api::names::DcId;
+    use geolock_client::Key;
 
     fn updated(name: &[u8], update: Update) -> Change {
         changed(name, Action::Update(update))

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cli::describe;
-use crate::client::Status;
-use crate::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
+use geolock_api::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
+use geolock_client::Status;
 
 /// Returns the whole status as one object.
 pub(super) fn status(status: &Status) -> Value {
@@ -86,6 +86,6 @@ fn journal(journal: &JournalStatus) -> Value {
     })
 }
 
-fn seqs(snapshot: Option<&crate::client::Snapshot>) -> &[u64] {
+fn seqs(snapshot: Option<&geolock_client::Snapshot>) -> &[u64] {
     snapshot.map_or(&[], |snapshot| &snapshot.seqs)
 }

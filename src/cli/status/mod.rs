@@ -10,9 +10,9 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
-use crate::client::Status;
-use crate::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
 use crate::time::brief;
+use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
+use geolock_client::Status;
 
 /// Show the state of a datacenter, and its knowledge of the others
 ///
@@ -136,8 +136,8 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Snapshot;
-    use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+    use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+    use geolock_client::Snapshot;
 
     fn status() -> Status {
         let peer = |dc, reachable| PeerStatus {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::cli::dc_names::DcNames;
 use crate::cli::print::{size, table};
-use crate::client::{Snapshot, Status};
-use crate::proto::{CheckpointStatus, JournalStatus, PeerStatus};
 use crate::time::brief;
+use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+use geolock_client::{Snapshot, Status};
 
 /// Returns the other datacenters, a line each.
 pub(super) fn peers(status: &Status, names: &DcNames) -> String {

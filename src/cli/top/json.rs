@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::sample::Picture;
 use crate::cli::describe::{holder_json, mode, request};
 use crate::cli::print::named;
-use crate::client::{HotLock, LockDescription};
-use crate::proto::{PeerStatus, Waiter};
+use geolock_api::proto::{PeerStatus, Waiter};
+use geolock_client::{HotLock, LockDescription};
 
 /// The object while no server answers.
 pub(super) fn trouble(why: &str) -> Value {

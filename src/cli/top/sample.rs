@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::client::{HotLock, Status};
-use crate::proto::{Histogram, HistogramBucket, PeerStatus};
+use geolock_api::proto::{Histogram, HistogramBucket, PeerStatus};
+use geolock_client::{HotLock, Status};
 
 /// The figures of a server at one moment.
 pub(super) struct Sample {
@@ -176,7 +176,7 @@ impl Picture<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::LockDescription;
+    use geolock_client::LockDescription;
 
     fn counted(boot_id: u64, grants: u64) -> Status {
         let buckets = vec![

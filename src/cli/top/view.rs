@@ -8,9 +8,9 @@ use crate::cli::dc_names::DcNames;
 use crate::cli::describe::{label, mode};
 use crate::cli::print::{lock_name, size};
 use crate::cli::status;
-use crate::client::{HotLock, LockDescription};
-use crate::proto::PeerStatus;
 use crate::time::brief;
+use geolock_api::proto::PeerStatus;
+use geolock_client::{HotLock, LockDescription};
 
 /// The size of a screen, in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -289,8 +289,8 @@ mod tests {
     use super::*;
     use crate::cli::top::json;
     use crate::cli::top::sample::Window;
-    use crate::client::Status;
-    use crate::proto::{self, Histogram, HistogramBucket, Holder, PartOwner, Phase, RequestId, Waiter};
+    use geolock_api::proto::{self, Histogram, HistogramBucket, Holder, PartOwner, Phase, RequestId, Waiter};
+    use geolock_client::Status;
 
     fn status(second: u64) -> Status {
         let took = |above_us, up_to_us| {

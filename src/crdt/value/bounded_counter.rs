@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, OpError, ReadBudget, Reading};
-use crate::names::DcId;
+use crate::crdt::value::{At, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{OpError, Reading};
 
 /// The rights of each datacenter; none is 0.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -6,9 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::crdt::value::ReadBudget;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{OpError, ReadBudget, Reading};
-use crate::names::DcId;
+use geolock_api::names::DcId;
+use geolock_api::value::{OpError, Reading};
 
 /// The sum of all additions. It is so wide that no number of 64-bit additions that fits a log overflows it.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
-use crate::crdt::value::Type;
+use geolock_api::value::Type;
 
 /// Two sums over the visible atoms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

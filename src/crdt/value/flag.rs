@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::crdt::VersionVector;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, FlagOp, ReadBudget, Reading};
-use crate::names::DcId;
+use crate::crdt::value::{At, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{FlagOp, Reading};
 
 /// Enabled is present.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

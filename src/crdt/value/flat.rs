@@ -9,11 +9,12 @@ use geolock_api::value::validate_nesting;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::crdt::value::Slots;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{MapType, OpError, Slots, Type};
+use geolock_api::value::{MapType, OpError, Type};
 
 type Step<'a> = (MapType, &'a Element);
 

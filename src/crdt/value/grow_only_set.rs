@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::crdt::value::ReadBudget;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{ReadBudget, Reading, Type};
-use crate::names::DcId;
+use geolock_api::names::DcId;
+use geolock_api::value::{Reading, Type};
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct GrowOnlySet(Chunks<Element, ()>);

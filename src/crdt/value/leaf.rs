@@ -14,8 +14,9 @@ use crate::crdt::value::presence::{AddWins, RemoveWins};
 use crate::crdt::value::resettable_counter::ResettableCounter;
 use crate::crdt::value::set::Set;
 use crate::crdt::value::versioned::Versioned;
-use crate::crdt::value::{At, Dot, Op, OpError, ReadBudget, Reading, Type, VersionedReading};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{Op, OpError, Reading, Type, VersionedReading};
 
 /// The common interface of all types.
 ///

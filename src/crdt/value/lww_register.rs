@@ -5,9 +5,10 @@ use crdts::CmRDT;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, ReadBudget, Reading};
-use crate::names::DcId;
+use crate::crdt::value::{At, ReadBudget};
 use crate::time::Timestamp;
+use geolock_api::names::DcId;
+use geolock_api::value::Reading;
 
 /// The crate's register. The marker orders assignments: stamp, datacenter, index in the commit.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

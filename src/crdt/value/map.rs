@@ -11,9 +11,10 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::set::some_marked;
-use crate::crdt::value::{At, MapOp, ReadBudget, Reading, Slots};
-use crate::names::DcId;
+use crate::crdt::value::{At, ReadBudget, Slots};
 use crate::work;
+use geolock_api::names::DcId;
+use geolock_api::value::{MapOp, Reading};
 
 /// The fields whose values are not empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

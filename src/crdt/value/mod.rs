@@ -45,10 +45,6 @@ mod versioned;
 
 pub use at::{At, Dot};
 pub use digest::Shown;
-pub use geolock_api::value::{
-    FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp,
-    SetOp, Type, Update, VersionedReading,
-};
 pub use read_budget::ReadBudget;
 pub use rules::{depends_on_state, leaves_tombstones, may_be_the_last};
 pub use slots::Slots;

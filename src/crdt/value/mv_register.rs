@@ -9,8 +9,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, ReadBudget, Reading, RegisterOp};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{Reading, RegisterOp};
 
 /// The assignments that no operation has removed, in the order of their dots.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::At;
 use crate::crdt::value::dots::Dots;
-use crate::crdt::value::{At, Type};
+use geolock_api::value::Type;
 
 /// The remaining operations on something that is present or absent. The default is absent.
 pub(super) trait Presence: Clone + Default + PartialEq + Debug {

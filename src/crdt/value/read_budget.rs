@@ -37,9 +37,10 @@ mod tests {
 
     use super::*;
     use crate::crdt::VersionVector;
-    use crate::crdt::value::{At, Dot, Op, Reading, SetOp, Slots, Update};
-    use crate::names::DcId;
+    use crate::crdt::value::{At, Dot, Slots};
     use crate::time::Timestamp;
+    use geolock_api::names::DcId;
+    use geolock_api::value::{Op, Reading, SetOp, Update};
 
     #[test]
     fn a_large_set_is_read_up_to_the_budget_and_no_further() {

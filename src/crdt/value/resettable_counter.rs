@@ -9,9 +9,10 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::counter::{check_sum, saturate};
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, OpError, ReadBudget, Reading, ResettableCounterOp};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot, ReadBudget};
 use crate::work;
+use geolock_api::names::DcId;
+use geolock_api::value::{OpError, Reading, ResettableCounterOp};
 
 /// A reset removes everything from the sum except the additions that it did not see. So an addition has to be
 /// known by itself only while some future reset may not have seen it; later it is in the sum alone.

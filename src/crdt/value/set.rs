@@ -16,9 +16,10 @@ use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, ReadBudget, Reading, SetOp};
-use crate::names::DcId;
+use crate::crdt::value::{At, ReadBudget};
 use crate::work;
+use geolock_api::names::DcId;
+use geolock_api::value::{Reading, SetOp};
 
 /// Returns the next elements that have something to compact, at most `most`, and true if there are more.
 pub(super) fn some_marked(

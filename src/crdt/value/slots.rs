@@ -7,8 +7,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Dot, Op, OpError, PathStep, ReadBudget, Reading, Type, Update};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{Op, OpError, PathStep, Reading, Type, Update};
 
 /// A value, or none. There are several only if datacenters concurrently wrote it first as different types.
 /// Then readers see the one whose type comes first in [`Type`], and the others are hidden until that one is

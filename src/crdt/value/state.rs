@@ -8,8 +8,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::{At, Dot, MapOp, MapType, Op, OpError, PathStep, ReadBudget, Reading, Type};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{MapOp, MapType, Op, OpError, PathStep, Reading, Type};
 
 /// The state of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]

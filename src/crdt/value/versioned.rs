@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{Dot, OpError, ReadBudget, Reading, VersionedReading};
-use crate::names::DcId;
+use crate::crdt::value::{Dot, ReadBudget};
+use geolock_api::names::DcId;
+use geolock_api::value::{OpError, Reading, VersionedReading};
 
 /// The greatest of the written values: by version, then by bytes, then a done one. A plain maximum, so it
 /// needs no marker beside it as the crate's `LWWReg` does.

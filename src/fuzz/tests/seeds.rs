@@ -10,12 +10,12 @@ use crate::fuzz::native_frames::stream_bytes as native_bytes;
 use crate::fuzz::sequence::{Harvest, harvest};
 use crate::interdc::fuzz::{hello_bytes, stream_bytes};
 use crate::journal::fuzz::{checkpoint_bytes, segment_bytes};
-use crate::names::{DcId, LockName, Mode, RequestId};
-use crate::proto::{self, client_message::Call};
 use crate::replica::fuzz::StateBytes;
 use crate::replica::{Message, Record};
 use crate::time::Timestamp;
 use crate::wire;
+use geolock_api::names::{DcId, LockName, Mode, RequestId};
+use geolock_api::proto::{self, client_message::Call};
 
 /// Most inputs of each kind.
 const MOST: usize = 12;

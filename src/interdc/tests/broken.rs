@@ -7,9 +7,9 @@ use super::world::{Node, World, close_reason, dc};
 use crate::interdc::frame::FORMAT;
 use crate::interdc::shared::nonce;
 use crate::interdc::{DownReason, FrameError, LinkEvent, hello};
-use crate::names::ClusterId;
 use crate::pki::Role;
 use crate::wire::MAX_FRAME;
+use geolock_api::names::ClusterId;
 
 /// Datacenter 0, and a raw datacenter 1 with a link to it.
 struct Broken {

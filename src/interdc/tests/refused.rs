@@ -130,7 +130,7 @@ async fn a_hello_of_another_datacenter_than_the_certificates_is_refused() {
     let world = World::new();
     let right = world.start(0);
     let peer = world.raw(1, &world.credentials(Role::Dc(dc(1))));
-    let cluster = crate::names::ClusterId::of("test").get().to_le_bytes();
+    let cluster = geolock_api::names::ClusterId::of("test").get().to_le_bytes();
     let mut body = b"gloc\x01\x01\xfd".to_vec();
     body.extend_from_slice(&cluster);
     body.extend_from_slice(&[2, 0, 5, 0, 0]);

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::interdc::{Interdc, InterdcConfig, Lane, LinkEvent, LinkId, PeerStats, QueueBound, transport};
-use crate::names::DcId;
 use crate::pki::{Authority, Credentials, Existing, Leaf, Role, Validity};
+use geolock_api::names::DcId;
 
 /// No event takes longer, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);

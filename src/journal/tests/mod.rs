@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use bytes::Bytes;
 
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 use super::checkpoint::Checkpoint;
 use super::error::{Identity, JournalError};

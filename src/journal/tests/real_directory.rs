@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
 
-use crate::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId};
 
 use super::super::error::JournalError;
 use super::super::handle::{Journal, JournalEvent, JournalOptions};

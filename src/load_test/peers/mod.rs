@@ -16,8 +16,8 @@ use super::phase::Stage;
 use super::report::Report;
 use super::servers::figures;
 use super::{Happening, LoadTestError, prefix};
-use crate::client::Client;
 use etcd::{Etcd, Site};
+use geolock_client::Client;
 
 /// Round trips that differ by at most this part count as equal.
 const SAME_PART: f64 = 0.2;

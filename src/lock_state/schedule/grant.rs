@@ -5,9 +5,9 @@ use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Order, Waiter, earliest};
 use crate::lock_state::request::RequestIndex;
 use crate::lock_state::tables::Tables;
-use crate::names::Mode;
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::Mode;
 
 /// The local request that is first for a lock.
 enum First {

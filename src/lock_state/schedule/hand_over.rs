@@ -4,7 +4,7 @@ use super::Schedule;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
-use crate::names::{DcId, DcSet, LockName, Mode, Position};
+use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 
 /// Returns the parts of a lock whose own datacenters get them for shared requests: the due ones up to the
 /// first exclusive one, all together.

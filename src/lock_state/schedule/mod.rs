@@ -16,8 +16,8 @@ use super::lock::LockIndex;
 use super::request::RequestIndex;
 use super::tables::Tables;
 use crate::causal_log::{LockParts, Op};
-use crate::names::DcId;
 use crate::time::Instant;
+use geolock_api::names::DcId;
 use sweep::Sweeps;
 
 /// The consequences of the changes of a step, and the work that is left for later steps.

@@ -6,8 +6,8 @@ use super::Schedule;
 use crate::lock_state::lock::LockIndex;
 use crate::lock_state::request::RequestIndex;
 use crate::lock_state::tables::Tables;
-use crate::names::DcId;
 use crate::work;
+use geolock_api::names::DcId;
 
 impl Schedule {
     /// Parks or unparks the waiters of a lock after the owner of a part changed. Parking depends on that only

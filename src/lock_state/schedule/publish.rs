@@ -8,7 +8,7 @@ use crate::lock_state::queue::Class;
 use crate::lock_state::request::{Publication, RequestIndex, RequestRow};
 use crate::lock_state::tables::Tables;
 use crate::lock_state::view::View;
-use crate::names::Mode;
+use geolock_api::names::Mode;
 
 /// Returns the waiters of a lock that must be in the log: those that lack a part of it and have no earlier
 /// local waiter for it in the same or a stronger mode. So any number of waiters costs one published request,
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
     use crate::causal_log::Wants;
     use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, Permissions};
-    use crate::names::{DcId, DcSet, LeaseId, LockName, RequestId};
     use crate::time::{Instant, Timestamp};
+    use geolock_api::names::{DcId, DcSet, LeaseId, LockName, RequestId};
 
     /// Seed 91 of the simulator: a request was cancelled while the clock was too far ahead to make entries.
     /// It was dropped here and stayed in the request table of all others.

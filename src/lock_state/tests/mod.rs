@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::causal_log::{LockParts, Op, Wants};
-use crate::names::{DcId, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 use crate::time::{Instant, Timestamp};
+use geolock_api::names::{DcId, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
 const SHARED: Mode = Mode::Shared;
 const EXCLUSIVE: Mode = Mode::Exclusive;

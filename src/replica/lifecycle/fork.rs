@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::causal_log::{Entry, Violation};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
-use crate::names::{DcId, DcSet};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Heartbeat;
 use crate::replica::record::Record;
+use geolock_api::names::{DcId, DcSet};
 
 /// The entry that exists in two versions. Disk type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,12 +14,12 @@
 use super::own_log::seen_by_all;
 use super::questions::Question;
 use crate::causal_log::Violation;
-use crate::names::{DcId, DcSet};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
 use crate::replica::record::Record;
 use crate::replica::stability::Floor;
+use geolock_api::names::{DcId, DcSet};
 
 impl Replica {
     /// The data directory is an old copy and lacks the numbers and readings that were used since. If that is

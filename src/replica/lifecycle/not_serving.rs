@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{DcId, DcSet};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
+use geolock_api::names::{DcId, DcSet};
 
 /// The reason why a datacenter does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -17,9 +17,9 @@
 use std::time::Duration;
 
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet};
 use crate::replica::stability::Floor;
 use crate::time::Instant;
+use geolock_api::names::{DcId, DcSet};
 
 /// The knowledge of the own log.
 pub(super) struct OwnLog {

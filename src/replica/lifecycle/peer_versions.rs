@@ -1,7 +1,7 @@
 //! The protocol versions of the members. Own entries name their predecessors once every member knows
 //! version 2: version 1 would not relay that field, and entries would look like another log.
 
-use crate::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet};
 
 /// The protocol versions of the members.
 pub(in crate::replica) struct PeerVersions {

@@ -9,9 +9,9 @@ use super::{Fork, Lifecycle, NotServing};
 use crate::capacity::{DiskSpace, Load};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
-use crate::names::DcSet;
 use crate::replica::call::{Phase, Refusal};
 use crate::time::Instant;
+use geolock_api::names::DcSet;
 
 impl Lifecycle {
     pub fn phase(&self) -> Phase {

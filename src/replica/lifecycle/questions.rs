@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// The own question, and the questions of others that passed here.
 #[derive(Default)]

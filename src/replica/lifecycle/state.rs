@@ -135,7 +135,7 @@ impl State {
 mod tests {
     use super::State::{Forked, Grace, ReadOnly, Serving, Starting};
     use super::*;
-    use crate::names::DcId;
+    use geolock_api::names::DcId;
 
     const RESTART: Input = Input::Restarted { judge_at: Instant::from_nanos(500) };
     const WHOLE: Facts = Facts { knows_own_log: true, leases_in_grace: 0 };

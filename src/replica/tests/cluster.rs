@@ -8,7 +8,6 @@ use crate::capacity::DiskSpace;
 use crate::causal_log::{Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
@@ -16,6 +15,7 @@ use crate::replica::{
 };
 use crate::time::{Instant, Now, Wall};
 use crate::work;
+use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 
 pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, key, step};
 use crate::causal_log::Change;
-use crate::keys::Key;
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Report, Summed};
+use geolock_api::keys::Key;
 
 #[test]
 fn replicas_that_applied_the_same_compare_equal_and_a_broken_one_is_told_of() {

@@ -6,12 +6,12 @@ use super::cluster::{Cluster, SECRET};
 use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change, Op as LogOp};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Op, OpError, Reading, VersionedReading};
 use crate::leases::Proof;
 use crate::replica::call::Call;
 use crate::replica::store_call::{NextStep, Then, TxnRefusal};
 use crate::replica::{Event, Message, Record};
 use crate::time::TimeToLive;
+use geolock_api::value::{Op, OpError, Reading, VersionedReading};
 
 fn expire(name: &str, ms: u64) -> Change {
     let ttl = TimeToLive::from_millis(ms).expect("a story expires keys in time");

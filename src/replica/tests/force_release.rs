@@ -8,13 +8,13 @@ use super::store_cluster::{add, step};
 use crate::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
-use crate::names::{FencingToken, ForceReason, Mode, RequestId};
 use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};
 use crate::replica::force_release::{
     ForceRelease, ForceReleaseOutcome, ForceReleased, MAX_AUDITED, MAX_VICTIMS,
 };
 use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Notice, Record};
+use geolock_api::names::{FencingToken, ForceReason, Mode, RequestId};
 
 impl Cluster {
     fn force(&mut self, id: u8, lock: &str) -> u64 {

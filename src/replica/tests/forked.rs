@@ -7,11 +7,11 @@ use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
-use crate::names::{ClusterId, Mode, Position};
 use crate::replica::call::{Call, Phase, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
 use crate::time::Timestamp;
+use geolock_api::names::{ClusterId, Mode, Position};
 
 impl Cluster {
     fn is_forked(&self, id: u8) -> bool {

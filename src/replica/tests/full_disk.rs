@@ -6,9 +6,9 @@ use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, put, step, written};
 use crate::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, Proof};
-use crate::names::Mode;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};
+use geolock_api::names::Mode;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, name: &str, amount: i64) -> u64 {
     c.begin(id, key, None, step(vec![add(name, amount)], &[], Then::Commit))

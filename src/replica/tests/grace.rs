@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET};
 use crate::leases::Proof;
-use crate::names::{LeaseId, Mode};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Notice};
+use geolock_api::names::{LeaseId, Mode};
 
 impl Cluster {
     /// Renews a lease; returns for how long.

@@ -7,11 +7,11 @@ use super::cluster::{Cluster, SECRET, name};
 use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
-use crate::names::{ForceReason, Mode};
 use crate::replica::Event;
 use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
+use geolock_api::names::{ForceReason, Mode};
 
 impl Cluster {
     fn cancels(&mut self, id: u8, key: u64) -> u64 {

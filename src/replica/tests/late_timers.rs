@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
-use crate::names::{Mode, Position};
 use crate::replica::call::{Refusal, Wait};
 use crate::replica::{Event, Message};
+use geolock_api::names::{Mode, Position};
 
 #[test]
 fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::add;
 use crate::causal_log::{Commit, Entry, Op};
-use crate::names::{ClusterId, FencingToken, LeaseId};
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message, Record};
 use crate::time::Timestamp;
+use geolock_api::names::{ClusterId, FencingToken, LeaseId};
 
 /// Three datacenters that never ran, linked as a chain: the ends have no link to each other.
 fn new_chain() -> Cluster {

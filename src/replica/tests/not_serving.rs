@@ -2,9 +2,9 @@
 
 use super::cluster::{Cluster, dc, name};
 use crate::capacity::DiskSpace;
-use crate::names::Mode;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
+use geolock_api::names::Mode;
 
 impl Cluster {
     /// dc1 has all parts of "b", and is in grace after a restart because of a client that is dead.

@@ -6,11 +6,11 @@ use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, step};
 use crate::capacity::Load;
 use crate::leases::{OnDisconnect, Proof};
-use crate::names::{LeaseId, Mode};
 use crate::replica::Event;
 use crate::replica::call::{Call, Limit, Refusal, Reply, Target, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::watch_call::{Pattern, Subject, Watch};
+use geolock_api::names::{LeaseId, Mode};
 
 impl Cluster {
     fn load(&mut self, id: u8, load: Load) {

@@ -8,15 +8,15 @@ use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{key, put, step};
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::crdt::value::Reading;
 use crate::leases::Proof;
-use crate::names::{ForceReason, Mode};
 use crate::replica::call::{Call, Phase};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::Mutation;
 use crate::time::Timestamp;
+use geolock_api::names::{ForceReason, Mode};
+use geolock_api::value::Reading;
 
 impl Cluster {
     fn has_committed(&mut self, id: u8, key: u64, lock: Option<&str>, change: Change) -> VersionVector {

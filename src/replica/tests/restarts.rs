@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{change, key, step};
 use crate::causal_log::{Action, Change, Wants};
-use crate::crdt::value::Op;
 use crate::leases::Proof;
-use crate::names::{FencingToken, Mode, RequestId};
 use crate::replica::Event;
 use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{Then, TxnRefusal};
+use geolock_api::names::{FencingToken, Mode, RequestId};
+use geolock_api::value::Op;
 
 /// Both copies of a commit are deferred. The first one is refused, and the reason for that is gone when the
 /// second one has its turn.

@@ -7,10 +7,10 @@ use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
-use crate::names::{LeaseId, Mode};
 use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
 use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
 use crate::replica::{Event, Message};
+use geolock_api::names::{LeaseId, Mode};
 
 impl Cluster {
     pub fn reclaims_early(&mut self, id: u8, held: &[(&str, Mode, &Grant)]) -> u64 {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::cluster::{Cluster, name};
 use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Op, Reading, Update};
-use crate::keys::Key;
 use crate::leases::Proof;
-use crate::names::Mode;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use geolock_api::keys::Key;
+use geolock_api::names::Mode;
+use geolock_api::value::{Op, Reading, Update};
 
 pub fn key(name: &str) -> Key {
     Key::new(b"b", name.as_bytes()).expect("a story uses valid keys")

@@ -6,10 +6,10 @@ use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, step};
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation};
 use crate::leases::Proof;
-use crate::names::{ClusterId, FencingToken, Mode};
 use crate::replica::call::{Call, Phase, Reclaim, Refusal, Reply, Target, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, Notice};
+use geolock_api::names::{ClusterId, FencingToken, Mode};
 
 #[test]
 fn a_lock_moves_once_and_is_then_granted_without_any_message() {
@@ -397,9 +397,9 @@ fn ending_again_what_is_over_succeeds_and_ending_what_never_was_does_not() {
         let tag = c.release(0, grant.request);
         assert_eq!(c.reply(0, tag), Some(Reply::Released));
     }
-    let never = crate::names::RequestId { n: grant.request.n + 1, ..grant.request };
+    let never = geolock_api::names::RequestId { n: grant.request.n + 1, ..grant.request };
     for n in [0, never.n, u64::MAX] {
-        let tag = c.release(0, crate::names::RequestId { n, ..never });
+        let tag = c.release(0, geolock_api::names::RequestId { n, ..never });
         assert_eq!(c.refused(0, tag), Refusal::NotHeld);
     }
     let waiting = c.lock(0, "a");
@@ -432,12 +432,12 @@ fn a_retry_under_the_same_key_is_the_same_request() {
 fn a_lease_is_used_by_its_owner_only() {
     let mut c = Cluster::new(2, 0, 0);
     let lease = c.lease(0);
-    let guess = crate::names::Secret::new([8; 16]);
+    let guess = geolock_api::names::Secret::new([8; 16]);
     let tag = c.call(0, Call::KeepAlive { lease, proof: Proof::Secret(guess) });
     assert_eq!(c.refused(0, tag), Refusal::WrongSecret(lease));
     let tag = c.call(1, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
     assert_eq!(c.refused(1, tag), Refusal::ForeignLease { lease, dc: dc(0) });
-    let never = crate::names::LeaseId::new(dc(0), 1 << 40);
+    let never = geolock_api::names::LeaseId::new(dc(0), 1 << 40);
     let tag = c.call(0, Call::KeepAlive { lease: never, proof: Proof::Secret(SECRET) });
     assert_eq!(c.refused(0, tag), Refusal::UnknownLease(never));
 }

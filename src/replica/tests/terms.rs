@@ -2,8 +2,8 @@
 
 use super::cluster::{Cluster, dc};
 use crate::causal_log::Violation;
-use crate::names::DcSet;
 use crate::replica::{Message, Report, Terms};
+use geolock_api::names::DcSet;
 
 impl Cluster {
     /// Links both anew, and changes the terms of dc1 in flight.

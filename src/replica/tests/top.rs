@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc};
 use crate::leases::Proof;
-use crate::names::Mode;
 use crate::replica::call::{Acquires, Call, HotLock, Reply, Wait};
+use geolock_api::names::Mode;
 
 fn acquires(c: &Cluster, id: u8) -> Acquires {
     c.nodes[usize::from(id)].replica.status().acquires

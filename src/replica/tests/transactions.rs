@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change};
-use crate::crdt::value::{Op, OpError};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Limit, Refusal, Reply};
 use crate::replica::store_call::{AtLeast, Begin, Read, Step, Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message};
+use geolock_api::value::{Op, OpError};
 
 #[test]
 fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {

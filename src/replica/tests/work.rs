@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::store_cluster::{add, change, put, step};
 use crate::causal_log::{Action, Change};
-use crate::crdt::value::{Op, PathStep, SetOp, Update};
-use crate::names::Mode;
 use crate::replica::Event;
 use crate::replica::call::{Call, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 use crate::sim::Mutation;
+use geolock_api::names::Mode;
+use geolock_api::value::{Op, PathStep, SetOp, Update};
 
 const MANY: u64 = 3_000;
 
@@ -169,10 +169,10 @@ fn one_change_of_a_large_value_looks_at_little_of_it() {
     let many = 15_000;
     let field = |n: u64| {
         let path =
-            vec![PathStep { map: crate::crdt::value::MapType::Resettable, field: format!("{n:06}").into() }];
+            vec![PathStep { map: geolock_api::value::MapType::Resettable, field: format!("{n:06}").into() }];
         let action = Action::Update(Update {
             path,
-            op: Op::MvRegister(crate::crdt::value::RegisterOp::Assign("v".into())),
+            op: Op::MvRegister(geolock_api::value::RegisterOp::Assign("v".into())),
         });
         Change { key: super::store_cluster::key("map"), action }
     };

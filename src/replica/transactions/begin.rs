@@ -5,7 +5,6 @@ use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
-use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
@@ -13,6 +12,7 @@ use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
     AtLeast, Begin, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState, reads_weight,
 };
+use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
 /// The kind of a begin.
 enum Begun {
@@ -279,7 +279,7 @@ impl Replica {
         match waiting.request.and_then(|request| self.locks.find(request)) {
             Some(request) if self.locks.get(request).is_held() => {
                 let waits_for_snapshot = waiting.token.is_some();
-                self.end_held(request, crate::names::Position::default());
+                self.end_held(request, geolock_api::names::Position::default());
                 if waits_for_snapshot {
                     self.refuse(waiting.call, Refusal::Cancelled);
                 }
@@ -363,7 +363,7 @@ impl Replica {
                     let request = waiting.request.and_then(|request| self.locks.find(request));
                     self.transactions.rows.remove(&id);
                     if let Some(request) = request {
-                        self.end_held(request, crate::names::Position::default());
+                        self.end_held(request, geolock_api::names::Position::default());
                     }
                     self.refuse(call, refusal);
                 }

@@ -7,12 +7,12 @@ use super::outcomes::Outcome;
 use super::{Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::names::{Position, Secret};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Phase, Refusal, Reply};
 use crate::replica::effect::Effect;
 use crate::replica::output_commit::Output;
 use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
+use geolock_api::names::{Position, Secret};
 
 impl Replica {
     /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.

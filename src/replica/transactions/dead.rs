@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{Death, TxnId};
-use crate::names::{IdempotencyKey, LeaseId};
+use geolock_api::names::{IdempotencyKey, LeaseId};
 
 /// The dead transactions, by id and by age.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Dead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::DcId;
+    use geolock_api::names::DcId;
 
     fn id(lease: u64, key: u64) -> TxnId {
         TxnId { lease: LeaseId::new(DcId::new(0).expect("a small id"), lease), key }

@@ -38,9 +38,9 @@ use super::store_call::Begin;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
-use crate::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 
 /// Most transactions, and waits for snapshots, that one step ends because their time is over.
 const EXPIRED_PER_STEP: usize = 256;

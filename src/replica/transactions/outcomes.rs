@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::content::Content;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
-use crate::names::{IdempotencyKey, LeaseId, Position, Secret};
 use crate::time::Instant;
 use crate::work;
+use geolock_api::names::{IdempotencyKey, LeaseId, Position, Secret};
 
 /// How long outcomes are kept after the end of their lease.
 const KEPT: Duration = Duration::from_secs(600);
@@ -195,7 +195,7 @@ impl Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::DcId;
+    use geolock_api::names::DcId;
 
     #[test]
     fn when_there_are_many_no_lease_has_more_than_its_share() {

@@ -7,10 +7,10 @@ use slab::Slab;
 use super::TxnId;
 use crate::crdt::VersionVector;
 use crate::deadlines::Deadlines;
-use crate::names::DcId;
 use crate::replica::call::CallId;
 use crate::replica::store_call::{Read, reads_weight};
 use crate::time::Instant;
+use geolock_api::names::DcId;
 
 /// A transaction or a read that waits.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::names::LeaseId;
+    use geolock_api::names::LeaseId;
 
     #[test]
     fn a_transaction_that_is_over_waits_for_nothing() {

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{ReadBudget, Reading};
-use crate::keys::Key;
-use crate::names::Position;
+use crate::crdt::value::ReadBudget;
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
 use crate::replica::store_call::{MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState};
+use geolock_api::keys::Key;
+use geolock_api::names::Position;
+use geolock_api::value::Reading;
 
 /// Approximate bound of the bytes that one step reads: far below the limit of a reply.
 const MAX_READ_BYTES: usize = 4 << 20;

@@ -7,11 +7,11 @@ use super::stream::{Head, Incoming, Packer, StateItem, StatePiece};
 use crate::causal_log::{Action, Wants};
 use crate::crdt::value::{At, Dot};
 use crate::crdt::{Ownership, PartMove, VersionVector};
-use crate::keys::Key;
-use crate::names::{DcId, LockName, Mode, RequestId};
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
 use crate::time::Timestamp;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
 /// Returns true if this piece, as the first and last one, is a whole state of a cluster of three.
 pub(crate) fn is_a_state(piece: &StatePiece) -> bool {

@@ -6,12 +6,12 @@ use super::stream::{Head, Packer, StateItem};
 use super::{PATIENCE, WINDOW};
 use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
-use crate::names::{DcId, Position};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
 use crate::time::Instant;
 use crate::wire::WireError;
+use geolock_api::names::{DcId, Position};
 
 /// Most keys, requests or items of locks that one step packs.
 const ITEMS_PER_STEP: usize = 256;

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use stream::StatePiece;
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 /// Pieces that a taker asks for ahead. With every durable piece it asks for one more, so this bounds the
 /// pieces in flight.
@@ -50,7 +50,7 @@ pub(super) struct Transfers {
 
 impl Transfers {
     /// Returns true if a peer asked for pieces that can be made now.
-    pub fn has_work(&self, durable: crate::names::Position) -> bool {
+    pub fn has_work(&self, durable: geolock_api::names::Position) -> bool {
         self.giving.values().any(|giving| giving.has_work(durable))
     }
 

@@ -6,12 +6,12 @@ use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::{DoubleOwner, Ownership, VersionVector};
-use crate::keys::Key;
-use crate::names::{DcId, DcSet};
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
 use crate::time::Timestamp;
 use crate::wire::{self, WireError};
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, DcSet};
 
 /// Size of a piece in bytes, except the last.
 const PIECE: usize = 256 << 10;
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::causal_log::Wants;
     use crate::crdt::PartMove;
-    use crate::names::{LockName, Mode, RequestId};
+    use geolock_api::names::{LockName, Mode, RequestId};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

@@ -5,9 +5,7 @@ use super::{PATIENCE, WINDOW};
 use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
-use crate::keys::Key;
 use crate::lock_state::Foreign;
-use crate::names::{DcId, Position};
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
@@ -15,6 +13,8 @@ use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
 use crate::store_state::Store;
 use crate::time::Instant;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, Position};
 
 /// A state that is being received.
 pub(super) struct Intake {

@@ -112,8 +112,8 @@ impl History {
 mod tests {
     use super::*;
     use crate::causal_log::LockParts;
-    use crate::names::{ClusterId, DcId, LockName};
     use crate::time::Timestamp;
+    use geolock_api::names::{ClusterId, DcId, LockName};
 
     #[test]
     fn many_small_moves_take_no_more_memory_than_a_few_large_ones() {

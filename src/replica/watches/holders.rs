@@ -22,7 +22,7 @@ use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, RequestIndex, Walk};
-use crate::names::{LockName, Mode};
+use geolock_api::names::{LockName, Mode};
 
 /// Most unread bytes of a client; further events are dropped.
 const MAX_UNREAD: usize = 256 << 10;

@@ -30,12 +30,12 @@ use transactions::TxnCall;
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
 use crate::replica::call::{Call, Grant, IdempotencyKey, OnDisconnect, Proof, Reclaim, SessionId, Wait};
 use crate::replica::store_call::Read;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;
+use geolock_api::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
 
 /// An output of a client, for its world.
 #[derive(Debug)]

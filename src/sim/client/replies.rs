@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::names::{LeaseId, RequestId};
 use crate::replica::call::{Call, Grant, IdempotencyKey, Proof, Reclaim, Refusal, Reply, Target, Wait};
 use crate::sim::client::transactions::TxnCall;
 use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
+use geolock_api::names::{LeaseId, RequestId};
 
 /// Pause after a lease was refused because the disk is full.
 const AFTER_DISK_FULL: Duration = Duration::from_millis(100);
@@ -303,10 +303,10 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{DcId, FencingToken, Mode};
     use crate::replica::call::{OnDisconnect, SessionId, Wait};
     use crate::sim::client::{Manner, Order};
     use crate::sim::scene::wants;
+    use geolock_api::names::{DcId, FencingToken, Mode};
 
     /// Returns a client that sent an acquire twice under one key.
     fn asked_twice() -> (Client, IdempotencyKey, Vec<u64>) {

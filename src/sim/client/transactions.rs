@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
-use crate::keys::Key;
-use crate::names::{FencingToken, LeaseId, Secret};
 use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
@@ -21,6 +19,8 @@ use crate::sim::client::{Client, HoldEnd, Out, Pending, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{AskedStep, Intent, TxnKey};
 use crate::sim::queue::Moment;
+use geolock_api::keys::Key;
+use geolock_api::names::{FencingToken, LeaseId, Secret};
 
 /// The intent of a client for a transaction.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::crdt::value::OpError;
 use crate::replica::call::{IdempotencyKey, Refusal, Wait};
 use crate::replica::store_call::TxnRefusal;
 use crate::sim::client::transactions::{Stage, Txn, TxnCall};
 use crate::sim::client::{Client, Out};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
+use geolock_api::value::OpError;
 
 /// The consequence of a refusal.
 enum Verdict {

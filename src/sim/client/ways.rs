@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use crate::names::{DcId, LeaseId, Secret};
 use crate::replica::call::{Call, IdempotencyKey, Proof};
 use crate::sim::client::transactions::{Stage, TxnCall};
 use crate::sim::client::{Client, HoldEnd, Out, State, Timer};
 use crate::sim::queue::Moment;
+use geolock_api::names::{DcId, LeaseId, Secret};
 
 /// Pause before the next attempt after a refused commit.
 const COMMITS_AGAIN_AFTER: Duration = Duration::from_millis(100);

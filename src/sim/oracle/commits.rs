@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Reading, Type, Update, VersionedReading};
-use crate::keys::Key;
-use crate::names::DcId;
+use crate::crdt::value::Dot;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::readings::{Item, Rank, evaluate, is_below_bound};
 use crate::sim::oracle::{Broken, READER};
 use crate::time::{TimeToLive, Timestamp};
+use geolock_api::keys::Key;
+use geolock_api::names::DcId;
+use geolock_api::value::{Reading, Type, Update, VersionedReading};
 
 /// All entries that were made and not lost by a crash, and the changes in them.
 #[derive(Debug, Default)]
@@ -352,8 +353,8 @@ fn update_of(action: &Action) -> Option<&Update> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::ClusterId;
     use crate::rng::Rng;
+    use geolock_api::names::ClusterId;
 
     /// The changes that count by the rules at the top of the file, evaluated change by change.
     fn counting_by_the_rules<'a>(rows: &[&'a Row], snapshot: &VersionVector) -> Vec<&'a Row> {
@@ -392,7 +393,7 @@ mod tests {
                 let action = |rng: &mut Rng| match rng.below(4) {
                     0 => Action::Remove,
                     1 => Action::Expired,
-                    _ => Action::Update(Update { path: Vec::new(), op: crate::crdt::value::Op::Counter(1) }),
+                    _ => Action::Update(Update { path: Vec::new(), op: geolock_api::value::Op::Counter(1) }),
                 };
                 let changes =
                     (0..rng.between(1, 3)).map(|_| Change { key: key.clone(), action: action(&mut rng) });

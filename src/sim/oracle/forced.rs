@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::names::{DcId, FencingToken, Position, RequestId};
 use crate::replica::call::{Call, CallId, Refusal, Reply, Target};
 use crate::replica::force_release::{ForceReleased, MAX_AUDITED};
 use crate::replica::store_call::TxnRefusal;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, TxnKey};
 use crate::sim::queue::Moment;
+use geolock_api::names::{DcId, FencingToken, Position, RequestId};
 
 /// All force releases in one datacenter, over all its runs.
 #[derive(Debug)]
@@ -157,8 +157,8 @@ impl ForceReleases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{ForceReason, LeaseId, LockName, Mode};
     use crate::replica::call::{Proof, SessionId};
+    use geolock_api::names::{ForceReason, LeaseId, LockName, Mode};
 
     fn forced() -> Arc<ForceReleased> {
         let dc = DcId::new(0).expect("a small id");

@@ -1,10 +1,10 @@
 //! The holds of a run, checked after it: sort by lock and time, compare neighbours. It shares no code with
 //! the online check, so that a mistake in one of them shows.
 
-use crate::names::{FencingToken, LockName, Mode};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
 use crate::sim::queue::Moment;
+use geolock_api::names::{FencingToken, LockName, Mode};
 
 /// One hold of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use crdts::CvRDT;
 
 use crate::crdt::VersionVector;
-use crate::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use crate::replica::call::{Grant, IdempotencyKey};
 use crate::replica::force_release::ForceReleased;
 use crate::rng::Rng;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Interval};
 use crate::sim::queue::Moment;
+use geolock_api::names::{DcId, FencingToken, LockName, Mode, RequestId};
 
 /// One request of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim, Target};
 use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::Then;
@@ -14,6 +13,7 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
 use crate::sim::queue::Moment;
 use crate::time::Timestamp;
+use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 
 /// The end of a lease, or of one of its requests, in the journal, with the locks that it held as far as
 /// clients were answered.
@@ -339,9 +339,9 @@ mod tests {
     use super::super::holders::test_grant;
     use super::*;
     use crate::causal_log::Wants;
-    use crate::names::Secret;
     use crate::replica::call::{OnDisconnect, Proof, SessionId};
     use crate::replica::{LeaseRecord, Record};
+    use geolock_api::names::Secret;
     use std::time::Duration;
 
     fn dc(id: u8) -> DcId {

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Dot, Op, Reading, SetOp, Type, VersionedReading};
-use crate::names::DcId;
+use crate::crdt::value::Dot;
 use crate::time::Timestamp;
+use geolock_api::names::DcId;
+use geolock_api::value::{Op, Reading, SetOp, Type, VersionedReading};
 
 /// Order of assignments: stamp, datacenter, index in the commit.
 pub(super) type Rank = (Timestamp, u8, usize);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::crdt::VersionVector;
-use crate::names::{DcId, LockName, Mode, RequestId};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
+use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
 /// A published request, for one of its locks.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl Requests {
 mod tests {
     use super::*;
     use crate::causal_log::Wants;
-    use crate::names::ClusterId;
     use crate::time::Timestamp;
+    use geolock_api::names::ClusterId;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

@@ -6,10 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
-use crate::crdt::value::{Dot, Op as ValueOp, Reading, Update};
+use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, VersionVector};
-use crate::keys::Key;
-use crate::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
 use crate::replica::store_call::{Stepped, TxnState};
 use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
@@ -17,6 +15,9 @@ use crate::sim::oracle::Broken;
 use crate::sim::oracle::commits::{Commits, Mortality};
 use crate::sim::queue::Moment;
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
+use geolock_api::value::{Op as ValueOp, Reading, Update};
 
 /// A transaction by its lease and idempotency key.
 pub(crate) type TxnKey = (LeaseId, IdempotencyKey);

@@ -8,10 +8,10 @@ use crdts::CvRDT;
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::names::{DcId, DcSet, LockName, RequestId};
 use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, Subject};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Transactions};
+use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// One watcher.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ fn moves_of(entry: &Entry) -> Vec<LockMove> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{FencingToken, Mode};
+    use geolock_api::names::{FencingToken, Mode};
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

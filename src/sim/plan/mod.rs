@@ -18,10 +18,10 @@ pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::names::DcId;
 use crate::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
+use geolock_api::names::DcId;
 
 /// The connections of datacenters.
 #[derive(Clone, Debug)]

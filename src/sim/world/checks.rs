@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::crdt::value::Reading;
-use crate::keys::Key;
-use crate::names::{DcId, Mode};
 use crate::replica::Replica;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
 use crate::sim::client::{Client, State};
@@ -13,6 +10,9 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, HolderId, READER};
 use crate::sim::world::{Action, World};
 use crate::store_state::Content;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, Mode};
+use geolock_api::value::Reading;
 
 /// Interval of the heavier checks.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);

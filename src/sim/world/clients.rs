@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::capacity::DiskSpace;
 use crate::causal_log::Wants;
-use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{Call, CallId, IdempotencyKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
 use crate::rng::Rng;
@@ -14,6 +13,7 @@ use crate::sim::oracle::{Holder, HolderId};
 use crate::sim::plan::Habits;
 use crate::sim::queue::Moment;
 use crate::sim::world::{Action, Phase, Said, Session, World};
+use geolock_api::names::{DcId, LockName, Mode};
 
 /// After this number of requests a client sends one whose cancel overtakes its acquire.
 const OVERTAKES_EVERY: u64 = 8;

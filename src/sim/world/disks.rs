@@ -30,13 +30,13 @@ use crdts::CvRDT;
 use crate::causal_log::{Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::names::{DcId, FencingToken};
 use crate::replica::call::Phase as ReplicaPhase;
 use crate::sim::client::State;
 use crate::sim::disk::Disk;
 use crate::sim::failure::{FailureKind, FaultKind};
 use crate::sim::oracle::{Holder, HolderId, Holders, TxnKey};
 use crate::sim::world::{Node, Phase, World};
+use geolock_api::names::{DcId, FencingToken};
 
 /// Percentage of the samples at which a disk is copied.
 const COPY_PERCENT: u64 = 20;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
-use crate::names::Position;
-use crate::names::{DcId, LockName, Mode};
 use crate::replica::call::{CallId, Refusal, Reply, SessionId};
 use crate::replica::{Effect, Notice, Record, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Said, World, show};
+use geolock_api::names::Position;
+use geolock_api::names::{DcId, LockName, Mode};
 
 impl World {
     pub(super) fn perform_effects(&mut self, dc: DcId) {

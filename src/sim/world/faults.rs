@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::capacity::DiskSpace;
-use crate::names::DcId;
 use crate::replica::Event;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Weather;
 use crate::sim::world::{Action, Phase, World};
+use geolock_api::names::DcId;
 
 /// Maximum delay that a bad link adds to a message.
 const MOST_JITTER: Duration = Duration::from_millis(300);

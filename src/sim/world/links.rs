@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::names::DcId;
 use crate::replica::{Event, Message};
 use crate::sim::failure::FailureKind;
 use crate::sim::network::{ConnId, Sent};
 use crate::sim::world::{Action, World, show};
 use crate::wire;
+use geolock_api::names::DcId;
 
 impl World {
     /// Queues a message of a node on one of its links.

@@ -25,7 +25,6 @@ pub(super) use nodes::Node;
 
 use crate::capacity::DiskSpace;
 use crate::crdt::VersionVector;
-use crate::names::{DcId, DcSet, LockName, RequestId};
 use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
 use crate::rng::Rng;
@@ -37,6 +36,7 @@ use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
 use crate::sim::trace::{Trace, TraceMode};
 use crate::work;
+use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Maximum number of events at one moment; more is an endless loop.
 const MAX_AT_ONCE: u32 = 100_000;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::names::{ClusterId, DcId, DcSet};
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -14,6 +13,7 @@ use crate::sim::queue::Moment;
 use crate::sim::world::disks::Damage;
 use crate::sim::world::{Action, Phase, World, checks};
 use crate::time::Instant;
+use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// The session of the world's own calls.
 pub(super) const OPERATOR: SessionId = SessionId(u64::MAX);

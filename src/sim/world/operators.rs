@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::capacity::{DiskSpace, Load};
-use crate::names::{DcId, ForceReason, Position};
 use crate::replica::Event;
 use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
 use crate::replica::force_release::{ForceRelease, ForceReleased};
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, Phase, World};
+use geolock_api::names::{DcId, ForceReason, Position};
 
 impl World {
     pub(super) fn plan_operators(&mut self) {

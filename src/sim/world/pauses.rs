@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crate::names::DcId;
 use crate::replica::Event;
 use crate::sim::client::Timer;
 use crate::sim::world::{Action, World};
+use geolock_api::names::DcId;
 
 /// The process that an action needs.
 enum Needs {

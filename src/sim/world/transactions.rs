@@ -8,9 +8,6 @@ use std::time::Duration;
 
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{Op, SetOp, Update};
-use crate::keys::Key;
-use crate::names::{DcId, FencingToken, RequestId};
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
 use crate::replica::store_call::{AtLeast, Read, Stepped, Then, TxnState};
 use crate::rng::Rng;
@@ -19,6 +16,9 @@ use crate::sim::oracle::{Asked, Holder, HolderId};
 use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World};
 use crate::time::TimeToLive;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, FencingToken, RequestId};
+use geolock_api::value::{Op, SetOp, Update};
 
 /// Number of types of values that the load writes.
 const TYPES: usize = 6;

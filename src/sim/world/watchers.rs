@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::names::DcId;
 use crate::replica::call::{Call, CallId, Refusal, Reply, SessionId};
 use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Notice};
@@ -11,6 +10,7 @@ use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Watched;
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Phase, World};
+use geolock_api::names::DcId;
 
 /// The sessions of watchers have numbers above those of clients.
 const FIRST_SESSION: u64 = 1 << 40;

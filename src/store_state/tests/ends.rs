@@ -10,11 +10,12 @@ use proptest::sample::Index;
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{self, DCS, play, reorder, run, stable_before, steps};
-use crate::crdt::value::{At, Dot, Op, Reading, Type, Update};
-use crate::names::DcId;
+use crate::crdt::value::{At, Dot};
 use crate::store_state::{Content, Lifetime};
 use crate::time::{TimeToLive, Timestamp};
 use crate::wire;
+use geolock_api::names::DcId;
+use geolock_api::value::{Op, Reading, Type, Update};
 
 type Commit = histories::Commit<Action>;
 

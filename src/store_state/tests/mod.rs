@@ -9,12 +9,13 @@ use proptest::prelude::*;
 
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{self, At, Dot, ReadBudget, Reading, SetOp, Update};
-use crate::keys::Key;
-use crate::names::{ClusterId, DcId, Position};
+use crate::crdt::value::{At, Dot, ReadBudget};
 use crate::store_state::store::Store;
 use crate::store_state::{Content, Lifetime};
 use crate::time::{TimeToLive, Timestamp};
+use geolock_api::keys::Key;
+use geolock_api::names::{ClusterId, DcId, Position};
+use geolock_api::value::{self, Reading, SetOp, Update};
 
 const ME: DcId = match DcId::new(0) {
     Some(dc) => dc,

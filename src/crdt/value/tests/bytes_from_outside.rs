@@ -8,10 +8,11 @@ use super::history::{Commit, histories};
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{DCS, run};
-use crate::crdt::value::{
-    FlagOp, MAX_DEPTH, MapType, Op, PathStep, Reading, ResettableCounterOp, SetOp, Slots, Update,
-};
+use crate::crdt::value::Slots;
 use crate::wire;
+use geolock_api::value::{
+    FlagOp, MAX_DEPTH, MapType, Op, PathStep, Reading, ResettableCounterOp, SetOp, Update,
+};
 
 /// Calls everything that a store calls.
 fn use_it(mut slots: Slots, commits: &[Commit]) {

@@ -13,7 +13,8 @@ use super::laws::choices;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{reorder, run};
-use crate::crdt::value::{Op, Reading, RegisterOp, SetOp, Slots, Type};
+use crate::crdt::value::Slots;
+use geolock_api::value::{Op, Reading, RegisterOp, SetOp, Type};
 
 fn clock(vector: &VersionVector) -> VClock<u8> {
     vector.iter().map(|(dc, seq)| crdts::Dot::new(dc.get(), seq)).collect()

@@ -5,12 +5,13 @@ use bytes::Bytes;
 use super::history::Commit;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{
-    Dot, FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Slots, Type,
-    Update, VersionedReading,
-};
-use crate::names::DcId;
+use crate::crdt::value::{Dot, Slots};
 use crate::time::Timestamp;
+use geolock_api::names::DcId;
+use geolock_api::value::{
+    FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
+    VersionedReading,
+};
 
 const A: u8 = 0;
 const B: u8 = 1;

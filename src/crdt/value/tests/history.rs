@@ -7,8 +7,9 @@ use proptest::sample::{select, subsequence};
 
 use super::{bytes, dc};
 use crate::crdt::histories::{self, DCS, Step, steps};
-use crate::crdt::value::{
-    FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Slots, Type, Update,
+use crate::crdt::value::Slots;
+use geolock_api::value::{
+    FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
 };
 
 pub type Commit = histories::Commit<Update>;

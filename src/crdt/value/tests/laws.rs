@@ -14,9 +14,10 @@ use super::oracle::expected;
 use super::{bytes, dc};
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{DCS, reorder, run, stable_before, steps};
-use crate::crdt::value::{Dot, MapOp, MapType, Op, PathStep, Reading, SetOp, Shown, Slots, Type, Update};
+use crate::crdt::value::{Dot, Shown, Slots};
 use crate::time::Timestamp;
 use crate::wire;
+use geolock_api::value::{MapOp, MapType, Op, PathStep, Reading, SetOp, Type, Update};
 
 const SEED: u128 = 0x5eed << 100 | 7;
 

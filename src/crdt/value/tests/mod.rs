@@ -10,7 +10,7 @@ mod oracle;
 
 use bytes::Bytes;
 
-use crate::names::DcId;
+use geolock_api::names::DcId;
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")

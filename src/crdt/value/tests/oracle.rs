@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::history::Commit;
-use crate::crdt::value::{
+use geolock_api::names::DcId;
+use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,
     VersionedReading,
 };
-use crate::names::DcId;
 
 /// One operation of a history.
 #[derive(Clone, Copy)]

@@ -7,10 +7,10 @@ use super::super::store_cluster::{add, step};
 use super::locks;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
-use crate::names::{LockName, Mode};
 use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::watch_call::{LockEvent, LockMove, Pattern};
+use geolock_api::names::{LockName, Mode};
 
 impl Cluster {
     /// Takes the new events of a watch of locks, as text.
