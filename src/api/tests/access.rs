@@ -333,6 +333,22 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
             other => panic!("{locks:?}: {other:?}"),
         }
     }
+    transactions_are_judged_by_locks_and_keys(&mut talk, lease).await;
+
+    assert!(app.list_locks(list("x/")).await.is_ok() && app.list_locks(list("x/1")).await.is_ok());
+    assert_eq!(reason(app.list_locks(list("x")).await), DENIED, "wider than the rule");
+    assert!(app.top_locks(top("x/")).await.is_ok());
+    assert_eq!(reason(app.top_locks(top("x")).await), DENIED, "wider than the rule");
+    assert!(app.watch_locks(watch_locks("x/")).await.is_ok());
+    assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
+    assert!(app.watch(watch(&[prefix("b", "r")], &[key("b", "r1")])).await.is_ok());
+    for wider in [watch(&[prefix("b", "")], &[]), watch(&[prefix("b", "r")], &[key("b", "w")])] {
+        assert_eq!(reason(app.watch(wider).await.map(|_| ())), DENIED);
+    }
+    running.node.handle().drain();
+}
+
+async fn transactions_are_judged_by_locks_and_keys(talk: &mut Talk, lease: u64) {
     let read = |name: &str| Call::Read(proto::ReadRequest { keys: vec![key("b", name)], at_least: None });
     assert!(matches!(talk.ask(read("r1")).await, Answer::Stepped(_)));
     assert_eq!(talk.refused(read("w1")).await, Reason::PermissionDenied);
@@ -364,18 +380,6 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
         Answer::Stepped(stepped) => assert!(stepped.commit.is_some()),
         other => panic!("it should commit: {other:?}"),
     }
-
-    assert!(app.list_locks(list("x/")).await.is_ok() && app.list_locks(list("x/1")).await.is_ok());
-    assert_eq!(reason(app.list_locks(list("x")).await), DENIED, "wider than the rule");
-    assert!(app.top_locks(top("x/")).await.is_ok());
-    assert_eq!(reason(app.top_locks(top("x")).await), DENIED, "wider than the rule");
-    assert!(app.watch_locks(watch_locks("x/")).await.is_ok());
-    assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
-    assert!(app.watch(watch(&[prefix("b", "r")], &[key("b", "r1")])).await.is_ok());
-    for wider in [watch(&[prefix("b", "")], &[]), watch(&[prefix("b", "r")], &[key("b", "w")])] {
-        assert_eq!(reason(app.watch(wider).await.map(|_| ())), DENIED);
-    }
-    running.node.handle().drain();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! The session as transcripts.
 
+mod closing;
 mod failover;
 mod requests;
 mod talk;

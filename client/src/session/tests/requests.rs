@@ -6,7 +6,7 @@ use super::talk::{CONNECT, Restarted, TTL, Talk, granted, kept_alive, opened, re
 use crate::error::{AcquireError, ClientError, LostReason};
 use crate::lease_clock::lease_margin;
 use crate::request::Wait;
-use crate::session::{Ending, Grant, Output, Releasing, Why};
+use crate::session::{Grant, Output, Releasing, Why};
 use crate::tag::Tag;
 use geolock_api::names::{DcId, FencingToken, RequestId};
 use geolock_api::proto::server_message::Answer;
@@ -449,39 +449,6 @@ fn a_draining_server_is_left_while_there_is_another_endpoint() {
     // That server drains too: there is no further endpoint.
     talk.hear(Tag::Acquire(1), refused(Reason::Draining));
     assert!(matches!(talk.outputs()[..], [Output::Acquired { outcome: Err(AcquireError::Draining), .. }]));
-}
-
-#[test]
-fn closing_tells_everybody_and_waits_for_the_server() {
-    let mut talk = Talk::ready();
-    talk.hold("a", 40);
-    talk.acquire("b", Wait::Forever);
-    talk.said();
-    talk.session.close(talk.now);
-    assert_eq!(talk.said(), ["close lease"]);
-    assert!(matches!(
-        talk.outputs()[..],
-        [
-            Output::Lost { reason: LostReason::Closed, .. },
-            Output::Acquired { outcome: Err(AcquireError::Closed), .. }
-        ]
-    ));
-    assert_eq!(talk.session.ending(), None);
-    talk.hear(Tag::CloseLease, Answer::LeaseClosed(proto::CloseLeaseResponse {}));
-    assert_eq!(talk.session.ending(), Some(Ending::Confirmed));
-}
-
-#[test]
-fn closing_does_not_wait_for_ever() {
-    let mut talk = Talk::ready();
-    talk.session.close(talk.now);
-    assert_eq!(talk.session.next_deadline(), talk.now + CONNECT);
-    talk.pass(CONNECT);
-    assert_eq!(talk.session.ending(), Some(Ending::NotConfirmed));
-    let mut talk = Talk::ready();
-    talk.session.disconnected(talk.now);
-    talk.session.close(talk.now);
-    assert_eq!(talk.session.ending(), Some(Ending::NotConfirmed));
 }
 
 #[test]
