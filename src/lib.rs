@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod api;
+pub mod bugs;
 pub mod capacity;
 pub mod causal_log;
 pub mod cli;

@@ -19,6 +19,7 @@ mod chain;
 mod lag;
 mod truncation;
 
+use crate::bugs::{Bug, Bugs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +71,7 @@ pub(crate) struct Log {
     /// An installed state that is not durable yet, with its journal position.
     taken: Option<(Position, VersionVector)>,
     peers: [Peer; MAX_DCS],
-    #[cfg(test)]
-    pub mutation: Option<crate::sim::Mutation>,
+    bugs: Bugs,
 }
 
 struct Kept {
@@ -132,9 +132,14 @@ impl Log {
             forgotten: truncation::Forgotten::default(),
             taken: None,
             peers: std::array::from_fn(|_| Peer::default()),
-            #[cfg(test)]
-            mutation: None,
+            bugs: Bugs::default(),
         }
+    }
+
+    /// The same with a deliberate bug, in tests.
+    pub fn with_bugs(mut self, bugs: Bugs) -> Log {
+        self.bugs = bugs;
+        self
     }
 
     /// Restores the log from a checkpoint: `kept` are the last of the entries in `applied`, `hashes` the last
@@ -288,7 +293,7 @@ impl Log {
             }
             link.known.merge(durable.clone());
             #[cfg(test)]
-            if self.mutation == Some(crate::sim::Mutation::LostRequestNotResent) {
+            if self.bugs.has(Bug::LostRequestNotResent) {
                 link.known.merge(row.sent_ever.clone());
             }
         }
@@ -321,10 +326,7 @@ impl Log {
     /// at once.
     pub fn note_lacking(&mut self, peer: DcId, durable: &VersionVector) {
         // Retransmission on request would repair these bugs.
-        #[cfg(test)]
-        if let Some(crate::sim::Mutation::LostRequestNotResent | crate::sim::Mutation::RelayOnConnectOnly) =
-            self.mutation
-        {
+        if self.bugs.has(Bug::LostRequestNotResent) || self.bugs.has(Bug::RelayOnConnectOnly) {
             return;
         }
         if let Some(link) = &mut self.peers[peer.index()].link {
@@ -400,10 +402,7 @@ impl Log {
                 || link.cursor < link.urgent_end
                 || (lacks_own && link.cursor < self.own_end)
                 || !row.linked.contains(kept.dc);
-            #[cfg(test)]
-            let relay_ends =
-                self.mutation == Some(crate::sim::Mutation::RelayOnConnectOnly) && kept.dc != self.me;
-            #[cfg(test)]
+            let relay_ends = self.bugs.has(Bug::RelayOnConnectOnly) && kept.dc != self.me;
             let lacks = lacks && !(relay_ends && link.cursor >= link.urgent_end);
             if lacks && !at_once && kept.applied_at + patience > now {
                 break;

@@ -8,6 +8,7 @@
 //! assertions are: every step returns with a bounded number of effects; the invariants of each datacenter
 //! alone hold; all written data can be read again; and all datacenters become quiet in the end.
 
+use crate::bugs::{Bug, Bugs};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -135,14 +136,8 @@ fn start(
         max_held: 64,
         ..LocalConfig::default()
     };
-    #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
-    let mut config = ReplicaConfig::new(dc(id), agreed, local);
-    #[cfg(test)]
-    {
-        config.mutation = (!compares).then_some(crate::sim::Mutation::ForksNotCompared);
-    }
-    #[cfg(not(test))]
-    let _ = compares;
+    let bugs = if compares { Bugs::default() } else { Bugs::one(Bug::ForksNotCompared) };
+    let config = ReplicaConfig { bugs, ..ReplicaConfig::new(dc(id), agreed, local) };
     Replica::recover(config, now, checkpoint, records).expect("what was written can be read again")
 }
 

@@ -1,5 +1,6 @@
 //! Requests of this datacenter's clients: acquire, grant, release, cancel, reclaim.
 
+use crate::bugs::Bug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,8 +103,7 @@ impl Locks {
         let is_lower =
             |rival: &RequestIndex| tables.requests[*rival].token().is_none_or(|token| token < held.token);
         let stands = rivals.iter().all(is_lower);
-        #[cfg(test)]
-        let stands = stands || tables.view.mutated(crate::sim::Mutation::StaleReclaim);
+        let stands = stands || tables.view.bugs.has(Bug::StaleReclaim);
         (here && stands).then(|| rivals.iter().map(|rival| tables.requests[*rival].id).collect())
     }
 

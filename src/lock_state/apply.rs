@@ -1,6 +1,7 @@
 //! Operations of the log on locks: requests, withdrawals and transfers, of other datacenters and, when the
 //! journal is read after a restart, of this one.
 
+use crate::bugs::Bug;
 use smallvec::SmallVec;
 
 use super::lock::LockIndex;
@@ -88,8 +89,7 @@ impl Locks {
         if tables.requests[index].local().is_some() {
             return;
         }
-        #[cfg(test)]
-        if tables.view.mutated(crate::sim::Mutation::WithdrawnServed) {
+        if tables.view.bugs.has(Bug::WithdrawnServed) {
             return;
         }
         tables.request_table.remove(id);

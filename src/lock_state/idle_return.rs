@@ -6,6 +6,7 @@
 //! map, in turn, and each of the following steps examines a few of them. The parts that are returned in one
 //! step share an entry, so a lock costs a fraction of a message.
 
+use crate::bugs::Bug;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -107,8 +108,7 @@ fn idle_row(tables: &mut Tables, row: usize, soonest: Duration, now: Instant) ->
     parts = parts.difference(tables.view.away);
     // A lock with a row in the lock table is in use, or was so a moment ago.
     let is_known = tables.locks.find(name.as_bytes()).is_some();
-    #[cfg(test)]
-    let is_known = is_known && !tables.view.mutated(crate::sim::Mutation::HeldGoesHome);
+    let is_known = is_known && !tables.view.bugs.has(Bug::HeldGoesHome);
     if parts.is_empty() || is_known {
         return None;
     }

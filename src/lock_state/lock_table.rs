@@ -4,6 +4,7 @@
 //! whose rules have to be restored; the timers, at which requests may become due; and the idle locks, which
 //! are dropped after a while.
 
+use crate::bugs::Bug;
 use std::ops::{Index, IndexMut, Range};
 use std::time::Duration;
 
@@ -206,8 +207,7 @@ impl LockTable {
         if first_local.is_some_and(|first| first < order) {
             return false;
         }
-        #[cfg(test)]
-        if want.mode == Mode::Shared && view.mutated(crate::sim::Mutation::ReaderOvertakesDueWriter) {
+        if want.mode == Mode::Shared && view.bugs.has(Bug::ReaderOvertakesDueWriter) {
             return true;
         }
         lock.queue.first_due_conflict(want.mode, lock.parts).is_none_or(|first| order < first)

@@ -9,6 +9,7 @@
 //! `Locks` decides what an event changes. The tables know what there is, and the schedule decides what
 //! follows from a change; it is given the tables.
 
+use crate::bugs::Bugs;
 use std::time::Duration;
 
 use super::hold_policy::HoldRule;
@@ -54,9 +55,10 @@ impl Locks {
         Locks { tables, schedule, idle_return, gives_back: false }
     }
 
-    #[cfg(test)]
-    pub fn set_mutation(&mut self, mutation: Option<crate::sim::Mutation>) {
-        self.tables.view.mutation = mutation;
+    /// The same with a deliberate bug, in tests.
+    pub fn with_bugs(mut self, bugs: Bugs) -> Locks {
+        self.tables.view.bugs = bugs;
+        self
     }
 
     /// Returns the owners of all parts.

@@ -1,6 +1,7 @@
 //! The tables of a datacenter, and the operations that keep them consistent: a lock knows its holders and
 //! waiters by the indexes of their requests, and a request knows its locks by theirs.
 
+use crate::bugs::Bug;
 use smallvec::SmallVec;
 
 use super::acquire::NewRequest;
@@ -126,8 +127,7 @@ impl Tables {
             Mode::Exclusive => view.members,
         };
         let is_away = view.away.contains(request.dc());
-        #[cfg(test)]
-        if is_away && view.mutated(crate::sim::Mutation::PartsToUnreachable) {
+        if is_away && view.bugs.has(Bug::PartsToUnreachable) {
             return false;
         }
         is_away
@@ -144,8 +144,7 @@ impl Tables {
         if park == row.parked {
             return;
         }
-        #[cfg(test)]
-        if park && self.view.mutated(crate::sim::Mutation::DeadDueBlocks) && self.is_due_somewhere(request) {
+        if park && self.view.bugs.has(Bug::DeadDueBlocks) && self.is_due_somewhere(request) {
             return;
         }
         self.dequeue(request);
@@ -157,7 +156,6 @@ impl Tables {
         }
     }
 
-    #[cfg(test)]
     fn is_due_somewhere(&self, request: RequestIndex) -> bool {
         use super::queue::Class;
         let due = |class| matches!(class, Class::RemoteExclusiveDue | Class::RemoteSharedDue(_));

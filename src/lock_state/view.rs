@@ -1,6 +1,7 @@
 //! The cluster as this datacenter sees it, and the actions that are allowed here at this moment.
 
 use super::lock::Lock;
+use crate::bugs::Bugs;
 use geolock_api::names::{DcId, DcSet, Mode};
 
 /// The actions that the phase allows at this moment.
@@ -31,8 +32,7 @@ pub(super) struct View {
     /// Unreachable, or not serving.
     pub away: DcSet,
     pub permissions: Permissions,
-    #[cfg(test)]
-    pub mutation: Option<crate::sim::Mutation>,
+    pub bugs: Bugs,
 }
 
 impl View {
@@ -43,8 +43,7 @@ impl View {
             members,
             away: DcSet::EMPTY,
             permissions: Permissions { grant: false, append: false },
-            #[cfg(test)]
-            mutation: None,
+            bugs: Bugs::default(),
         }
     }
 
@@ -52,10 +51,5 @@ impl View {
     #[inline]
     pub fn has_parts(&self, lock: &Lock, mode: Mode) -> bool {
         lock.has_parts(mode, self.me, self.members)
-    }
-
-    #[cfg(test)]
-    pub fn mutated(&self, mutation: crate::sim::Mutation) -> bool {
-        self.mutation == Some(mutation)
     }
 }

@@ -10,6 +10,7 @@ use super::Replica;
 use super::effect::Report;
 use super::message::Message;
 use super::sums::{Points, SumAt};
+use crate::bugs::Bug;
 use crate::crdt::VersionVector;
 use crate::store_state::{Bucket, Digest};
 use crate::time::Instant;
@@ -96,10 +97,8 @@ impl Replica {
         if owned.noted < self.position {
             owned.noted = self.position;
             let vector = self.log.applied();
-            #[cfg(test)]
-            let mutated = self.config.mutation == Some(crate::sim::Mutation::SumOfAnotherVector);
-            #[cfg(test)]
-            let vector = if mutated { self.log.durable() } else { vector };
+            let is_wrong = self.config.bugs.has(Bug::SumOfAnotherVector);
+            let vector = if is_wrong { self.log.durable() } else { vector };
             owned.points.note(self.position, vector, self.locks.owners().sum());
         }
         // An installed state counts once it is durable.

@@ -1,5 +1,6 @@
 //! Calls of clients: acquire, release, cancel, and reads.
 
+use crate::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
@@ -111,7 +112,7 @@ impl Replica {
     fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
         let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
         if exhausted
-            && self.mutated(crate::sim::Mutation::RefusedIsDone)
+            && self.faulty(Bug::RefusedIsDone)
             && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
         {
             let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
@@ -126,10 +127,8 @@ impl Replica {
         if let Some(key) = acquire.key {
             let row = self.leases.get(lease);
             let before = row.keys.get(key);
-            #[cfg(test)]
-            let before = before.filter(|_| {
-                row.session == Some(call.session) || !self.mutated(crate::sim::Mutation::KeyOfSession)
-            });
+            let before =
+                before.filter(|_| row.session == Some(call.session) || !self.faulty(Bug::KeyOfSession));
             match before {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
                 None if row.finished.is_over(key) => {
@@ -314,8 +313,7 @@ impl Replica {
     }
 
     fn finish_unbegun(&mut self, lease: LeaseIndex, key: IdempotencyKey) {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::CancelForgotten) {
+        if self.faulty(Bug::CancelForgotten) {
             return;
         }
         self.leases.get_mut(lease).finished.finish(key);

@@ -1,5 +1,6 @@
 //! Options of the core, documented here. The crate's `config.rs` reads them from files and flags.
 
+use crate::bugs::Bugs;
 use std::time::Duration;
 
 use crate::lock_state::HoldRule;
@@ -14,20 +15,13 @@ pub struct ReplicaConfig {
     pub agreed: AgreedConfig,
     /// Options that each process may choose.
     pub local: LocalConfig,
-    /// A deliberate bug, for the tests of the simulator's checkers.
-    #[cfg(test)]
-    pub mutation: Option<crate::sim::Mutation>,
+    /// A deliberate bug, to prove that the simulator's checks can fail.
+    pub bugs: Bugs,
 }
 
 impl ReplicaConfig {
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
-        ReplicaConfig {
-            dc,
-            agreed,
-            local,
-            #[cfg(test)]
-            mutation: None,
-        }
+        ReplicaConfig { dc, agreed, local, bugs: Bugs::default() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Received entries: the checks before one is applied, and its effects on the state.
 
+use crate::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
@@ -140,11 +141,9 @@ impl Replica {
     }
 
     /// A duplicate of an applied entry arrived.
-    #[cfg_attr(not(test), expect(unused_variables, reason = "what it says was done when it came first"))]
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
         self.counts.duplicates += 1;
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::AppliedTwice) {
+        if self.faulty(Bug::AppliedTwice) {
             self.take_in_ops(entry, self.position);
         }
     }

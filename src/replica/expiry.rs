@@ -17,6 +17,7 @@
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
 
+use crate::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -299,9 +300,7 @@ impl Replica {
         self.counts.keys_expired += keys.len() as u64;
         let seen = self.log.applied().clone();
         let action = Action::Expired;
-        #[cfg(test)]
-        let action =
-            if self.mutated(crate::sim::Mutation::ExpiryByRemoval) { Action::Remove } else { action };
+        let action = if self.faulty(Bug::ExpiryByRemoval) { Action::Remove } else { action };
         let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
         self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }

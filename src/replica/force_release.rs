@@ -13,6 +13,7 @@
 //! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
 //! reply names the holders.
 
+use crate::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -192,11 +193,7 @@ impl Replica {
         if let Some(key) = txn {
             self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
         }
-        #[cfg(test)]
-        let ready =
-            if self.mutated(crate::sim::Mutation::ForceNotDurable) { Position::default() } else { position };
-        #[cfg(not(test))]
-        let ready = position;
+        let ready = if self.faulty(Bug::ForceNotDurable) { Position::default() } else { position };
         self.end_held(request, ready);
         self.counts.force_releases += 1;
         self.report(Report::ForceReleased(forced.clone()));
@@ -210,8 +207,7 @@ impl Replica {
     pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
         self.audit.position = position;
         let is_alive = self.leases.find(forced.lease).is_some();
-        #[cfg(test)]
-        let is_alive = is_alive && !self.mutated(crate::sim::Mutation::ForceForgotten);
+        let is_alive = is_alive && !self.faulty(Bug::ForceForgotten);
         if is_alive {
             let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
             of_lease.insert(forced.request, forced.clone());

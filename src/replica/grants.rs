@@ -6,6 +6,7 @@ use super::client_requests::ClientRequest;
 use super::effect::Effect;
 use super::output_commit::Output;
 use super::transactions::{Death, TxnId};
+use crate::bugs::Bug;
 use crate::leases::LeaseIndex;
 use crate::lock_state::{Local, RequestIndex, State};
 use crate::time::Instant;
@@ -45,22 +46,13 @@ impl Replica {
 
     /// The same, for a grant with this token whose locks are `ready` at that position.
     fn ready_for(&self, id: RequestId, token: FencingToken, ready: Position) -> Position {
-        #[cfg(test)]
-        let ready =
-            if self.mutated(crate::sim::Mutation::GrantBeforeData) { Position::default() } else { ready };
+        let ready = if self.faulty(Bug::GrantBeforeData) { Position::default() } else { ready };
         let stamp = self.stamp_of(token);
         // A lease that ended without having reclaimed may have held these locks.
         let ready = ready.max(self.unaccounted_end).max(self.lead.position);
         // A lock that seems to have been here all the time may have been used by commits that this disk had
         // lost.
-        #[cfg(test)]
-        let regained = if self.mutated(crate::sim::Mutation::RegainedNotAwaited) {
-            Position::default()
-        } else {
-            self.regained
-        };
-        #[cfg(not(test))]
-        let regained = self.regained;
+        let regained = if self.faulty(Bug::RegainedNotAwaited) { Position::default() } else { self.regained };
         let ready = ready.max(regained);
         ready.max(self.reservations.position_of(stamp, id.n))
     }

@@ -8,6 +8,7 @@ use super::Replica;
 use super::message::{Heartbeat, Message};
 use super::output_commit::Output;
 use super::terms::Terms;
+use crate::bugs::Bug;
 use crate::time::Timestamp;
 use geolock_api::names::DcId;
 
@@ -48,14 +49,11 @@ impl Replica {
     }
 
     fn tell_heartbeat(&mut self, peer: DcId, clock: Timestamp) {
-        #[cfg(test)]
-        let durable = if self.mutated(crate::sim::Mutation::VectorFromMemory) {
+        let durable = if self.faulty(Bug::VectorFromMemory) {
             self.log.applied().clone()
         } else {
             (**self.log.durable()).clone()
         };
-        #[cfg(not(test))]
-        let durable = (**self.log.durable()).clone();
         let (linked, mut heard) = (self.log.linked(), self.reachability.heard(self.now.mono));
         if let Some((clock, age_ms)) = self.round_trips.echo(peer, self.now.mono) {
             // The peer's own heartbeat: others may have reported a later one, but the peer needs the age of

@@ -1,5 +1,6 @@
 //! Leases: opened, renewed, ended, and reclaimed after a restart.
 
+use crate::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
@@ -92,8 +93,7 @@ impl Replica {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
                 let can_be_judged = self.knows_earlier_runs();
-                #[cfg(test)]
-                let can_be_judged = can_be_judged && !self.mutated(crate::sim::Mutation::GraceRenewed);
+                let can_be_judged = can_be_judged && !self.faulty(Bug::GraceRenewed);
                 let ttl = self.leases.renew(index, can_be_judged, self.lease_time());
                 self.reply(call, Reply::Renewed { ttl });
             }
@@ -133,14 +133,7 @@ impl Replica {
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
         let lease = self.leases.get(index).id;
         let position = self.persist(Record::LeaseEnded { lease });
-        #[cfg(test)]
-        let ready = if self.mutated(crate::sim::Mutation::LeaseEndNotDurable) {
-            Position::default()
-        } else {
-            position
-        };
-        #[cfg(not(test))]
-        let ready = position;
+        let ready = if self.faulty(Bug::LeaseEndNotDurable) { Position::default() } else { position };
         if self.leases.get(index).unaccounted {
             self.unaccounted_end = self.unaccounted_end.max(ready);
         }
@@ -168,8 +161,7 @@ impl Replica {
 
     /// Returns the clock that measures leases: the monotonic one, which nobody sets.
     pub(super) fn lease_time(&self) -> Instant {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
+        if self.faulty(Bug::LeaseByWallClock) {
             return Instant::from_nanos(self.now.wall.0 * 1_000_000);
         }
         self.now.mono
@@ -210,8 +202,7 @@ impl Replica {
         };
         self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
         let expected = self.leases.is_in_grace(index);
-        #[cfg(test)]
-        let expected = expected || self.mutated(crate::sim::Mutation::StaleReclaim);
+        let expected = expected || self.faulty(Bug::StaleReclaim);
         if !expected {
             self.refuse(call, Refusal::NoReclaimExpected(lease));
         } else if self.knows_earlier_runs() {

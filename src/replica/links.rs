@@ -1,6 +1,7 @@
 //! Links to the other datacenters: heartbeats, and when each peer is sent which entries
 //! (`docs/algorithm.md#42-causal-delivery`).
 
+use crate::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
@@ -465,8 +466,7 @@ impl Replica {
     /// Parks the requests that need a member that is away; and, while this datacenter makes no entries, those
     /// of all others.
     pub(super) fn park_what_needs_others(&mut self) {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::NotServingBlocks) {
+        if self.faulty(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.reachability.unreachable());
         }
         let away = if self.locks.is_alone() { self.peers() } else { self.reachability.away() };

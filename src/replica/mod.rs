@@ -72,6 +72,7 @@ pub(crate) use watches::SAY_TAKEN_AT;
 
 use std::collections::VecDeque;
 
+use crate::bugs::Bug;
 use crate::causal_log::{Inbox, Log};
 use crate::crdt::{Ownership, VersionVector};
 use crate::deadlines::Deadlines;
@@ -273,8 +274,8 @@ impl Replica {
         self.config.agreed.members.difference(DcSet::only(self.config.dc))
     }
 
-    #[cfg(test)]
-    fn mutated(&self, mutation: crate::sim::Mutation) -> bool {
-        self.config.mutation == Some(mutation)
+    /// Returns true if this machine is to have a deliberate bug.
+    fn faulty(&self, bug: Bug) -> bool {
+        self.config.bugs.has(bug)
     }
 }

@@ -1,5 +1,6 @@
 //! Start of a machine: from nothing, or from the checkpoint and the journal.
 
+use crate::bugs::Bug;
 use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
@@ -66,18 +67,9 @@ impl Replica {
     fn empty(config: ReplicaConfig, now: Now) -> Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
         let peers = members.difference(DcSet::only(dc));
-        #[cfg_attr(not(test), allow(unused_mut))]
-        let mut locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed);
-        #[cfg_attr(not(test), allow(unused_mut))]
-        let mut log = Log::new(dc, members);
-        #[cfg_attr(not(test), allow(unused_mut))]
-        let mut store = Store::new(dc, local.hash_seed);
-        #[cfg(test)]
-        {
-            store.mutation = config.mutation;
-            locks.set_mutation(config.mutation);
-            log.mutation = config.mutation;
-        }
+        let locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
+        let log = Log::new(dc, members).with_bugs(config.bugs);
+        let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log };
         Replica {
@@ -236,8 +228,7 @@ impl Replica {
         self.log.note_durable(self.position, self.now.mono);
         self.store.note_durable(self.position);
         let bound = self.reservations.recorded();
-        #[cfg(test)]
-        let bound = if self.mutated(crate::sim::Mutation::TokensReused) {
+        let bound = if self.faulty(Bug::TokensReused) {
             Reservation { clock: Timestamp::ZERO, ..bound }
         } else {
             bound
@@ -247,8 +238,7 @@ impl Replica {
         self.restart_expiry();
         let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
         self.lifecycle.on_restart(judge_at, self.clock.physical_millis(), self.log.applied());
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::NoGrace) {
+        if self.faulty(Bug::NoGrace) {
             return self.locks.set_unreachable(self.reachability.away());
         }
         self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());

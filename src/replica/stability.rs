@@ -5,6 +5,7 @@
 //! entries up to `seq` are applied here, all its later entries have seen that floor. The minimum over all
 //! datacenters is stable: no operation will ever be concurrent with it again (Baquero, Almeida, Shoker 2014).
 
+use crate::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
 use super::Replica;
@@ -98,8 +99,7 @@ impl Replica {
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
-        #[cfg(test)]
-        let knows_own_entries = knows_own_entries || self.mutated(crate::sim::Mutation::FloorWithoutOwnLog);
+        let knows_own_entries = knows_own_entries || self.faulty(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
             self.stability.note(self.own_floor(), self.config.dc);
         }

@@ -1,6 +1,7 @@
 //! The parts that all steps share: expired timers before the event, consequences after it, and the records
 //! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
+use crate::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
@@ -79,8 +80,7 @@ impl Replica {
         self.expire_keys();
         // A granted request gets its token before the event can end it. A transfer is in the log before the
         // event can read the ownership.
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::SeenBeforeLogged) {
+        if self.faulty(Bug::SeenBeforeLogged) {
             self.locks.schedule(now.mono);
             return self.tell_grants();
         }
@@ -89,8 +89,7 @@ impl Replica {
 
     /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
     fn is_anything_due(&self) -> bool {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::LeaseByWallClock) {
+        if self.faulty(Bug::LeaseByWallClock) {
             return true;
         }
         self.reachability.has_news() || self.next_deadline() <= self.now.mono
@@ -196,8 +195,7 @@ impl Replica {
     pub(super) fn persist(&mut self, record: Record) -> Position {
         self.position.0 += 1;
         self.effects.push_back(Effect::Persist { position: self.position, record });
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
+        if self.faulty(Bug::SendBeforeDurable) {
             self.output_commit.note_durable(self.position);
             self.reservations.note_durable(self.position);
         }
@@ -337,8 +335,7 @@ impl Replica {
         let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
         let position = self.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
         self.reservations.record(position, reserved);
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::SendBeforeDurable) {
+        if self.faulty(Bug::SendBeforeDurable) {
             self.reservations.note_durable(position);
         }
     }

@@ -2,6 +2,7 @@
 //! time, the other owners are asked some time before; those that have not replied by then are listed as
 //! unknown.
 
+use crate::bugs::Bug;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,8 +122,7 @@ impl Replica {
 
     pub(super) fn expire_waits(&mut self) {
         let (most, most_wants) = (WAITS_PER_STEP, WANTS_PER_STEP);
-        #[cfg(test)]
-        let (most, most_wants) = match self.mutated(crate::sim::Mutation::AllWaitsAtOnce) {
+        let (most, most_wants) = match self.faulty(Bug::AllWaitsAtOnce) {
             true => (usize::MAX, usize::MAX),
             false => (most, most_wants),
         };

@@ -13,6 +13,7 @@
 //!
 //! Readings that no living peer has heard, because all were restarted since, are not known.
 
+use crate::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
@@ -78,8 +79,7 @@ impl Replica {
     /// The directory is an old one, or a new one in the place of a lost one, and is about to be used: raises
     /// the lead so that its tokens are above those of before.
     pub(super) fn pass_lost_tokens(&mut self) {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::LostTokensNotPassed) {
+        if self.faulty(Bug::LostTokensNotPassed) {
             return;
         }
         let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));

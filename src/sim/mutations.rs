@@ -3,14 +3,15 @@
 
 use std::ops::Range;
 
+use crate::bugs::{Bug, Bugs};
+use crate::sim::TraceMode;
 use crate::sim::failure::FailureKind;
 use crate::sim::plan::Profile;
 use crate::sim::run::{SimOptions, run};
-use crate::sim::{Mutation, TraceMode};
 
 /// The runs in which a bug is caught.
 struct Hunt {
-    mutation: Mutation,
+    bug: Bug,
     profile: Profile,
     seconds: u64,
     seeds: Range<u64>,
@@ -32,26 +33,26 @@ impl Hunt {
         let mutated = |seed| {
             // The trace of an expected failure costs a second run: keep a short one from the start.
             let trace = TraceMode::Last(1);
-            run(&SimOptions { mutation: Some(self.mutation), trace, ..self.options(seed) })
+            run(&SimOptions { bugs: Bugs::one(self.bug), trace, ..self.options(seed) })
         };
         let caught: Vec<_> =
             self.seeds.clone().filter_map(|seed| Some((seed, mutated(seed).err()?))).collect();
-        assert!(!caught.is_empty(), "{:?} passes seeds {:?}", self.mutation, self.seeds);
+        assert!(!caught.is_empty(), "{:?} passes seeds {:?}", self.bug, self.seeds);
         let by: Vec<u64> = caught.iter().map(|(seed, _)| *seed).collect();
-        println!("{:?}: caught by {by:?} of {:?}, first {}", self.mutation, self.seeds, caught[0].1.what);
+        println!("{:?}: caught by {by:?} of {:?}, first {}", self.bug, self.seeds, caught[0].1.what);
         for (_, failure) in caught {
-            assert!(self.expected.contains(&failure.kind), "{:?} is caught as {failure}", self.mutation);
+            assert!(self.expected.contains(&failure.kind), "{:?} is caught as {failure}", self.bug);
         }
     }
 }
 
 macro_rules! hunts {
-    ($($name:ident: $mutation:ident, $profile:ident, $seconds:literal s, seeds $seeds:expr, as $($kind:ident)|+;)*) => {$(
+    ($($name:ident: $bug:ident, $profile:ident, $seconds:literal s, seeds $seeds:expr, as $($kind:ident)|+;)*) => {$(
         #[test]
         fn $name() {
             let expected = &[$(FailureKind::$kind),+];
-            let (mutation, profile) = (Mutation::$mutation, Profile::$profile);
-            Hunt { mutation, profile, seconds: $seconds, seeds: $seeds, expected }.check();
+            let (bug, profile) = (Bug::$bug, Profile::$profile);
+            Hunt { bug, profile, seconds: $seconds, seeds: $seeds, expected }.check();
         }
     )*};
 }

@@ -1,6 +1,7 @@
 //! One run: inject faults and check for broken promises; then heal everything and demand that every request
 //! is answered, that the world goes quiet, and that enough happened.
 
+use crate::bugs::Bugs;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -22,37 +23,18 @@ pub struct SimOptions {
     pub profile: Profile,
     pub trace: TraceMode,
     /// A deliberate bug in every node.
-    #[cfg(test)]
-    pub mutation: Option<crate::sim::Mutation>,
+    pub bugs: Bugs,
 }
 
 impl SimOptions {
     pub fn new(seed: u64, seconds: u64) -> SimOptions {
-        SimOptions {
-            seed,
-            seconds,
-            profile: Profile::General,
-            trace: TraceMode::Off,
-            #[cfg(test)]
-            mutation: None,
-        }
+        SimOptions { seed, seconds, profile: Profile::General, trace: TraceMode::Off, bugs: Bugs::default() }
     }
 
     /// Returns the command that runs this seed again and shows the trace of its failure.
     pub fn replay(&self) -> String {
         let SimOptions { seed, seconds, profile, .. } = self;
         format!("geolock sim --seeds {seed}..{} --seconds {seconds} --profile {profile} --verbose", seed + 1)
-    }
-
-    pub(super) fn mutation_of_run(&self) -> Option<crate::sim::MutationOfRun> {
-        #[cfg(test)]
-        {
-            self.mutation
-        }
-        #[cfg(not(test))]
-        {
-            None
-        }
     }
 }
 
@@ -82,14 +64,14 @@ pub fn run(options: &SimOptions) -> Result<Outcome, Failure> {
 
 fn attempt(options: &SimOptions) -> Result<Outcome, Failure> {
     let plan = Plan::new(options.profile, options.seed, options.seconds);
-    judge(options, World::new(options.seed, plan, options.trace, options.mutation_of_run()))
+    judge(options, World::new(options.seed, plan, options.trace, options.bugs))
 }
 
 /// Returns the verdict over a plan that no seed would make.
 #[cfg(test)]
 pub(super) fn verdict_of(seed: u64, plan: Plan) -> Result<Outcome, Failure> {
     let options = SimOptions { profile: Profile::Quiet, ..SimOptions::new(seed, plan.trouble.as_secs()) };
-    judge(&options, World::new(seed, plan, TraceMode::Off, None))
+    judge(&options, World::new(seed, plan, TraceMode::Off, Bugs::default()))
 }
 
 fn judge(options: &SimOptions, world: World) -> Result<Outcome, Failure> {

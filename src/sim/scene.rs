@@ -1,6 +1,7 @@
 //! A world without randomness, for stories and figures: three datacenters with round trips of 80, 150 and 220
 //! ms, no faults, and no clients but those of the story. The oracle checks it as any run.
 
+use crate::bugs::Bugs;
 use std::time::Duration;
 
 use crate::causal_log::Wants;
@@ -35,7 +36,7 @@ impl Scene {
     pub fn with(change: impl FnOnce(&mut Plan)) -> Scene {
         let mut plan = Plan::new(Profile::Quiet, 1, 3_600);
         change(&mut plan);
-        let mut scene = Scene { world: World::new(1, plan, TraceMode::Last(80), None) };
+        let mut scene = Scene { world: World::new(1, plan, TraceMode::Last(80), Bugs::default()) };
         // Links come up, and datacenters hear of each other.
         scene.run_ms(2_000);
         scene

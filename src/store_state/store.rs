@@ -2,6 +2,7 @@
 
 mod compact;
 
+use crate::bugs::{Bug, Bugs};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -52,8 +53,7 @@ pub(crate) struct Store {
     /// and the next row to compact.
     restored: Option<(VersionVector, Row)>,
     pub(super) digests: Digests,
-    #[cfg(test)]
-    pub mutation: Option<crate::sim::Mutation>,
+    bugs: Bugs,
     /// Number of values that were compacted.
     #[cfg(test)]
     pub compacted: usize,
@@ -100,11 +100,16 @@ impl Store {
             some_waited: false,
             restored: None,
             digests: Digests::default(),
-            #[cfg(test)]
-            mutation: None,
+            bugs: Bugs::default(),
             #[cfg(test)]
             compacted: 0,
         }
+    }
+
+    /// The same with a deliberate bug, in tests.
+    pub fn with_bugs(mut self, bugs: Bugs) -> Store {
+        self.bugs = bugs;
+        self
     }
 
     pub fn counts(&self) -> StoreCounts {
@@ -245,8 +250,7 @@ impl Store {
         let me = self.me;
         let record = self.by_key.get(key).map(|row| &mut self.records[*row as usize]);
         let has_ended = record.as_ref().is_some_and(|record| !record.newest_tombstones().lets_in(at));
-        #[cfg(test)]
-        let has_ended = has_ended && self.mutation != Some(crate::sim::Mutation::ChangeOfEndedKey);
+        let has_ended = has_ended && !self.bugs.has(Bug::ChangeOfEndedKey);
         let checked = match (action, record) {
             (Action::Remove | Action::Expired, _) => Ok(()),
             (Action::Update(_) | Action::Expire(_), _) if has_ended => Err(OpError::KeyEnded),
@@ -325,7 +329,7 @@ impl Store {
                 self.to_compact = self.uncompacted.len();
             }
             #[cfg(test)]
-            if self.mutation == Some(crate::sim::Mutation::TombstoneDroppedTooEarly) {
+            if self.bugs.has(Bug::TombstoneDroppedTooEarly) {
                 record.forget_end(dot);
             }
         }

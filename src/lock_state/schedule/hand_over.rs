@@ -1,6 +1,7 @@
 //! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
 
 use super::Schedule;
+use crate::bugs::Bug;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -33,12 +34,8 @@ impl Schedule {
         let remote_exclusive = lock.queue.first_remote_exclusive();
         let first_exclusive =
             earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
-        #[cfg(test)]
-        let first_exclusive = if tables.view.mutated(crate::sim::Mutation::SharedPastExclusive) {
-            None
-        } else {
-            first_exclusive
-        };
+        let first_exclusive =
+            if tables.view.bugs.has(Bug::SharedPastExclusive) { None } else { first_exclusive };
         if !lock.is_held_against(Mode::Shared) {
             for part in parts_for_readers(lock, first_exclusive).iter() {
                 self.transfer(tables, index, DcSet::only(part), part);
@@ -48,8 +45,7 @@ impl Schedule {
         let Some((writer, Due::Due)) = remote_exclusive else { return };
         let lock = &tables.locks[index];
         let held = lock.is_held_against(Mode::Exclusive);
-        #[cfg(test)]
-        let held = held && !tables.view.mutated(crate::sim::Mutation::TransferWhileHeld);
+        let held = held && !tables.view.bugs.has(Bug::TransferWhileHeld);
         if !held && is_first(lock, writer) {
             let parts = lock.parts;
             self.transfer(tables, index, parts, writer.0.id.dc);

@@ -10,6 +10,7 @@ mod parking;
 mod publish;
 mod sweep;
 
+use crate::bugs::Bug;
 use std::collections::VecDeque;
 
 use super::lock::LockIndex;
@@ -91,10 +92,7 @@ impl Schedule {
                 self.serve_remote(tables, index);
             }
         }
-        #[cfg(test)]
-        let publishes = !tables.view.mutated(crate::sim::Mutation::PublishFirstOnly);
-        #[cfg(not(test))]
-        let publishes = true;
+        let publishes = !tables.view.bugs.has(Bug::PublishFirstOnly);
         if publishes {
             self.publish(tables, index);
         }

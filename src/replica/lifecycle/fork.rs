@@ -13,6 +13,7 @@
 //! up and each has written so many entries that they know no hash of a common number: then the side that
 //! lacks entries installs the state of the other.
 
+use crate::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
 use crate::causal_log::{Entry, Violation};
@@ -69,8 +70,7 @@ impl Replica {
 
     /// `peer` has the entry `seq` of the log of `dc`, with this hash.
     pub(in crate::replica) fn compare_hash(&mut self, peer: DcId, dc: DcId, seq: u64, theirs: u64) {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::ForksNotCompared) {
+        if self.faulty(Bug::ForksNotCompared) {
             return;
         }
         let ours = self.log.hash_at(dc, seq);
@@ -139,8 +139,7 @@ impl Replica {
 
     /// Returns the hashes of the last durable entries here, for peers.
     pub(in crate::replica) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::HeadsNotTold) {
+        if self.faulty(Bug::HeadsNotTold) {
             return Vec::new();
         }
         self.log.durable_heads()

@@ -13,6 +13,7 @@
 
 use super::own_log::seen_by_all;
 use super::questions::Question;
+use crate::bugs::Bug;
 use crate::causal_log::Violation;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
@@ -68,8 +69,7 @@ impl Replica {
     /// locks are not free before these leases are over. A doubt that has begun is not begun again: nothing
     /// was granted since.
     fn note_older_copy(&mut self) {
-        #[cfg(test)]
-        if !self.lifecycle.has_joined() && self.mutated(crate::sim::Mutation::LostDiskNotDoubted) {
+        if !self.lifecycle.has_joined() && self.faulty(Bug::LostDiskNotDoubted) {
             return;
         }
         if !self.lifecycle.is_doubted() {

@@ -1,5 +1,6 @@
 //! A cluster in one thread: effects are performed when the story says so.
 
+use crate::bugs::{Bug, Bugs};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub struct Cluster {
     pub late: fn(&Message) -> bool,
     pub reports: Vec<Report>,
     /// The deliberate bug of datacenters that start from now on.
-    pub mutation: Option<crate::sim::Mutation>,
+    pub bug: Option<Bug>,
     /// The most work that a step of any datacenter did.
     pub most_work: u64,
     tag: u64,
@@ -82,7 +83,7 @@ impl Cluster {
             sent: 0,
             late: |_| false,
             reports: Vec::new(),
-            mutation: None,
+            bug: None,
             most_work: 0,
             tag: 0,
             hold,
@@ -125,7 +126,7 @@ impl Cluster {
         let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
         let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
         let mut config = ReplicaConfig::new(me, agreed, local);
-        config.mutation = self.mutation;
+        config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{key, put, step};
+use crate::bugs::Bug;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
@@ -13,7 +14,6 @@ use crate::replica::call::{Call, Phase};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
-use crate::sim::Mutation;
 use crate::time::Timestamp;
 use geolock_api::names::{ForceReason, Mode};
 use geolock_api::value::Reading;
@@ -38,10 +38,7 @@ impl Cluster {
 }
 
 /// All parts of the lock were at dc0 all the time, so no transfer shows that it was in use.
-fn asks_for_a_lock_that_was_used(
-    comes_as_state: bool,
-    mutation: Option<Mutation>,
-) -> (Cluster, u64, VersionVector) {
+fn asks_for_a_lock_that_was_used(comes_as_state: bool, bug: Option<Bug>) -> (Cluster, u64, VersionVector) {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "x");
     let copy = c.nodes[0].records.len();
@@ -50,7 +47,7 @@ fn asks_for_a_lock_that_was_used(
         c.pass(2_000);
         assert_eq!(c.nodes[1].replica.counts().log_entries, 0, "all have all");
     }
-    c.mutation = mutation;
+    c.bug = bug;
     c.crash(0, copy);
     c.nodes[0].replica.begin_restored();
     c.pass(70_000);
@@ -76,7 +73,7 @@ fn a_lock_is_granted_when_what_was_committed_under_it_is_on_disk_again() {
         c.nodes[0].disk_is_stuck = false;
         c.run();
         assert!(c.granted(0, waits).snapshot.covers(&committed));
-        let bug = Some(Mutation::RegainedNotAwaited);
+        let bug = Some(Bug::RegainedNotAwaited);
         let (c, waits, committed) = asks_for_a_lock_that_was_used(comes_as_state, bug);
         assert!(!c.granted(0, waits).snapshot.covers(&committed), "so it was");
     }
@@ -84,7 +81,7 @@ fn a_lock_is_granted_when_what_was_committed_under_it_is_on_disk_again() {
 
 /// dc0 has lost an entry that has not seen a removal which all others have seen. Returns the value that each
 /// datacenter reads when the entry comes back.
-fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3] {
+fn reads_after_a_lost_update(bug: Option<Bug>) -> [Option<Reading>; 3] {
     let mut c = Cluster::new(3, 0, 0);
     c.has_committed(0, 1, None, put("k", "first"));
     c.pass(1_000);
@@ -92,7 +89,7 @@ fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3]
     c.has_committed(0, 2, None, put("k", "lost"));
     c.has_committed(1, 1, None, Change { key: key("k"), action: Action::Remove });
     c.isolate(2);
-    c.mutation = mutation;
+    c.bug = bug;
     c.crash(0, 0);
     // dc2 has that entry, and dc1 relays to dc0 all entries but that one.
     c.late =
@@ -113,7 +110,7 @@ fn reads_after_a_lost_update(mutation: Option<Mutation>) -> [Option<Reading>; 3]
 #[test]
 fn a_datacenter_that_lacks_own_entries_does_not_say_what_they_have_seen() {
     assert_eq!(reads_after_a_lost_update(None), [None, None, None], "what was removed does not come back");
-    let with_the_bug = reads_after_a_lost_update(Some(Mutation::FloorWithoutOwnLog));
+    let with_the_bug = reads_after_a_lost_update(Some(Bug::FloorWithoutOwnLog));
     assert_ne!(with_the_bug, [None, None, None], "so it was");
 }
 
@@ -380,14 +377,14 @@ fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
 /// Others know entries of its log, so the directory is not new: a lease that it opened may live.
 #[test]
 fn a_lost_disk_is_not_taken_for_a_new_one() {
-    for mutation in [None, Some(Mutation::LostDiskNotDoubted)] {
+    for bug in [None, Some(Bug::LostDiskNotDoubted)] {
         let mut c = Cluster::new(3, 0, 0);
         c.use_lock(0, "x");
-        c.mutation = mutation;
+        c.bug = bug;
         c.crash(0, 0);
         c.link_again(0);
         c.pass(5_000);
         let serves = c.nodes[0].replica.status().phase == Phase::Serving;
-        assert_eq!(serves, mutation.is_some(), "only with the bug");
+        assert_eq!(serves, bug.is_some(), "only with the bug");
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::store_cluster::{add, change, put, step};
+use crate::bugs::Bug;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
 use crate::replica::call::{Call, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::watch_call::{Pattern, Subject, Watch};
-use crate::sim::Mutation;
 use geolock_api::names::Mode;
 use geolock_api::value::{Op, PathStep, SetOp, Update};
 
@@ -46,7 +46,7 @@ fn waits_that_end_together_end_some_at_a_time() {
 #[should_panic(expected = "things in one step")]
 fn were_they_to_end_all_at_once_it_would_be_noticed() {
     let mut c = Cluster::new(1, 0, 0);
-    c.mutation = Some(Mutation::AllWaitsAtOnce);
+    c.bug = Some(Bug::AllWaitsAtOnce);
     c.restart(0);
     c.pass(15_000);
     c.open_lease(0, Duration::from_secs(10));

@@ -1,5 +1,6 @@
 //! Steps of an open transaction: changes, then reads, then the end if it asks for it.
 
+use crate::bugs::Bug;
 use std::collections::BTreeMap;
 
 use super::{Open, Txn, TxnId};
@@ -87,9 +88,8 @@ impl Replica {
         if step.then == Then::Commit && changes > 0 {
             // Before any change is taken in: a refused step leaves no changes behind.
             let can = self.can_commit();
-            #[cfg(test)]
             if can.is_err()
-                && self.mutated(crate::sim::Mutation::RefusedStays)
+                && self.faulty(Bug::RefusedStays)
                 && let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id)
             {
                 open.changes.extend(step.changes.iter().cloned());

@@ -2,6 +2,7 @@
 
 use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
+use crate::bugs::Bug;
 use crate::capacity::DiskSpace;
 use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
@@ -45,12 +46,7 @@ impl Replica {
 
     fn begin_taking(&mut self, from: Option<DcId>) {
         let seed = self.config.local.hash_seed;
-        #[cfg_attr(not(test), allow(unused_mut))]
-        let mut store = Store::new(self.config.dc, seed);
-        #[cfg(test)]
-        {
-            store.mutation = self.config.mutation;
-        }
+        let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
         let incoming = Incoming::new(self.config.agreed.members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
         self.transfers.intake = Some(Intake { from, incoming, until });
@@ -140,29 +136,18 @@ impl Replica {
         }
         self.locks.install_state(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
         let Head { vector, stamps } = head;
-        #[cfg(test)]
-        let position = if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
-            Position::default()
-        } else {
-            position
-        };
+        let position = if self.faulty(Bug::StateToldBeforeDurable) { Position::default() } else { position };
         self.log.install_state(vector, stamps, position);
         self.log.install_hashes(&incoming.hashes);
         self.raise_lead(incoming.lead_ms, position);
-        #[cfg(test)]
-        if self.mutated(crate::sim::Mutation::StateToldBeforeDurable) {
+        if self.faulty(Bug::StateToldBeforeDurable) {
             self.log.note_durable(self.output_commit.durable(), self.now.mono);
         }
         let (mut store, mut expiring) = (incoming.store, incoming.expiring);
         store.end_restore(vector);
         store.note_durable(self.output_commit.durable());
-        #[cfg(test)]
-        let vector = &if self.mutated(crate::sim::Mutation::StateWithoutOwn) {
-            VersionVector::from_iter(vector.iter().map(|(dc, _)| (dc, u64::MAX)))
-        } else {
-            vector.clone()
-        };
-        for entry in self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc)) {
+        let restores_own = !self.faulty(Bug::StateWithoutOwn);
+        for entry in self.log.kept().filter(|entry| restores_own && entry.seq > vector.get(entry.dc)) {
             apply_commits(&mut store, entry, position, &mut expiring);
         }
         self.store = store;

@@ -23,6 +23,7 @@ mod index;
 pub use history::Past;
 pub(crate) use holders::SAY_TAKEN_AT;
 
+use crate::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,10 +211,7 @@ impl Replica {
         let reached = (self.watches.history.passed(), self.now.mono);
         let row = Row { subject, patterns, from, reached, holders: Holders::default() };
         self.watches.insert(call, row);
-        #[cfg(test)]
-        let misses = self.mutated(crate::sim::Mutation::WatchMissesPast);
-        #[cfg(not(test))]
-        let misses = false;
+        let misses = self.faulty(Bug::WatchMissesPast);
         if !misses {
             self.watches.catch_up(call, self.log.durable(), &mut self.effects);
         }

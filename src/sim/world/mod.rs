@@ -17,6 +17,7 @@ mod show;
 mod transactions;
 mod watchers;
 
+use crate::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -268,7 +269,7 @@ struct Locks {
 }
 
 impl World {
-    pub fn new(seed: u64, plan: Plan, trace: TraceMode, tweak: nodes::Tweak) -> World {
+    pub fn new(seed: u64, plan: Plan, trace: TraceMode, bugs: Bugs) -> World {
         let name = |kind: &str, i: usize| {
             LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
         };
@@ -321,14 +322,14 @@ impl World {
             out: Vec::new(),
             plan,
         };
-        world.begin(seed, tweak);
+        world.begin(seed, bugs);
         world
     }
 
-    fn begin(&mut self, seed: u64, tweak: nodes::Tweak) {
+    fn begin(&mut self, seed: u64, bugs: Bugs) {
         let members: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
         for dc in members.iter() {
-            let node = Node::new(&self.plan, dc, members, seed, tweak);
+            let node = Node::new(&self.plan, dc, members, seed, bugs);
             self.nodes.push(node);
             self.start_node(dc);
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bugs::Bugs;
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -17,9 +18,6 @@ use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// The session of the world's own calls.
 pub(super) const OPERATOR: SessionId = SessionId(u64::MAX);
-
-/// A change of the configuration of every node before its first start.
-pub(crate) type Tweak = Option<crate::sim::MutationOfRun>;
 
 /// One datacenter's machine.
 pub(crate) struct Node {
@@ -67,7 +65,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub fn new(plan: &Plan, dc: DcId, members: DcSet, seed: u64, tweak: Tweak) -> Node {
+    pub fn new(plan: &Plan, dc: DcId, members: DcSet, seed: u64, bugs: Bugs) -> Node {
         let mut agreed = AgreedConfig::new(ClusterId::of("simulated"), members);
         agreed.heartbeat = plan.heartbeat;
         agreed.peer_timeout = plan.peer_timeout;
@@ -82,14 +80,7 @@ impl Node {
             max_lease_ttl: plan.max_lease_ttl,
             ..usual
         };
-        #[cfg_attr(not(test), expect(unused_mut, reason = "mutations exist in tests only"))]
-        let mut config = ReplicaConfig::new(dc, agreed, local);
-        #[cfg(test)]
-        {
-            config.mutation = tweak;
-        }
-        #[cfg(not(test))]
-        let _ = tweak;
+        let config = ReplicaConfig { bugs, ..ReplicaConfig::new(dc, agreed, local) };
         Node {
             dc,
             config,

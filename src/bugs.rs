@@ -1,0 +1,135 @@
+//! Ground. Deliberate bugs in the core, which prove that the simulator and other tests notice bugs.
+//!
+//! The core asks for a bug at the place that it changes. Outside of tests there is none: [`Bugs::has`] is a
+//! constant, and the compiler removes the question.
+
+/// The deliberate bug of a state machine, or none.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Bugs {
+    #[cfg(test)]
+    bug: Option<Bug>,
+}
+
+impl Bugs {
+    /// Asks for one bug. Outside of tests there is none all the same.
+    pub const fn one(bug: Bug) -> Bugs {
+        #[cfg(test)]
+        return Bugs { bug: Some(bug) };
+        #[cfg(not(test))]
+        return {
+            let _ = bug;
+            Bugs {}
+        };
+    }
+
+    /// Returns true if the machine is to have this bug. Always false outside of tests.
+    #[inline(always)]
+    pub const fn has(self, bug: Bug) -> bool {
+        #[cfg(test)]
+        return matches!(self.bug, Some(own) if own as u8 == bug as u8);
+        #[cfg(not(test))]
+        return {
+            let _ = bug;
+            false
+        };
+    }
+
+    /// Returns true if the machine has any bug. Always false outside of tests.
+    #[inline(always)]
+    pub const fn has_any(self) -> bool {
+        #[cfg(test)]
+        return self.bug.is_some();
+        #[cfg(not(test))]
+        return false;
+    }
+}
+
+/// A deliberate bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// (a) Parts leave while the lock is held.
+    TransferWhileHeld,
+    /// (b) Entries and answers leave before the journal is durable.
+    SendBeforeDurable,
+    /// (c) A later local reader overtakes a due writer.
+    ReaderOvertakesDueWriter,
+    /// (d) A request lost with a link reset is not sent again.
+    LostRequestNotResent,
+    /// (e) No grace period after a restart.
+    NoGrace,
+    /// (f) Clock readings, and so tokens, are handed out again after a restart.
+    TokensReused,
+    /// (g) A lock is granted again before the end of the lease that held it is durable.
+    LeaseEndNotDurable,
+    /// (h) Only the first local waiter is ever published.
+    PublishFirstOnly,
+    /// (i) Shared requests are served past an earlier exclusive one.
+    SharedPastExclusive,
+    /// (j) The vector in memory is announced to peers, not the durable one.
+    VectorFromMemory,
+    /// (k) A due request of a datacenter that died still blocks local grants.
+    DeadDueBlocks,
+    /// (l) Entries are relayed on connect only.
+    RelayOnConnectOnly,
+    /// (m) A lock is granted before the data of its previous holder is applied: the snapshot of a transaction
+    /// is not the one that its grant needs.
+    GrantBeforeData,
+    /// (n) The tombstone of a removal is dropped before every datacenter has seen it.
+    TombstoneDroppedTooEarly,
+    /// (o) Leases are measured by the wall clock.
+    LeaseByWallClock,
+    /// (p) A duplicate entry, as after a resume, is applied again.
+    AppliedTwice,
+    /// (q) A request is served although it is withdrawn.
+    WithdrawnServed,
+    /// (r) Parts are sent to a datacenter that cannot be reached.
+    PartsToUnreachable,
+    /// (s) A reclaim is accepted whatever happened meanwhile.
+    StaleReclaim,
+    /// (t) A state is installed without the own entries that it lacks.
+    StateWithoutOwn,
+    /// (u) An installed state is announced before it is durable.
+    StateToldBeforeDurable,
+    /// (v) A key whose time is over is removed, as by a client.
+    ExpiryByRemoval,
+    /// (w) Parts of a held lock are returned to their homes.
+    HeldGoesHome,
+    /// (aa) Parts are sent to a datacenter that does not serve, and requests that need it block others.
+    NotServingBlocks,
+    /// (x) The effects of expired timers are not in the log yet when the next event reads the locks.
+    SeenBeforeLogged,
+    /// (y) A change of a key that ended after the transaction's snapshot is committed, and has no effect.
+    ChangeOfEndedKey,
+    /// (z) A cancel that overtakes its acquire is answered and has no further effect.
+    CancelForgotten,
+    /// A directory that never joined is taken for a new one, whatever others know of its log.
+    LostDiskNotDoubted,
+    /// Hashes of entries are not compared.
+    ForksNotCompared,
+    /// Hashes are not sent to peers.
+    HeadsNotTold,
+    /// After a lost disk tokens continue from the clock, without a lead.
+    LostTokensNotPassed,
+    /// All expired waits end in one step, however many.
+    AllWaitsAtOnce,
+    /// A lock is granted again before its force release is durable.
+    ForceNotDurable,
+    /// The server does not remember from which lease a lock was taken by force.
+    ForceForgotten,
+    /// After a lost disk a lock is granted before the regained entries of the own log are durable.
+    RegainedNotAwaited,
+    /// A datacenter that lacks entries of its own log announces a stability floor.
+    FloorWithoutOwnLog,
+    /// An idempotency key counts only for the session of its call.
+    KeyOfSession,
+    /// A client that renews and does not reclaim prolongs the grace period without end.
+    GraceRenewed,
+    /// A refused commit leaves its changes in the transaction.
+    RefusedStays,
+    /// A resumed watch misses the events before its resumption.
+    WatchMissesPast,
+    /// A call that is refused because of overload is executed all the same.
+    RefusedIsDone,
+    /// The sum over ownership is announced with a vector at which it was different.
+    SumOfAnotherVector,
+}
