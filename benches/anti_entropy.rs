@@ -11,8 +11,8 @@ mod rounds;
 
 use std::time::Duration;
 
+use geolock::base::wire;
 use geolock::replica::{Event, LocalConfig, Message};
-use geolock::wire;
 use replicas::{Replicas, dc};
 use rounds::median;
 

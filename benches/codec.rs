@@ -11,11 +11,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use geolock::base::time::Timestamp;
+use geolock::base::wire;
 use geolock::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
 use geolock::crdt::VersionVector;
 use geolock::replica::{Heartbeat, Message, Record};
-use geolock::time::Timestamp;
-use geolock::wire;
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId};
 use geolock_api::native::{self, Decoder, Kind};

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crdts::CmRDT;
+use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::Wants;
 use geolock::crdt::{Ownership, PartMove};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
-use geolock::time::{Instant, Now, Wall};
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 

@@ -14,6 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use geolock::base::time::{self, Now, Wall};
+use geolock::base::wire;
 use geolock::causal_log::{Action, Change};
 use geolock::journal::{Journal, JournalEvent, JournalOptions};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
@@ -21,8 +23,6 @@ use geolock::lock_server::recover;
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Replica, ReplicaConfig};
-use geolock::time::{self, Now, Wall};
-use geolock::wire;
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
 use geolock_api::value::{Op, Update};

@@ -16,9 +16,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use geolock::config::Config;
-use geolock::node::{Node, Sockets};
 use geolock::pki::playground;
+use geolock::server::config::Config;
+use geolock::server::node::{Node, Sockets};
 use geolock_api::names::DcId;
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::locks_client::LocksClient;

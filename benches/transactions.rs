@@ -11,12 +11,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then, TxnState};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
-use geolock::time::{Instant, Now, Wall};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};
 use geolock_api::value::{Op, SetOp, Update};

@@ -13,13 +13,16 @@ use files::{files, root};
 /// A source file.
 struct Source {
     path: PathBuf,
-    /// The folder or file below the sources of its package; with the package before it, except the server.
+    /// The folder or file below the sources of its package, or within one of the [`HALLS`]; with the package
+    /// before it, except the server.
     room: String,
     text: String,
     is_test: bool,
 }
 
-const PURE: [&str; 7] = ["crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
+/// The rooms without IO, clock, threads or randomness.
+const PURE: [&str; 8] =
+    ["base", "crdt", "causal_log", "lock_state", "leases", "store_state", "replica", "sim"];
 /// Pure, too: the rooms of the other packages that do no IO.
 const PURE_OUTSIDE: [&str; 8] = [
     "geolock_api::encoding",
@@ -31,30 +34,8 @@ const PURE_OUTSIDE: [&str; 8] = [
     "geolock_client::lease_clock",
     "geolock_client::tag",
 ];
-const GROUND: [&str; 10] =
-    ["time", "wire", "deadlines", "histogram", "hybrid_clock", "capacity", "rng", "work", "tables", "bugs"];
-/// With the rooms of the other packages that do IO. Any room may import the others of `geolock_api`.
-const EDGES: [&str; 19] = [
-    "geolock_api::native",
-    "geolock_client",
-    "journal",
-    "interdc",
-    "lock_server",
-    "access",
-    "faults",
-    "fuzz",
-    "api",
-    "cli",
-    "telemetry",
-    "load_test",
-    "pki",
-    "config",
-    "reload",
-    "node",
-    "open_files",
-    "tasks",
-    "fine_timer",
-];
+/// Folders that only hold other rooms.
+const HALLS: [&str; 4] = ["cli", "runtime", "server", "testkit"];
 /// Longest file, in lines.
 const MAX_FILE: usize = 500;
 /// Longest function, in lines.
@@ -93,10 +74,20 @@ fn below(folder: &str) -> Vec<Source> {
 fn read(root: &Path, path: PathBuf) -> Source {
     let text = fs::read_to_string(&path).expect("a source file is readable");
     let relative = path.strip_prefix(root).expect("it was found below the root");
-    let first = relative.components().next().expect("a file has a name").as_os_str().to_string_lossy();
-    let room = first.trim_end_matches(".rs").to_string();
+    let name = |part: std::path::Component<'_>| {
+        part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+    };
+    let mut parts = relative.components().map(name);
+    let first = parts.next().expect("a file has a name");
+    let room = match parts.next() {
+        Some(second) if HALLS.contains(&first.as_str()) && second != "mod" => format!("{first}::{second}"),
+        _ => first,
+    };
     let is_test = relative.components().any(|part| {
-        matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "mutations.rs" | "stories.rs"))
+        matches!(
+            part.as_os_str().to_str(),
+            Some("tests" | "tests.rs" | "mutations.rs" | "stories.rs" | "fakes.rs")
+        )
     });
     Source { path, room, text, is_test }
 }
@@ -108,6 +99,14 @@ impl Source {
             Some(tests) => &self.text[..tests],
             None => &self.text,
         }
+    }
+
+    /// Returns the code without the lines that are comments.
+    fn without_comments(&self) -> String {
+        self.code()
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .fold(String::new(), |code, line| code + line + "\n")
     }
 
     /// Returns the lines of code that match, with their numbers, without comments.
@@ -162,60 +161,211 @@ fn pure_rooms_touch_no_clock_no_io_no_randomness() {
     report(&faults);
 }
 
-/// Returns the rooms and ground files that a room may import.
-fn importable(room: &'static str) -> Vec<&'static str> {
-    let below: &[&str] = match room {
-        "crdt" => &[],
-        "causal_log" => &["crdt"],
-        "lock_state" => &["crdt", "causal_log"],
-        "leases" => &["lock_state"],
-        "store_state" => &["crdt", "causal_log"],
-        "replica" => &["crdt", "causal_log", "lock_state", "leases", "store_state"],
-        "sim" => &["crdt", "causal_log", "lock_state", "leases", "store_state", "replica"],
-        "journal" => &["pki", "faults"],
-        // The settings of TLS name the protocols.
-        "pki" => &["faults", "geolock_api::native"],
-        "interdc" => &["pki", "faults", "fine_timer"],
-        "access" => &["pki"],
-        // Uses only what any program can use.
-        "load_test" => &["geolock_client", "tasks", "fine_timer"],
-        _ => return PURE.into_iter().chain(EDGES).chain(GROUND).collect(),
+/// The rooms that each room of the server may import. Any room may import `base`, itself, and the rooms of
+/// `geolock_api` but `native`, which does IO.
+const IMPORTS: [(&str, &[&str]); 26] = [
+    ("lib", &["geolock_client"]),
+    ("main", &[]),
+    ("base", &[]),
+    ("crdt", &[]),
+    ("causal_log", &["crdt"]),
+    ("lock_state", &["crdt", "causal_log"]),
+    ("leases", &["lock_state"]),
+    ("store_state", &["crdt", "causal_log"]),
+    ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state"]),
+    ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "replica"]),
+    ("runtime::fine_timer", &[]),
+    ("runtime::open_files", &[]),
+    ("runtime::tasks", &[]),
+    // The settings of TLS name the protocols.
+    ("pki", &["geolock_api::native"]),
+    ("access", &["pki"]),
+    ("journal", &["testkit::faults"]),
+    ("interdc", &["pki", "runtime::fine_timer"]),
+    // Its metrics are those of the machine and of the disk.
+    ("telemetry", &["access", "crdt", "journal", "replica"]),
+    (
+        "lock_server",
+        &["access", "causal_log", "interdc", "journal", "replica", "telemetry", "testkit::faults"],
+    ),
+    (
+        "server::api",
+        &[
+            "access",
+            "causal_log",
+            "crdt",
+            "geolock_api::native",
+            "journal",
+            "lock_server",
+            "pki",
+            "replica",
+            "store_state",
+            "telemetry",
+        ],
+    ),
+    // The options of each room.
+    (
+        "server::config",
+        &["access", "journal", "lock_server", "lock_state", "replica", "server::api", "telemetry"],
+    ),
+    ("server::reload", &["access", "pki", "runtime::tasks", "server::config", "telemetry"]),
+    (
+        "server::node",
+        &[
+            "interdc",
+            "lock_server",
+            "pki",
+            "runtime::tasks",
+            "server::api",
+            "server::config",
+            "server::reload",
+            "telemetry",
+        ],
+    ),
+    ("testkit::faults", &["telemetry"]),
+    // Uses only what any program can use.
+    ("testkit::load_test", &["geolock_client", "runtime::fine_timer", "runtime::tasks"]),
+    // Every decoder of the server.
+    (
+        "testkit::fuzz",
+        &[
+            "access",
+            "causal_log",
+            "crdt",
+            "geolock_api::native",
+            "interdc",
+            "journal",
+            "leases",
+            "replica",
+            "server::api",
+            "server::config",
+            "store_state",
+        ],
+    ),
+];
+/// The commands that use more than [`COMMANDS`], with that.
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 9] = [
+    ("ca", &["pki"]),
+    ("token", &["access"]),
+    ("sim", &["sim"]),
+    ("print", &["telemetry"]),
+    ("service_manager", &["lock_server"]),
+    ("bench", &["lock_server", "server::node", "testkit::load_test"]),
+    ("server", &["journal", "runtime::open_files", "server::node", "server::reload", "telemetry"]),
+    ("server_faults", &["interdc", "testkit::faults"]),
+    (
+        "dev",
+        &[
+            "interdc",
+            "lock_server",
+            "pki",
+            "replica",
+            "runtime::open_files",
+            "runtime::tasks",
+            "server::node",
+            "telemetry",
+        ],
+    ),
+];
+/// The rooms that every command may import: the client, and how options are written.
+const COMMANDS: [&str; 2] = ["geolock_client", "server::config"];
+
+/// Returns what a source of the server may import beside `base`, or nothing if its room has no rule.
+fn importable(source: &Source) -> Option<Vec<&'static str>> {
+    let find = |rules: &[(&str, &'static [&'static str])], name: &str| {
+        rules.iter().find(|(room, _)| *room == name).map(|(_, own)| *own)
     };
-    below.iter().copied().chain(GROUND).chain([room]).collect()
+    if source.room != "cli" && HALLS.contains(&source.room.as_str()) {
+        return Some(Vec::new());
+    }
+    let command = source.room.strip_prefix("cli::").or_else(|| (source.room == "cli").then_some(""));
+    match command {
+        Some(command) => {
+            Some([&COMMANDS[..], find(&COMMANDS_WITH_MORE, command).unwrap_or_default()].concat())
+        }
+        None => find(&IMPORTS, &source.room).map(<[_]>::to_vec),
+    }
 }
 
 #[test]
 fn rooms_import_downwards_only() {
     let mut faults = Vec::new();
-    let rooms: Vec<&str> = PURE.into_iter().chain(EDGES).collect();
     let mut imports = 0;
-    for source in sources().iter().filter(|source| !source.is_test) {
-        let Some(room) = rooms.iter().find(|room| **room == source.room) else { continue };
-        let allowed = importable(room);
-        for (number, target) in
-            source.lines_with("").flat_map(|(number, line)| targets(line).map(move |it| (number, it)))
-        {
+    for source in sources().iter().filter(|source| !source.is_test && !source.room.starts_with("geolock_")) {
+        let Some(allowed) = importable(source) else {
+            faults.push(format!("{}: the room {} has no rule", source.path.display(), source.room));
+            continue;
+        };
+        for target in targets(&source.without_comments()) {
             imports += 1;
-            let known = rooms.contains(&target.as_str()) || GROUND.contains(&target.as_str());
-            if known && !allowed.contains(&target.as_str()) {
-                faults.push(format!(
-                    "{}:{number}: {} may not import {target}",
-                    source.path.display(),
-                    source.room
-                ));
+            let hall = |room: &str| room.split("::").next().unwrap_or_default() == "cli";
+            let is_own = target == source.room || hall(&target) && hall(&source.room);
+            if !is_own && target != "base" && !allowed.contains(&target.as_str()) {
+                faults.push(format!("{}: {} may not import {target}", source.path.display(), source.room));
             }
         }
     }
-    assert!(imports > 100, "imports are found");
+    assert!(imports > 1000, "imports are found");
     report(&faults);
 }
 
-/// Returns the rooms that a line of the server names, by the names of [`GROUND`], [`PURE`] and [`EDGES`].
-fn targets(line: &str) -> impl Iterator<Item = String> {
-    let word = |path: &str| path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let own = line.split("crate::").skip(1).map(word);
-    let of_api = line.split("geolock_api::").skip(1).map(move |path| format!("geolock_api::{}", word(path)));
-    own.chain(of_api).chain(line.contains("geolock_client").then(|| "geolock_client".to_owned()))
+#[test]
+fn an_import_is_seen_however_it_is_written() {
+    let seen = |code: &str| targets(code).join(" ");
+    assert_eq!(seen("use crate::replica::call::Call;"), "replica");
+    assert_eq!(
+        seen("use crate::{replica, server::{api, config::Config}, sim::{self, run}};"),
+        "replica server::api server::config sim sim"
+    );
+    assert_eq!(
+        seen("let it = crate::server::node::Node; geolock_client::Client"),
+        "server::node geolock_client"
+    );
+    assert_eq!(seen("use geolock_api::{names::DcId, native};"), "geolock_api::native");
+}
+
+/// Returns the rooms that code of the server names, but not the rooms of `geolock_api` without IO.
+fn targets(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for root in ["crate::", "geolock_api::"] {
+        for (at, _) in code.match_indices(root) {
+            paths(&code[at + root.len()..], &mut |path| {
+                let words: Vec<&str> = path.split("::").collect();
+                match (root, &words[..]) {
+                    ("crate::", [hall, room, ..]) if HALLS.contains(&hall) => {
+                        found.push(format!("{hall}::{room}"))
+                    }
+                    ("crate::", [room, ..]) => found.push((*room).to_owned()),
+                    (_, ["native", ..]) => found.push("geolock_api::native".to_owned()),
+                    _ => {}
+                }
+            });
+        }
+    }
+    found.extend(code.contains("geolock_client").then(|| "geolock_client".to_owned()));
+    found
+}
+
+/// Calls `each` with every path of a use tree, up to the third name.
+fn paths(tree: &str, each: &mut impl FnMut(&str)) {
+    fn walk(before: &str, tree: &mut &str, each: &mut impl FnMut(&str)) {
+        let end = tree.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(tree.len());
+        let path = format!("{before}{}", &tree[..end]);
+        *tree = &tree[end..];
+        match tree.strip_prefix('{').filter(|_| path.is_empty() || path.ends_with("::")) {
+            None => each(path.trim_end_matches("::self")),
+            Some(inner) => {
+                *tree = inner.trim_start();
+                while !tree.starts_with('}') && !tree.is_empty() {
+                    walk(&path, tree, each);
+                    let next = tree.find([',', '}']).unwrap_or(tree.len());
+                    *tree = tree[next..].trim_start_matches(',').trim_start();
+                }
+                *tree = tree.strip_prefix('}').unwrap_or_default();
+            }
+        }
+    }
+    walk("", &mut &tree[..], each);
 }
 
 #[test]

@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig};
-use geolock::time::{Instant, Now, Wall};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
 use geolock_api::value::{Op, Update};

@@ -1,4 +1,4 @@
-//! See `src/fuzz`.
+//! See `src/testkit/fuzz`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| geolock::fuzz::run("message", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| geolock::testkit::fuzz::run("message", data));

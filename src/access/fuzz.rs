@@ -1,4 +1,4 @@
-//! Bodies of fuzz targets, see `crate::fuzz`.
+//! Bodies of fuzz targets, see `crate::testkit::fuzz`.
 
 use std::path::Path;
 

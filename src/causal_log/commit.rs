@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::TimeToLive;
 use crate::crdt::VersionVector;
-use crate::time::TimeToLive;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, IdempotencyKey, LeaseId};
 use geolock_api::value::{self, OpError, Update};

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
 use crate::causal_log::commit::Commit;
 use crate::crdt::VersionVector;
-use crate::time::Timestamp;
 use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
 
 /// One record of a datacenter's log.
@@ -120,7 +120,7 @@ impl Wants {
 impl Entry {
     /// Returns the hash of this entry, never 0. With `prev` it covers all earlier entries of its log.
     pub fn hash(&self) -> u64 {
-        crate::wire::hash("entry", self)
+        crate::base::wire::hash("entry", self)
     }
 
     /// Returns the approximate amount of work to apply this: the number of locks, parts and keys that it

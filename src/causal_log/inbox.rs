@@ -99,9 +99,9 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::causal_log::{Op, Wants};
     use crate::crdt::VersionVector;
-    use crate::time::Timestamp;
     use geolock_api::names::{ClusterId, LockName, Mode, RequestId};
 
     fn dc(id: u8) -> DcId {

@@ -19,7 +19,7 @@ mod chain;
 mod lag;
 mod truncation;
 
-use crate::bugs::{Bug, Bugs};
+use crate::base::bugs::{Bug, Bugs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,11 @@ use std::time::Duration;
 use crdts::CvRDT;
 use truncation::Told;
 
+use crate::base::tables::Fifo;
+use crate::base::time::{Instant, Timestamp};
+use crate::base::work;
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
-use crate::tables::Fifo;
-use crate::time::{Instant, Timestamp};
-use crate::work;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// A message of entries to a peer ends at about this number of bytes.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::time::Timestamp;
 use crate::causal_log::entry::{Entry, Op};
 use crate::crdt::VersionVector;
-use crate::time::Timestamp;
 use geolock_api::names::{ClusterId, DcId};
 
 /// Wire and disk type: this never changes.

@@ -1,9 +1,9 @@
 //! Violations of the rules of the log (`docs/algorithm.md#46-validation`). Such an entry is never applied,
 //! and the link that delivered it is closed.
 
+use crate::base::time::Timestamp;
 use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
-use crate::time::Timestamp;
 use geolock_api::names::{ClusterId, DcId, DcSet, LockName, RequestId};
 
 /// A peer broke the protocol. Nothing of the message was applied.

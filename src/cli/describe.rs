@@ -12,7 +12,7 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{lock_name, named, number, print, table};
-use crate::time::brief;
+use crate::base::time::brief;
 use geolock_api::names::LockName;
 use geolock_api::proto::{self, Holder, NotServing, Waiter};
 use geolock_client::LockDescription;

@@ -22,7 +22,7 @@ use super::failure::{Code, Failure, OrFail as _};
 use super::job::{Ended, Event, Job, Signals};
 use super::print::tell;
 use super::waiting::{Telling, Waiting};
-use crate::config::{parse_duration, units_of_durations};
+use crate::server::config::{parse_duration, units_of_durations};
 use geolock_api::names::{LockName, MAX_LABEL};
 use geolock_client::{
     AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Wait, lease_margin,

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::ServerArgs;
+use crate::server::config::ServerArgs;
 use failure::Code;
 pub use failure::Failure;
 

@@ -10,11 +10,11 @@ use super::failure::Failure;
 use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
-use crate::config::{Config, ServerArgs};
 use crate::journal::check_members;
-use crate::node::{Node, Sockets};
-use crate::open_files::{connections_that_fit, raise_limit};
-use crate::reload::{Loaded, Reloader};
+use crate::runtime::open_files::{connections_that_fit, raise_limit};
+use crate::server::config::{Config, ServerArgs};
+use crate::server::node::{Node, Sockets};
+use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
 /// Runs the server until a signal stops it.

@@ -9,9 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::spawn;
 
 use super::failure::{Code, Failure, OrFail as _};
-use crate::config::Config;
-use crate::faults::{self, Path, Script, ScriptError};
 use crate::interdc::{Wan, WanPath, WanTally};
+use crate::server::config::Config;
+use crate::testkit::faults::{self, Path, Script, ScriptError};
 use geolock_api::names::DcId;
 
 struct Faults {

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::dc_names::DcNames;
 use super::describe::label;
 use super::print::{lock_name, tell};
-use crate::time::brief;
+use crate::base::time::brief;
 use geolock_api::names::LockName;
 use geolock_api::proto::{self, RequestId};
 use geolock_client::{Client, ClientError, LockDescription, Mode, Reason};

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
 use super::VersionVector;
 use super::value::{At, Dot};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 use geolock_api::names::DcId;
 
 pub const DCS: u8 = 3;

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use crate::tables::{Index, List, short_hash};
+use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is

@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn an_entry_that_no_log_reaches_is_no_entry() {
         let decoded = |seq: u64| {
-            let bytes = crate::wire::encode("vector", &vec![1, seq]).expect("it is small");
-            crate::wire::decode::<VersionVector>("vector", &bytes)
+            let bytes = crate::base::wire::encode("vector", &vec![1, seq]).expect("it is small");
+            crate::base::wire::decode::<VersionVector>("vector", &bytes)
         };
         assert!(decoded(MAX_NUMBER).is_ok());
         let refused = [MAX_NUMBER + 1, u64::MAX].map(|seq| decoded(seq).expect_err("too high").to_string());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::wan::Wan;
+use crate::base::wire::MAX_FRAME;
 use crate::pki::Credentials;
-use crate::wire::MAX_FRAME;
 use geolock_api::names::DcId;
 
 /// The limit of messages that wait to be sent on one lane of one link. Beyond it the link is reset, because

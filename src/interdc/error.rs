@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use quinn::{ConnectionError, ReadError, ReadExactError, TransportErrorCode, VarInt, WriteError};
 
 use super::event::Lane;
+use crate::base::time::brief;
+use crate::base::wire::MAX_FRAME;
 use crate::pki::PkiError;
-use crate::time::brief;
-use crate::wire::MAX_FRAME;
 use geolock_api::names::{ClusterId, DcId};
 
 /// The reason why links could not be started. Nothing runs.

@@ -6,7 +6,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::error::FrameError;
-use crate::wire::MAX_FRAME;
+use crate::base::wire::MAX_FRAME;
 
 /// The first byte of every stream.
 pub(super) const FORMAT: u8 = 1;

@@ -1,4 +1,4 @@
-//! Bodies of fuzz targets, see `crate::fuzz`.
+//! Bodies of fuzz targets, see `crate::testkit::fuzz`.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use super::QueueBound;
 use super::frame::{Deframer, FORMAT};
 use super::hello::Hello;
 use super::shared::Context;
-use crate::wire;
+use crate::base::wire;
 use geolock_api::names::{ClusterId, DcId};
 
 /// Deframes a stream that is cut as its first byte says; the frames must not depend on the cut.

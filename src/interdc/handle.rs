@@ -15,7 +15,7 @@ use super::event::{Lane, LinkEvent, LinkId};
 use super::link::Link;
 use super::queue::Unqueued;
 use super::shared::{Context, InterdcStats};
-use crate::wire::MAX_FRAME;
+use crate::base::wire::MAX_FRAME;
 
 /// The links of one datacenter, on a thread of their own. Dropping it stops that thread without waiting for
 /// it; [`Interdc::shutdown`] waits.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{AttemptError, Refusal};
 use super::frame::FORMAT;
 use super::shared::Context;
-use crate::wire;
+use crate::base::wire;
 use geolock_api::names::{ClusterId, DcId};
 
 const MAGIC: [u8; 4] = *b"gloc";

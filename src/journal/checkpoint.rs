@@ -3,8 +3,8 @@
 //! be deleted. So a crash at any moment leaves the older checkpoint with all records after it, or the new
 //! one.
 
-use crate::faults::{self, Step};
-use crate::wire::MAX_CHECKPOINT;
+use crate::base::wire::MAX_CHECKPOINT;
+use crate::testkit::faults::{self, Step};
 
 use super::disk::{Context, Disk, DiskFile};
 use super::error::{Identity, JournalError};

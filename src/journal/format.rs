@@ -18,7 +18,7 @@
 //! that a client had journaled inside a record, are not a frame. `chain` is the checksum of the last frame of
 //! the previous segment: segments of two histories do not fit together.
 
-use crate::wire::MAX_FRAME;
+use crate::base::wire::MAX_FRAME;
 use geolock_api::names::{ClusterId, DcId};
 
 use super::error::Identity;

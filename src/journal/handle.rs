@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::capacity::DiskSpace;
-use crate::histogram::Histogram;
+use crate::base::capacity::DiskSpace;
+use crate::base::histogram::Histogram;
 use geolock_api::names::{ClusterId, DcId};
 
 use super::checkpoint::Checkpoint;
@@ -176,7 +176,7 @@ impl Journal {
     ///
     /// # Panics
     /// If the position does not follow the last one (or, at first, the last recovered one or 0), or if the
-    /// record is longer than [`crate::wire::MAX_FRAME`] bytes, which the codec excludes.
+    /// record is longer than [`crate::base::wire::MAX_FRAME`] bytes, which the codec excludes.
     pub fn append(&mut self, position: u64, record: &[u8]) {
         self.queue.append(position, record);
     }

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::capacity::DiskSpace;
-use crate::histogram::Histogram;
+use crate::base::capacity::DiskSpace;
+use crate::base::histogram::Histogram;
 
 use super::checkpoint::Checkpoint;
 use super::error::JournalError;

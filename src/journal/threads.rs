@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 
 use super::data_dir::{RESOLVED, RESTORED, forget};
 use super::disk::Disk;

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::faults::{self, Step};
+use crate::testkit::faults::{self, Step};
 
 use super::checkpoint;
 use super::disk::{Context, Disk, DiskFile, is_no_room};

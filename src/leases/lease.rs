@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finished::FinishedKeys;
 use super::requests::{Keys, Requests};
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::{LeaseId, Secret};
 
 /// A session: one connection of a client to this datacenter, such as a stream. Numbered by the edge, never

@@ -10,9 +10,9 @@ use slab::Slab;
 use super::finished::FinishedKeys;
 use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
-use crate::deadlines::Deadlines;
-use crate::time::Instant;
-use crate::work;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
+use crate::base::work;
 use geolock_api::names::{DcId, LeaseId, Secret};
 
 /// Maximum time until a lease is reclaimed, counted from the restart, in times to live.

@@ -12,8 +12,8 @@ use super::engine::Engine;
 use super::inputs::{Inputs, Wake};
 use super::ports::{Links, Machine, Store};
 use super::start::StopError;
+use crate::base::time::Instant;
 use crate::replica::Event;
-use crate::time::Instant;
 
 /// The actor's task.
 pub(super) struct Actor<M: Machine, S: Store, L: Links> {

@@ -8,11 +8,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::journal_inbox::CheckpointEnd;
 use super::start::StopError;
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::Instant;
+use crate::base::wire;
 use crate::journal::Figures;
 use crate::replica::{Checkpoint, Position};
-use crate::time::Instant;
-use crate::wire;
 
 /// The pause after a checkpoint for which there was no room.
 const AFTER_SKIPPED: Duration = Duration::from_secs(60);

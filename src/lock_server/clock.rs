@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::faults;
-use crate::time::{Instant, Now, Wall};
+use crate::base::time::{Instant, Now, Wall};
+use crate::testkit::faults;
 
 /// A clock that runs on during suspend: a lease must not outlive its TTL because its server was suspended.
 #[cfg(any(target_os = "linux", target_os = "android"))]

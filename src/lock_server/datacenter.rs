@@ -102,8 +102,8 @@ pub fn start_datacenter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::wire;
     use crate::replica::{AgreedConfig, LocalConfig, Record};
-    use crate::wire;
     use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId};
 
     #[test]

@@ -9,9 +9,9 @@ use super::ports::{Links, Store};
 use super::report::{self, Expired};
 use super::sessions::{OWN, Sessions, UNARY};
 use super::start::StopError;
+use crate::base::wire;
 use crate::replica::call::{CallId, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Message, Position, Record};
-use crate::wire;
 use geolock_api::names::{DcId, DcSet};
 
 /// The destinations of effects.

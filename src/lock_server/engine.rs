@@ -24,12 +24,12 @@ use super::probe::Probes;
 use super::sessions::OWN;
 use super::start::StopError;
 use crate::access::LogLimit;
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::time::{Instant, Now};
+use crate::base::wire;
 use crate::replica::call::{Call, CallId, Status};
 use crate::replica::{Event, Message};
 use crate::telemetry::{Board, Snapshot};
-use crate::time::{Instant, Now};
-use crate::wire;
 
 /// How often the server publishes its status.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);

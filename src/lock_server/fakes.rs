@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::histogram::Histogram;
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::causal_log::{Entry, Op, Wants};
 use crate::crdt::{Ownership, VersionVector};
-use crate::histogram::Histogram;
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::replica::Urgency;
 use crate::replica::call::{
@@ -18,7 +19,6 @@ use crate::replica::call::{
 };
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::telemetry::LinkFigures;
-use crate::time::{Instant, Now, Timestamp};
 use geolock_api::names::{ClusterId, DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 
 pub(crate) fn dc(id: u8) -> DcId {

@@ -1,12 +1,13 @@
-//! Maps effects to the fault points of [`crate::faults`]. Without the feature `faults` there are none.
+//! Maps effects to the fault points of [`crate::testkit::faults`]. Without the feature `faults` there are
+//! none.
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::causal_log::{Entry, Op};
-use crate::faults::{self, Step};
 use crate::replica::call::Reply;
 use crate::replica::store_call::TxnState;
 use crate::replica::{Effect, Record};
+use crate::testkit::faults::{self, Step};
 use geolock_api::names::DcId;
 
 /// The fault points of one effect.

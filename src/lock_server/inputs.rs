@@ -13,8 +13,8 @@ use super::clock;
 use super::handle::Stage;
 use super::journal_inbox::{JournalEvents, JournalInbox};
 use super::start::StopError;
+use crate::base::time::Instant;
 use crate::replica::Position;
-use crate::time::Instant;
 
 /// Most inputs of links in a batch: a message can carry hundreds of entries.
 const LINK_BATCH: usize = 32;

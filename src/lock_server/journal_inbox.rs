@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Position;
 

@@ -14,9 +14,9 @@
 
 use std::time::Duration;
 
-use crate::capacity::Load;
-use crate::histogram::Histogram;
-use crate::time::Instant;
+use crate::base::capacity::Load;
+use crate::base::histogram::Histogram;
+use crate::base::time::Instant;
 
 /// The server is overloaded if this many consecutive samples find it behind.
 const SAMPLES_BEHIND: u32 = 2;

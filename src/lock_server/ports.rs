@@ -4,11 +4,11 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use crate::histogram::Histogram;
+use crate::base::histogram::Histogram;
+use crate::base::time::{Instant, Now};
 use crate::journal::{Figures, Journal, JournalError};
 use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
-use crate::time::{Instant, Now};
 use geolock_api::names::DcId;
 
 /// The machine: the methods of [`Replica`].

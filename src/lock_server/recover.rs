@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::clock;
 use super::start::StartError;
+use crate::base::wire;
 use crate::journal::JournalError;
 use crate::replica::{Checkpoint, CheckpointV1, Position, Record, Replica, ReplicaConfig};
-use crate::wire;
 
 /// Records that are handed over at a time.
 const BATCH: usize = 1_000;
@@ -79,8 +79,8 @@ fn read_records(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::replica::{AgreedConfig, LocalConfig};
-    use crate::time::Timestamp;
     use geolock_api::names::{ClusterId, DcId, DcSet};
 
     fn recovered(records: impl IntoIterator<Item = (u64, Bytes)>) -> Result<Position, StartError> {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::Instant;
 use crate::replica::call::Phase;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::{Fork, Report, Summed};
-use crate::time::Instant;
 use geolock_api::names::{DcId, LeaseId};
 
 /// Expired leases that are not logged yet. A client can let a hundred thousand leases expire at once, and

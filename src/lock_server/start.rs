@@ -26,12 +26,12 @@ use super::ports::{Links, Machine, Store};
 use super::probe::Probes;
 use super::sessions::FIRST_CLIENT;
 use crate::access::LogLimit;
+use crate::base::time::brief;
+use crate::base::wire::WireError;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
-use crate::time::brief;
-use crate::wire::WireError;
 use geolock_api::names::DcId;
 
 /// The reason why a lock server did not start. No client was answered, and no record was written or lost.

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use super::fakes::{Rig, Seen, Syncs, dc, name};
 use super::handle::OpenError;
 use super::{End, LinkInput, LockServerOptions, Output, Session, Stage, StopError, Stopped};
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::wire;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Urgency;
 use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
-use crate::wire;
 use geolock_api::names::{LeaseId, Mode, Secret};
 
 mod failures;

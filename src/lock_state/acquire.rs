@@ -1,14 +1,14 @@
 //! Requests of this datacenter's clients: acquire, grant, release, cancel, reclaim.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::locks::Locks;
 use super::request::{Request, RequestIndex, State, Want};
 use super::tables::Tables;
+use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Wants;
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::{FencingToken, LeaseId, Position, RequestId};
 
 /// A request of a client.

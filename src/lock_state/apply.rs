@@ -1,15 +1,15 @@
 //! Operations of the log on locks: requests, withdrawals and transfers, of other datacenters and, when the
 //! journal is read after a restart, of this one.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::request::{Origin, Request, RequestRow, Want};
 use super::tables::Tables;
+use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
 
 /// A published request: a [`RequestRow`], or one in an entry.

@@ -25,7 +25,7 @@
 use std::time::Duration;
 
 use super::reuse_estimate::ReuseEstimate;
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::LockName;
 
 /// Options for the locks whose names start with `prefix`.

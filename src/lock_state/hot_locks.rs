@@ -21,7 +21,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::LockName;
 
 /// Number of rows in the table. An operator reads some tens of them.

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use rustc_hash::FxBuildHasher;
 
 use super::request::RequestIndex;
-use crate::tables::{Index, short_hash};
+use crate::base::tables::{Index, short_hash};
 use geolock_api::names::{DcId, MAX_NUMBER, RequestId};
 
 /// Capacity of the ring.

@@ -4,8 +4,8 @@
 //! delay others.
 
 use super::lock::LockIndex;
-use crate::tables::Fifo;
-use crate::time::Instant;
+use crate::base::tables::Fifo;
+use crate::base::time::Instant;
 
 /// The lists of idle locks.
 #[derive(Debug)]

@@ -6,12 +6,12 @@
 //! map, in turn, and each of the following steps examines a few of them. The parts that are returned in one
 //! step share an entry, so a lock costs a fraction of a message.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::tables::Tables;
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::{DcSet, LockName};
 
 /// Minimum number of rows that one round examines.

@@ -6,9 +6,9 @@ use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
 use super::request::{RequestIndex, RequestRow, State, Want};
 use super::tables::Tables;
-use crate::tables::RowIndex;
-use crate::time::{Instant, Timestamp};
-use crate::work;
+use crate::base::tables::RowIndex;
+use crate::base::time::{Instant, Timestamp};
+use crate::base::work;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 
 /// A holder of a lock in this datacenter.

@@ -13,9 +13,9 @@ use crdts::CmRDT;
 use super::inspect::Inspect;
 use super::locks::Locks;
 use super::request::{Origin, RequestRow};
+use crate::base::time::Instant;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
-use crate::time::Instant;
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 
 /// Another datacenter's view of the locks after it had applied `vector`.

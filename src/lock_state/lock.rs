@@ -9,8 +9,8 @@ use super::policies::Distances;
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
 use super::reuse_estimate::ReuseEstimate;
-use crate::tables::RowIndex;
-use crate::time::Instant;
+use crate::base::tables::RowIndex;
+use crate::base::time::Instant;
 use geolock_api::names::Position;
 use geolock_api::names::{DcId, DcSet, LockName, Mode};
 

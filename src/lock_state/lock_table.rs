@@ -4,7 +4,7 @@
 //! whose rules have to be restored; the timers, at which requests may become due; and the idle locks, which
 //! are dropped after a while.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::ops::{Index, IndexMut, Range};
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::policies::Policies;
 use super::queue::Order;
 use super::request::{Request, RequestIndex, Want};
 use super::view::View;
-use crate::deadlines::Deadlines;
-use crate::tables::{RowIndex, Rows};
-use crate::time::Instant;
-use crate::work;
+use crate::base::deadlines::Deadlines;
+use crate::base::tables::{RowIndex, Rows};
+use crate::base::time::Instant;
+use crate::base::work;
 use geolock_api::names::{LockName, Mode, Position};
 
 /// Maximum number of expired lock timers that one step handles; later steps handle the rest.

@@ -9,7 +9,7 @@
 //! `Locks` decides what an event changes. The tables know what there is, and the schedule decides what
 //! follows from a change; it is given the tables.
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use std::time::Duration;
 
 use super::hold_policy::HoldRule;
@@ -25,9 +25,9 @@ use super::requests::{RequestCounts, Requests};
 use super::schedule::{MoveCounts, Schedule};
 use super::tables::Tables;
 use super::view::{Permissions, View};
+use crate::base::time::Instant;
 use crate::causal_log::Op;
 use crate::crdt::Ownership;
-use crate::time::Instant;
 use geolock_api::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 
 /// The locks and requests of one datacenter.

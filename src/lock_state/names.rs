@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use super::lock::{Lock, LockIndex};
-use crate::tables::{Index, Rows, short_hash};
+use crate::base::tables::{Index, Rows, short_hash};
 
 /// Finds the row of a lock by its name.
 pub(super) struct Names {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::hold_policy::{HoldPolicy, HoldRule, HoldRules};
 use super::lock::Lock;
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::{DcId, LockName, MAX_DCS};
 
 /// The rules of all locks, and what they have to know of the network.

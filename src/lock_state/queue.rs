@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::request::RequestIndex;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 use geolock_api::names::{DcId, DcSet, Mode, RequestId};
 
 /// The place of a request in the order of all requests: by time, then datacenter, then number.

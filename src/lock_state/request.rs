@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::lock::LockIndex;
 use super::lock_table::LockTable;
 use super::queue::{Class, Order};
+use crate::base::tables::RowIndex;
+use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Wants;
-use crate::tables::RowIndex;
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::Position;
 use geolock_api::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 

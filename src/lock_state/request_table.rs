@@ -12,9 +12,9 @@ use std::ops::Bound;
 
 use super::request::{RequestIndex, RequestRow};
 use super::tables::Tables;
+use crate::base::time::Timestamp;
 use crate::causal_log::Wants;
 use crate::crdt::{OwnedRows, ReaderId, VersionVector};
-use crate::time::Timestamp;
 use geolock_api::names::RequestId;
 
 /// The published requests of all datacenters, by id.
@@ -232,7 +232,7 @@ mod tests {
 
     use super::super::{Locks, Published};
     use super::*;
-    use crate::time::{Instant, Timestamp};
+    use crate::base::time::{Instant, Timestamp};
     use geolock_api::names::{DcId, DcSet, LockName, Mode};
 
     fn dc(id: u8) -> DcId {

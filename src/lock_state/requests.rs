@@ -5,8 +5,8 @@ use std::ops::Index;
 
 use super::id_index::IdIndex;
 use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
-use crate::tables::{RowIndex, Rows};
-use crate::time::Instant;
+use crate::base::tables::{RowIndex, Rows};
+use crate::base::time::Instant;
 use geolock_api::names::{DcId, FencingToken, Position, RequestId};
 
 /// A row for each request, by index and by id, and how many there are of each kind.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::time::Instant;
+use crate::base::time::Instant;
 
 /// Longer samples count as this one.
 const LONGEST: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! The tables of a datacenter, and the operations that keep them consistent: a lock knows its holders and
 //! waiters by the indexes of their requests, and a request knows its locks by theirs.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use smallvec::SmallVec;
 
 use super::acquire::NewRequest;
@@ -14,7 +14,7 @@ use super::request::{Local, Origin, Publication, Request, RequestIndex, State, W
 use super::request_table::RequestTable;
 use super::requests::Requests;
 use super::view::View;
-use crate::time::Instant;
+use crate::base::time::Instant;
 use geolock_api::names::{DcSet, LockName, Mode, Position, RequestId};
 
 /// All that is known here of locks and requests.

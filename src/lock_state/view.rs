@@ -1,7 +1,7 @@
 //! The cluster as this datacenter sees it, and the actions that are allowed here at this moment.
 
 use super::lock::Lock;
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use geolock_api::names::{DcId, DcSet, Mode};
 
 /// The actions that the phase allows at this moment.

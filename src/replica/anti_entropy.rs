@@ -10,10 +10,10 @@ use super::Replica;
 use super::effect::Report;
 use super::message::Message;
 use super::sums::{Points, SumAt};
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
+use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::store_state::{Bucket, Digest};
-use crate::time::Instant;
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// Most bytes of a message of digests: some 15 000 buckets with the longest names.

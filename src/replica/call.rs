@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::histogram::Histogram;
+use crate::base::time::{Timestamp, brief};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-use crate::histogram::Histogram;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
 use crate::replica::NotServing;
 use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
 use crate::replica::store_call::{Begin, NextStep, Read, Stepped, TxnRefusal};
 use crate::replica::watch_call::{Watch, WatchRefusal};
-use crate::time::{Timestamp, brief};
 pub use geolock_api::names::IdempotencyKey;
 use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId, Secret};
 

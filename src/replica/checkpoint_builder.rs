@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Replica;
 use super::effect::Effect;
 use super::record::Checkpoint;
+use crate::base::work;
 use crate::crdt::ReaderId;
 use crate::lock_state::Piece;
 use crate::store_state::Content;
-use crate::work;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 

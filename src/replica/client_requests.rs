@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::base::tables::{Blocks, RowIndex};
+use crate::base::time::Instant;
 use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::replica::call::CallId;
-use crate::tables::{Blocks, RowIndex};
-use crate::time::Instant;
 use geolock_api::names::IdempotencyKey;
 
 /// The client's side of a request of this datacenter.

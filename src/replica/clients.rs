@@ -1,13 +1,13 @@
 //! Calls of clients: acquire, release, cancel, and reads.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
 use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::client_requests::{ClientRequest, names_weight};
 use super::effect::Effect;
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};

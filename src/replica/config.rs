@@ -1,6 +1,6 @@
 //! Options of the core, documented here. The crate's `config.rs` reads them from files and flags.
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use std::time::Duration;
 
 use crate::lock_state::HoldRule;

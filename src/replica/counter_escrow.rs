@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::message::Message;
+use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::store_state::ChangeError;
-use crate::time::Instant;
 use geolock_api::keys::Key;
 use geolock_api::names::DcId;
 use geolock_api::value::{self, OpError, Update};

@@ -14,8 +14,8 @@ use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use super::clients::RETRY_AFTER;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
+use crate::base::work;
 use crate::causal_log::Wants;
-use crate::work;
 use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always

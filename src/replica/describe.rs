@@ -10,11 +10,11 @@ use super::force_release::Taken;
 use super::message::Message;
 use super::timeouts::AskedAhead;
 use super::top::Top;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::causal_log::Violation;
-use crate::deadlines::Deadlines;
 use crate::lock_state::WaiterRow;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Most locks of one query; the reply to a timeout describes this many of the locks in the way.

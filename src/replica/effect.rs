@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::replica::anti_entropy::Summed;

@@ -1,6 +1,6 @@
 //! Received entries: the checks before one is applied, and its effects on the state.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
@@ -8,10 +8,10 @@ use super::effect::{Effect, Report};
 use super::id_reservation::NUMBERS_PER_RESERVATION;
 use super::message::Message;
 use super::record::Record;
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::work;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
-use crate::work;
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.

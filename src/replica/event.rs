@@ -1,6 +1,6 @@
 //! All inputs of a datacenter.
 
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, Position};

@@ -17,7 +17,7 @@
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::Replica;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
-use crate::deadlines::Deadlines;
 use crate::store_state::{Lifetime, Touched};
-use crate::time::Instant;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, Position};
 

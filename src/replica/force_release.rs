@@ -13,7 +13,7 @@
 //! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
 //! reply names the holders.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

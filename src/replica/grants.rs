@@ -6,10 +6,10 @@ use super::client_requests::ClientRequest;
 use super::effect::Effect;
 use super::output_commit::Output;
 use super::transactions::{Death, TxnId};
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
+use crate::base::time::Instant;
 use crate::leases::LeaseIndex;
 use crate::lock_state::{Local, RequestIndex, State};
-use crate::time::Instant;
 use geolock_api::names::{FencingToken, Position, RequestId};
 
 impl Replica {

@@ -8,8 +8,8 @@ use super::Replica;
 use super::message::{Heartbeat, Message};
 use super::output_commit::Output;
 use super::terms::Terms;
-use crate::bugs::Bug;
-use crate::time::Timestamp;
+use crate::base::bugs::Bug;
+use crate::base::time::Timestamp;
 use geolock_api::names::DcId;
 
 impl Replica {

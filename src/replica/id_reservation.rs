@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 use geolock_api::names::Position;
 
 /// Fewer numbers than this are used per millisecond, on average since the epoch.

@@ -1,6 +1,6 @@
 //! Leases: opened, renewed, ended, and reclaimed after a restart.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
@@ -10,10 +10,10 @@ use super::config::MIN_LEASE_TTL;
 use super::effect::{Effect, Notice, Report};
 use super::output_commit::Output;
 use super::record::{LeaseRecord, Record};
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
 /// Leases and their requests that one step ends because their time is over, approximately: one lease always

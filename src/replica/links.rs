@@ -1,7 +1,7 @@
 //! Links to the other datacenters: heartbeats, and when each peer is sent which entries
 //! (`docs/algorithm.md#42-causal-delivery`).
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
@@ -11,10 +11,10 @@ use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
 use super::wall_clock::millis_of;
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The state of each link.

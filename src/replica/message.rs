@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::replica::call::HolderInfo;
 use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
-use crate::time::Timestamp;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, LockName};
 

@@ -72,17 +72,17 @@ pub(crate) use watches::SAY_TAKEN_AT;
 
 use std::collections::VecDeque;
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
+use crate::base::deadlines::Deadlines;
+use crate::base::hybrid_clock::HybridClock;
+use crate::base::time::{Instant, Now};
+use crate::base::work;
 use crate::causal_log::{Inbox, Log};
 use crate::crdt::{Ownership, VersionVector};
-use crate::deadlines::Deadlines;
-use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::{Locks, RequestIndex};
 use crate::replica::call::{Acquires, Counts, Phase};
 use crate::store_state::Store;
-use crate::time::{Instant, Now};
-use crate::work;
 use geolock_api::names::{DcId, DcSet};
 
 /// The state machine of one datacenter.

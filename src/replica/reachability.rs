@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use super::lifecycle::{NotServing, is_same};
+use crate::base::time::{Instant, Timestamp};
 use crate::crdt::VersionVector;
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The reachability of all peers.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 pub use crate::lock_state::RequestRow;
@@ -15,7 +16,6 @@ use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::{OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
-use crate::time::Timestamp;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, LeaseId, Position, Secret};
 

@@ -1,6 +1,6 @@
 //! Start of a machine: from nothing, or from the checkpoint and the journal.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::VecDeque;
 
 use super::anti_entropy::AntiEntropy;
@@ -25,14 +25,14 @@ use super::transactions::Transactions;
 use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
+use crate::base::deadlines::Deadlines;
+use crate::base::hybrid_clock::HybridClock;
+use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Inbox, Log};
 use crate::crdt::Ownership;
-use crate::deadlines::Deadlines;
-use crate::hybrid_clock::HybridClock;
 use crate::leases::Leases;
 use crate::lock_state::Locks;
 use crate::store_state::Store;
-use crate::time::{Now, Timestamp};
 use geolock_api::names::{DcId, DcSet, LeaseId};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::time::{Instant, Timestamp};
+use crate::base::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, MAX_DCS};
 
 /// Number of samples of which the minimum counts.

@@ -5,7 +5,7 @@
 //! entries up to `seq` are applied here, all its later entries have seen that floor. The minimum over all
 //! datacenters is stable: no operation will ever be concurrent with it again (Baquero, Almeida, Shoker 2014).
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
 use super::Replica;

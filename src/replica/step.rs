@@ -1,7 +1,7 @@
 //! The parts that all steps share: expired timers before the event, consequences after it, and the records
 //! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
@@ -10,10 +10,10 @@ use super::effect::{Effect, Report};
 use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
 use super::output_commit::Output;
 use super::record::Record;
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::{Now, Timestamp};
+use crate::base::work;
 use crate::causal_log::{Entry, Op};
-use crate::time::{Now, Timestamp};
-use crate::work;
 use geolock_api::names::{MAX_NUMBER, Position};
 
 /// Most idle locks that one step examines.

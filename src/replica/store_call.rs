@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::time::brief;
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;
 use crate::store_state::ChangeError;
-use crate::time::brief;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId};
 use geolock_api::value::Reading;

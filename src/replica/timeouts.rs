@@ -2,7 +2,7 @@
 //! time, the other owners are asked some time before; those that have not replied by then are listed as
 //! unknown.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use super::Replica;
 use super::call::{HolderInfo, LockDescription, Refusal};
 use super::describe::{MAX_EXPLAINED, MAX_PENDING};
 use super::message::Message;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::lock_state::RequestIndex;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.

@@ -13,13 +13,13 @@
 //!
 //! Readings that no living peer has heard, because all were restarted since, are not known.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
 use super::message::Heartbeat;
 use super::record::Record;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 use geolock_api::names::{DcId, FencingToken, Position};
 
 /// Ten years. A peer's claim that leads further is not believed.

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use super::force_release::ForceReleased;
 use super::record::{Checkpoint, LeaseRecord, RequestRow};
 use super::{OutcomeRow, Past};
+use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, v1};
 use crate::crdt::{Ownership, VersionVector};
 use crate::store_state::Content;
-use crate::time::Timestamp;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -18,9 +18,9 @@ use geolock_api::names::{DcId, DcSet, Position};
 pub mod heartbeat {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+    use crate::base::time::Timestamp;
     use crate::crdt::VersionVector;
     use crate::replica::{Floor, Heartbeat};
-    use crate::time::Timestamp;
     use geolock_api::names::{DcId, DcSet};
 
     /// Wire type: this never changes.

@@ -13,8 +13,8 @@ use super::Replica;
 use super::effect::Report;
 use super::lifecycle::Judgement;
 use super::message::Message;
+use crate::base::hybrid_clock::HybridClock;
 use crate::crdt::VersionVector;
-use crate::hybrid_clock::HybridClock;
 use geolock_api::names::DcId;
 
 /// Returns the physical part of a clock, in milliseconds since the Unix epoch.

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use crate::base::time::Timestamp;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
-use crate::time::Timestamp;
 use geolock_api::keys::{Key, KeyError};
 use geolock_api::names::{
     DcId, DcSet, FencingToken, LockName, LockNameError, MAX_LOCK_NAME, Mode, RequestId,

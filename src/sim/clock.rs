@@ -1,8 +1,8 @@
 //! A node's clocks, derived from the world's time: a monotonic clock that runs a little fast or slow from an
 //! origin of its own, and a wall clock with any offset.
 
+use crate::base::time::{Instant, Now, Wall};
 use crate::sim::queue::Moment;
-use crate::time::{Instant, Now, Wall};
 
 /// Reading of a wall clock without skew when the world begins, in ms since the Unix epoch.
 const WALL_AT_START: i64 = 1_800_000_000_000;

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crdts::{CmRDT, CvRDT};
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::rng::Rng;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::replica::{Checkpoint, LeaseRecord, Position, Record};
-use crate::rng::Rng;
 use geolock_api::names::{DcId, LeaseId};
 
 /// The state that records up to some position amount to, as far as the oracle needs it.
@@ -304,8 +304,8 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::replica::Past;
-    use crate::time::Timestamp;
     use geolock_api::names::DcSet;
 
     fn bound(n: u64) -> Record {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::bugs::{Bug, Bugs};
+use crate::base::bugs::{Bug, Bugs};
 use crate::sim::TraceMode;
 use crate::sim::failure::FailureKind;
 use crate::sim::plan::Profile;

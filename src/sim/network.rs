@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
+use crate::base::rng::Rng;
 use crate::replica::{Message, Urgency};
-use crate::rng::Rng;
 use crate::sim::queue::Moment;
 use geolock_api::names::DcId;
 

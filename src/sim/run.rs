@@ -1,7 +1,7 @@
 //! One run: inject faults and check for broken promises; then heal everything and demand that every request
 //! is answered, that the world goes quiet, and that enough happened.
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

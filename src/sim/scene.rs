@@ -1,7 +1,7 @@
 //! A world without randomness, for stories and figures: three datacenters with round trips of 80, 150 and 220
 //! ms, no faults, and no clients but those of the story. The oracle checks it as any run.
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use std::time::Duration;
 
 use crate::causal_log::Wants;

@@ -1,9 +1,9 @@
 //! Expiring keys, for the datacenters that write their ends.
 
+use crate::base::time::TimeToLive;
 use crate::crdt::value::Dot;
 use crate::store_state::Store;
 use crate::store_state::tombstones::Lifetime;
-use crate::time::TimeToLive;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 

@@ -2,7 +2,7 @@
 
 mod compact;
 
-use crate::bugs::{Bug, Bugs};
+use crate::base::bugs::{Bug, Bugs};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use crate::base::time::Timestamp;
+use crate::base::work;
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{self, At, Dot, ReadBudget, Shown};
@@ -19,8 +21,6 @@ use crate::store_state::expiring::Touched;
 use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;
-use crate::time::Timestamp;
-use crate::work;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, Position};
 use geolock_api::value::{OpError, Reading};

@@ -23,10 +23,10 @@ use std::cmp::max;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::base::time::{TimeToLive, Timestamp};
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Dot};
-use crate::time::{TimeToLive, Timestamp};
 
 /// Tombstones and lifetimes of a key; empty for most keys.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::access;
-use crate::capacity::Load;
+use crate::base::capacity::Load;
+use crate::base::histogram::{Bucket, Histogram};
 use crate::crdt::VersionVector;
-use crate::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
 

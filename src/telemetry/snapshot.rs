@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 
 use crate::access;
-use crate::capacity::DiskSpace;
-use crate::histogram::Histogram;
+use crate::base::capacity::DiskSpace;
+use crate::base::histogram::Histogram;
 use crate::journal;
 use crate::replica::call::{Phase, Status};
 use geolock_api::names::DcId;

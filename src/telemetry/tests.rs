@@ -10,9 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::histogram::Histogram;
 use crate::crdt::VersionVector;
-use crate::histogram::Histogram;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
 use geolock_api::names::DcId;

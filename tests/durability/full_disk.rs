@@ -18,9 +18,9 @@ use geolock::client::{
 use geolock_api::proto::DiskSpace;
 
 /// Prepares servers that keep this much of their disks free.
-fn prepared(dcs: u8, reserve: &str) -> Cluster {
+fn prepared(dcs: u8, min_free: &str) -> Cluster {
     let journal = format!(
-        "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nreserve = \"{reserve}\"\n"
+        "[journal]\nsegment_bytes = \"1 MiB\"\ncheckpoint_bytes = \"64 MiB\"\nmin_free_bytes = \"{min_free}\"\n"
     );
     servers(dcs).with(&journal).prepared()
 }
@@ -111,8 +111,8 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 200"));
 }
 
-/// Without a reserve, so that writers are busy when the last byte is taken. The server is killed while
-/// records wait for room, and starts on the full disk.
+/// Without a reserve of space, so that writers are busy when the last byte is taken. The server is killed
+/// while records wait for room, and starts on the full disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     let mut cluster = prepared(1, "0 B");

@@ -11,7 +11,7 @@ use crate::fixture::{Cluster, lock, servers};
 use geolock::client::{AcquireRequest, Client, Snapshot};
 
 /// The smallest log that can be configured; and short leases, so that leases lost with a disk end soon.
-const SMALL_LOG: &str = "[limits]\nlog = \"1 MiB\"\nmax_lease_ttl = \"10 s\"\n";
+const SMALL_LOG: &str = "[limits]\nmax_log_bytes = \"1 MiB\"\nmax_lease_ttl = \"10 s\"\n";
 const VALUE: usize = 100 << 10;
 /// Most values that are written until the log is full: many times what is needed.
 const MOST: usize = 200;

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
-use geolock::faults::{Clock, Kill, Nth, Path as Way, Script, ScriptError, Step, When};
+use geolock::testkit::faults::{Clock, Kill, Nth, Path as Way, Script, ScriptError, Step, When};
 use geolock_api::names::DcId;
 
 pub fn load(text: &str) -> Result<Script, ScriptError> {

@@ -93,7 +93,8 @@ fn the_victim_ends_with_74_and_says_who_took_it_and_why() {
     let token = described["holders"][0]["token"].as_str().expect("a string: it is above 2^53").to_owned();
 
     let said = release(&cluster, 0, "x", &[]);
-    let expected = format!("taken: x (exclusive, token {token}) from the night shift, with 1 other lock\n");
+    let expected =
+        format!("released: x (exclusive, token {token}) from the night shift, with 1 other lock\n");
     assert_eq!((said.code, &*said.stdout), (0, &*expected), "{}", said.stderr);
     let line = victim.line("the locks are lost");
     assert!(line.contains("taken away by client playground: it hangs, ticket 4711"), "{line}");
@@ -151,7 +152,7 @@ fn all_who_share_it_here_lose_it_and_those_elsewhere_are_named() {
     let mut there = holder(&cluster, 1, &["--shared"], &["x"]);
     let said = release(&cluster, 0, "x", &["--json"]);
     assert_eq!(said.code, 1);
-    assert_eq!(json(&said)["taken"].as_array().map(Vec::len), Some(2), "{}", said.stdout);
+    assert_eq!(json(&said)["released"].as_array().map(Vec::len), Some(2), "{}", said.stdout);
     assert!(here.iter_mut().all(|holder| holder.wait() == 74));
     // On a busy machine the other datacenter may not answer in time; then the operator asks again.
     let definite = |dc| {

@@ -1,9 +1,9 @@
 //! The lag of a peer: the entries here that it has not acknowledged, and how long they have been here.
 
 use super::Log;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::crdt::VersionVector;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::DcId;
 
 /// Maximum number of entries over which a mark advances in one step: a peer may acknowledge all kept entries

@@ -19,9 +19,9 @@
 use std::sync::Arc;
 
 use super::Log;
+use crate::base::time::Timestamp;
+use crate::base::work;
 use crate::crdt::VersionVector;
-use crate::time::Timestamp;
-use crate::work;
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// One step truncates entries until they have this number of rows together, see [`Entry::rows`]; later steps
@@ -202,8 +202,8 @@ fn is_quorum(some: DcSet, all: DcSet) -> bool {
 mod tests {
     use super::super::lag::{Lag, PASSED_PER_STEP};
     use super::*;
+    use crate::base::time::Instant;
     use crate::causal_log::Entry;
-    use crate::time::Instant;
     use geolock_api::names::ClusterId;
 
     fn dc(id: u8) -> DcId {

@@ -14,9 +14,9 @@ use super::dev::{DevArgs, Shape};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{print, tell};
 use super::stopping::StopSignals;
-use crate::load_test::report::{self, Report};
-use crate::load_test::{self, Happening, LoadTestError, Options, Workload};
-use crate::time::brief;
+use crate::base::time::brief;
+use crate::testkit::load_test::report::{self, Report};
+use crate::testkit::load_test::{self, Happening, LoadTestError, Options, Workload};
 use geolock_client::{Client, Transport};
 use playground::Playground;
 
@@ -89,7 +89,7 @@ pub struct BenchArgs {
     /// Another running system to compare with, under the same load: a server for each datacenter
     #[cfg(feature = "peers")]
     #[arg(long, value_name = "etcd=HOST:PORT,..", conflicts_with_all = ["connections", "policies"])]
-    peer: Option<crate::load_test::peers::Peer>,
+    peer: Option<crate::testkit::load_test::peers::Peer>,
     #[command(flatten)]
     places: Places,
     #[command(flatten)]

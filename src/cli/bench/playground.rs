@@ -10,7 +10,7 @@ use tokio::time::{interval, timeout};
 use crate::cli::dev::{self, DataDir, DevArgs, Ends, LOOK, Plan};
 use crate::cli::failure::{Code, Failure};
 use crate::lock_server::LockServerHandle;
-use crate::node::NodeError;
+use crate::server::node::NodeError;
 use geolock_client::{Client, ClientConfig, ClientTls, Transport};
 
 /// First candidates for free ports; not those of `geolock dev`.

@@ -10,9 +10,9 @@ use crate::cli::dev::DevArgs;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::tell;
 use crate::cli::suggest::Suggested;
-use crate::config::HoldEntry;
-use crate::load_test::report::Report;
-use crate::load_test::{Options, Workload};
+use crate::server::config::HoldEntry;
+use crate::testkit::load_test::report::Report;
+use crate::testkit::load_test::{Options, Workload};
 
 /// A hold policy for all locks.
 #[derive(Clone, Debug)]

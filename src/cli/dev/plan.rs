@@ -8,13 +8,13 @@ use anyhow::{Context as _, anyhow};
 
 use super::DevArgs;
 use super::data::{DataDir, Earlier};
+use crate::base::time::brief;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::state_dir::{BASE_PORT, default_playground};
-use crate::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::interdc::{Wan, WanPath, WanProfile};
-use crate::node::Sockets;
 use crate::pki;
-use crate::time::brief;
+use crate::server::config::{Config, HoldEntry, Listen, Options, ServerArgs};
+use crate::server::node::Sockets;
 use geolock_api::names::DcId;
 
 const CLUSTER: &str = "playground";

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::parse_duration;
+use crate::server::config::parse_duration;
 
 /// One operation; everything after the key and a space, up to the end of the line, is the value or element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

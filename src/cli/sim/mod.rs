@@ -10,8 +10,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::failure::Failure as Failed;
 use super::print::{print, print_on_the_way, tell};
+use crate::base::time::brief;
 use crate::sim::{Failure, Outcome, Profile};
-use crate::time::brief;
 use sweep::{Sweep, Swept};
 
 /// Most threads that run seeds.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use crate::base::time::brief;
 use crate::cli::print::{print, tell};
 use crate::sim::{Failure, Outcome, Profile, SimOptions, TraceMode};
-use crate::time::brief;
 
 /// Time between two reports of progress, to a terminal and to a file.
 const TO_TERMINAL: Duration = Duration::from_secs(3);

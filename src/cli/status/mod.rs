@@ -10,7 +10,7 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
-use crate::time::brief;
+use crate::base::time::brief;
 use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
 use geolock_client::Status;
 

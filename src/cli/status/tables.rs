@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::base::time::brief;
 use crate::cli::dc_names::DcNames;
 use crate::cli::print::{size, table};
-use crate::time::brief;
 use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
 use geolock_client::{Snapshot, Status};
 

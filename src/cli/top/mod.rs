@@ -18,7 +18,7 @@ use super::connect::{self, ConnectArgs};
 use super::failure::{Code, Failure};
 use super::print::print;
 use super::stopping::StopSignals;
-use crate::config::{parse_duration, units_of_durations};
+use crate::server::config::{parse_duration, units_of_durations};
 use geolock_client::{ClientError, ReadClient};
 use sample::{Picture, Sample, Window};
 use terminal::{Ended, Terminal};

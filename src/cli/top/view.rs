@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::columns::{Column, Kind, cut, fit};
 use super::sample::Picture;
+use crate::base::time::brief;
 use crate::cli::dc_names::DcNames;
 use crate::cli::describe::{label, mode};
 use crate::cli::print::{lock_name, size};
 use crate::cli::status;
-use crate::time::brief;
 use geolock_api::proto::PeerStatus;
 use geolock_client::{HotLock, LockDescription};
 

@@ -85,8 +85,8 @@ proptest! {
             prop_assert_eq!(map.is_home(&lock(name)), !away(name));
         }
         prop_assert_eq!(map.len(), (0..3).filter(|name| away(*name)).count());
-        let bytes = crate::wire::encode("ownership", &map).expect("it is small");
-        prop_assert_eq!(crate::wire::decode::<Ownership>("ownership", &bytes).expect("it was written"), map);
+        let bytes = crate::base::wire::encode("ownership", &map).expect("it is small");
+        prop_assert_eq!(crate::base::wire::decode::<Ownership>("ownership", &bytes).expect("it was written"), map);
     }
 }
 
@@ -159,8 +159,8 @@ fn what_is_decoded_is_hashed_with_a_seed_of_its_own() {
     let decoded = |name| {
         let mut map = Ownership::new(7);
         map.apply(part_move(&map, (name, 0, 1)));
-        let bytes = crate::wire::encode("ownership", &map).expect("it is small");
-        crate::wire::decode::<Ownership>("ownership", &bytes).expect("it was written")
+        let bytes = crate::base::wire::encode("ownership", &map).expect("it is small");
+        crate::base::wire::decode::<Ownership>("ownership", &bytes).expect("it was written")
     };
     let hashes = [Ownership::default(), decoded(1), decoded(2)].map(|map| map.hash(&lock(1)));
     assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
@@ -182,8 +182,8 @@ fn bytes_that_are_no_map_are_refused() {
             (LockName::try_from(*lock).expect("a short name"), registers.clone())
         };
         let locks: Vec<_> = locks.iter().map(named).collect();
-        let bytes = crate::wire::encode("ownership", &locks).expect("it is small");
-        crate::wire::decode::<Ownership>("ownership", &bytes).map_err(|error| error.to_string())
+        let bytes = crate::base::wire::encode("ownership", &locks).expect("it is small");
+        crate::base::wire::decode::<Ownership>("ownership", &bytes).map_err(|error| error.to_string())
     };
     let moved = |version: u64, owner: u64| version << 8 | owner;
     assert_eq!(decoded(&[("a", vec![0, moved(MAX_NUMBER, 2)])]).map(|map| map.len()), Ok(1));

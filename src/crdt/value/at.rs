@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
-use crate::time::Timestamp;
 use geolock_api::names::DcId;
 
 /// The id of a commit: the entry that carries it. The operations of one commit share it; they are applied in

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 
-use crate::work;
+use crate::base::work;
 
 /// Maximum number of entries of a chunk.
 const FULL: usize = 128;

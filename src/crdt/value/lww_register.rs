@@ -4,9 +4,9 @@ use bytes::Bytes;
 use crdts::CmRDT;
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{At, ReadBudget};
-use crate::time::Timestamp;
 use geolock_api::names::DcId;
 use geolock_api::value::Reading;
 

@@ -7,12 +7,12 @@
 
 use bytes::Bytes;
 
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::set::some_marked;
 use crate::crdt::value::{At, ReadBudget, Slots};
-use crate::work;
 use geolock_api::names::DcId;
 use geolock_api::value::{MapOp, Reading};
 

@@ -36,9 +36,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::crdt::VersionVector;
     use crate::crdt::value::{At, Dot, Slots};
-    use crate::time::Timestamp;
     use geolock_api::names::DcId;
     use geolock_api::value::{Op, Reading, SetOp, Update};
 

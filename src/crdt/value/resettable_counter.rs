@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::counter::{check_sum, saturate};
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::{At, Dot, ReadBudget};
-use crate::work;
 use geolock_api::names::DcId;
 use geolock_api::value::{OpError, Reading, ResettableCounterOp};
 

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
 use crate::crdt::value::{At, ReadBudget};
-use crate::work;
 use geolock_api::names::DcId;
 use geolock_api::value::{Reading, SetOp};
 

@@ -4,11 +4,11 @@ use quinn::{Connection, SendStream};
 use tokio::time::{Duration, timeout};
 
 use super::world::{Node, World, close_reason, dc};
+use crate::base::wire::MAX_FRAME;
 use crate::interdc::frame::FORMAT;
 use crate::interdc::shared::nonce;
 use crate::interdc::{DownReason, FrameError, LinkEvent, hello};
 use crate::pki::Role;
-use crate::wire::MAX_FRAME;
 use geolock_api::names::ClusterId;
 
 /// Datacenter 0, and a raw datacenter 1 with a link to it.

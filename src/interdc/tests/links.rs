@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::world::{Node, World, dc};
+use crate::base::wire::MAX_FRAME;
 use crate::interdc::transport::STREAM_WINDOW;
 use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
 use crate::pki::{CA_FILE, Credentials, Role, Validity};
-use crate::wire::MAX_FRAME;
 
 #[tokio::test]
 async fn either_side_may_start_first() {

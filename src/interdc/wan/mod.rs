@@ -2,9 +2,9 @@
 //! them; that reorders them, sends some twice, or limits the bytes per second.
 //!
 //! It wraps quinn's socket, so that real QUIC runs over it unchanged. Datagrams wait in a heap by due time;
-//! one task, the pump, sends those that are due. It sleeps on a [`FineTimer`](crate::fine_timer::FineTimer):
-//! the runtime's timer would add one to two milliseconds to every round trip. A datagram that is in transit
-//! when its path is cut still arrives.
+//! one task, the pump, sends those that are due. It sleeps on a
+//! [`FineTimer`](crate::runtime::fine_timer::FineTimer): the runtime's timer would add one or two ms
+//! to every round trip. A datagram that is in transit when its path is cut still arrives.
 //!
 //! | file | job |
 //! |---|---|

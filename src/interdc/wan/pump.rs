@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quinn::AsyncUdpSocket;
 
 use super::line::Line;
-use crate::fine_timer::FineTimer;
+use crate::runtime::fine_timer::FineTimer;
 
 /// Sends delayed datagrams when they are due.
 pub(in crate::interdc) struct Pump {

@@ -9,7 +9,7 @@ use super::super::error::JournalError;
 use super::super::handle::{Journal, JournalEvent};
 use super::crash_disk::{CrashDisk, Forgets};
 use super::{Held, append, io_kind, records};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 
 /// Starts with segments of 4 KiB.
 fn start(disk: &CrashDisk, reserve: u64) -> (Journal, Held, Receiver<JournalEvent>) {

@@ -58,7 +58,7 @@ fn records_of_the_largest_size_are_split_into_batches() {
     disk.hold_syncs();
     append(&mut journal, 1..=1);
     disk.wait_for_held_sync();
-    let largest = vec![7; crate::wire::MAX_FRAME];
+    let largest = vec![7; crate::base::wire::MAX_FRAME];
     (2..=4).for_each(|position| journal.append(position, &largest));
     disk.release_syncs();
     journal.close().expect("nothing failed");

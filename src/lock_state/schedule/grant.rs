@@ -1,12 +1,12 @@
 //! Grants of waiting requests: `docs/algorithm.md#54-local-grants`.
 
 use super::Schedule;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Order, Waiter, earliest};
 use crate::lock_state::request::RequestIndex;
 use crate::lock_state::tables::Tables;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::Mode;
 
 /// The local request that is first for a lock.

@@ -1,7 +1,7 @@
 //! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
 
 use super::Schedule;
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;

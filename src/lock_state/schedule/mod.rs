@@ -10,14 +10,14 @@ mod parking;
 mod publish;
 mod sweep;
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::VecDeque;
 
 use super::lock::LockIndex;
 use super::request::RequestIndex;
 use super::tables::Tables;
+use crate::base::time::Instant;
 use crate::causal_log::{LockParts, Op};
-use crate::time::Instant;
 use geolock_api::names::DcId;
 use sweep::Sweeps;
 

@@ -3,10 +3,10 @@
 //! (`docs/algorithm.md#53-parking`).
 
 use super::Schedule;
+use crate::base::work;
 use crate::lock_state::lock::LockIndex;
 use crate::lock_state::request::RequestIndex;
 use crate::lock_state::tables::Tables;
-use crate::work;
 use geolock_api::names::DcId;
 
 impl Schedule {

@@ -87,9 +87,9 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::{Instant, Timestamp};
     use crate::causal_log::Wants;
     use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, Permissions};
-    use crate::time::{Instant, Timestamp};
     use geolock_api::names::{DcId, DcSet, LeaseId, LockName, RequestId};
 
     /// Seed 91 of the simulator: a request was cancelled while the clock was too far ahead to make entries.

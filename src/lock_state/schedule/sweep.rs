@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use super::Schedule;
+use crate::base::work;
 use crate::lock_state::lock::LockIndex;
 use crate::lock_state::queue::Order;
 use crate::lock_state::tables::Tables;
-use crate::work;
 
 /// Maximum number of locks that one step examines again.
 const LOCKS_PER_STEP: usize = 512;

@@ -14,8 +14,8 @@ mod transfers;
 use std::time::Duration;
 
 use super::*;
+use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{LockParts, Op, Wants};
-use crate::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
 const SHARED: Mode = Mode::Shared;

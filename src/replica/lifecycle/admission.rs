@@ -1,6 +1,6 @@
 //! The new work that clients may begin. Neither draining nor overload stops what is under way.
 
-use crate::capacity::Load;
+use crate::base::capacity::Load;
 
 /// The state of admission.
 #[derive(Default)]

@@ -13,7 +13,7 @@
 //! up and each has written so many entries that they know no hash of a common number: then the side that
 //! lacks entries installs the state of the other.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
 use crate::causal_log::{Entry, Violation};

@@ -13,7 +13,7 @@
 
 use super::own_log::seen_by_all;
 use super::questions::Question;
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use crate::causal_log::Violation;
 use crate::replica::Replica;
 use crate::replica::effect::Report;

@@ -50,11 +50,11 @@ pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;
 
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::replica::call::Phase;
-use crate::time::Instant;
 use admission::Admission;
 use geolock_api::names::{DcId, DcSet};
 use own_log::OwnLog;

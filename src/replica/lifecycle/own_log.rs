@@ -16,9 +16,9 @@
 
 use std::time::Duration;
 
+use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::replica::stability::Floor;
-use crate::time::Instant;
 use geolock_api::names::{DcId, DcSet};
 
 /// The knowledge of the own log.

@@ -6,11 +6,11 @@ use super::peer_versions::PeerVersions;
 use super::stalls::Stall;
 use super::state::State;
 use super::{Fork, Lifecycle, NotServing};
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::replica::call::{Phase, Refusal};
-use crate::time::Instant;
 use geolock_api::names::DcSet;
 
 impl Lifecycle {

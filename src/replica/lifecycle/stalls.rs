@@ -1,7 +1,7 @@
 //! Write stalls: conditions under which a datacenter makes no entries for some time, although its own log is
 //! whole. Each begins and ends by itself, independently of the state.
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::replica::call::Refusal;
 
 /// A minority keeps up to this many times `max_log` for the others.

@@ -2,8 +2,8 @@
 //! picture is at the top of the [parent module](super).
 
 use super::fork::Fork;
+use crate::base::time::Instant;
 use crate::replica::call::Phase;
-use crate::time::Instant;
 
 /// The state of the lifecycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! The replica's side of its lifecycle: performs the transitions, and changes what depends on the state.
 
 use super::{Action, Settled};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
 use crate::replica::effect::Report;

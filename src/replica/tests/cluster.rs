@@ -1,11 +1,13 @@
 //! A cluster in one thread: effects are performed when the story says so.
 
-use crate::bugs::{Bug, Bugs};
+use crate::base::bugs::{Bug, Bugs};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::{Instant, Now, Wall};
+use crate::base::work;
 use crate::causal_log::{Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
@@ -14,8 +16,6 @@ use crate::replica::{
     AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
     ReplicaConfig, Report,
 };
-use crate::time::{Instant, Now, Wall};
-use crate::work;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 
 pub fn dc(id: u8) -> DcId {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET};
 use super::store_cluster::{add, change, counted, key, put, step, written};
+use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, Op as LogOp};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::Call;
 use crate::replica::store_call::{NextStep, Then, TxnRefusal};
 use crate::replica::{Event, Message, Record};
-use crate::time::TimeToLive;
 use geolock_api::value::{Op, OpError, Reading, VersionedReading};
 
 fn expire(name: &str, ms: u64) -> Change {

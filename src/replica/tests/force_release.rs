@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, step};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
+use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Phase, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
-use crate::time::Timestamp;
 use geolock_api::names::{ClusterId, Mode, Position};
 
 impl Cluster {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, put, step, written};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, Proof};
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};

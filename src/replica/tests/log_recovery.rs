@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::add;
+use crate::base::time::Timestamp;
 use crate::causal_log::{Commit, Entry, Op};
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message, Record};
-use crate::time::Timestamp;
 use geolock_api::names::{ClusterId, FencingToken, LeaseId};
 
 /// Three datacenters that never ran, linked as a chain: the ends have no link to each other.

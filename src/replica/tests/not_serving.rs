@@ -1,7 +1,7 @@
 //! Stories about a datacenter that is reachable and does not serve: it blocks others no more than a dead one.
 
 use super::cluster::{Cluster, dc, name};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
 use geolock_api::names::Mode;

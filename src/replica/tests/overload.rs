@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, step};
-use crate::capacity::Load;
+use crate::base::capacity::Load;
 use crate::leases::{OnDisconnect, Proof};
 use crate::replica::Event;
 use crate::replica::call::{Call, Limit, Refusal, Reply, Target, Wait};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{key, put, step};
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
+use crate::base::time::Timestamp;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
@@ -14,7 +15,6 @@ use crate::replica::call::{Call, Phase};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, Then};
 use crate::replica::{Event, Message, Notice};
-use crate::time::Timestamp;
 use geolock_api::names::{ForceReason, Mode};
 use geolock_api::value::Reading;
 

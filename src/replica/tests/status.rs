@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, key, put, step};
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
 use crate::replica::call::{Counts, PeerStatus};

@@ -352,7 +352,7 @@ fn a_transfer_by_somebody_who_is_not_the_owner_closes_the_link_and_changes_nothi
         lead_ms: 0,
         dc: dc(1),
         seq: deps.get(dc(1)) + 1,
-        at: crate::time::Timestamp::from_millis(1_700_000_001_001),
+        at: crate::base::time::Timestamp::from_millis(1_700_000_001_001),
         deps,
         ops: vec![Op::Transfer { to: dc(2), parts }],
     };
@@ -374,7 +374,7 @@ fn an_entry_from_too_far_in_the_future_waits_and_is_then_applied() {
         lead_ms: 0,
         dc: dc(1),
         seq: deps.get(dc(1)) + 1,
-        at: crate::time::Timestamp::from_millis(1_700_000_001_000 + 7_000),
+        at: crate::base::time::Timestamp::from_millis(1_700_000_001_000 + 7_000),
         deps,
         ops: vec![],
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::store_cluster::{add, change, put, step};
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
 use crate::replica::call::{Call, Refusal, Wait};

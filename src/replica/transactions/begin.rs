@@ -351,7 +351,7 @@ impl Replica {
     pub(super) fn expire_snapshot_waits(&mut self) {
         for _ in 0..super::EXPIRED_PER_STEP {
             let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) else { break };
-            crate::work::count(1);
+            crate::base::work::count(1);
             match waiter {
                 Waiter::Read(call, read) => {
                     let refusal = self.not_reached(&read.at_least.snapshot);

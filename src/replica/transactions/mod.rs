@@ -35,11 +35,11 @@ use super::Replica;
 use super::call::{CallId, Refusal};
 use super::force_release::ForceReleased;
 use super::store_call::Begin;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
-use crate::deadlines::Deadlines;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 
 /// Most transactions, and waits for snapshots, that one step ends because their time is over.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::content::Content;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
+use crate::base::work;
 use crate::crdt::VersionVector;
-use crate::deadlines::Deadlines;
-use crate::time::Instant;
-use crate::work;
 use geolock_api::names::{IdempotencyKey, LeaseId, Position, Secret};
 
 /// How long outcomes are kept after the end of their lease.

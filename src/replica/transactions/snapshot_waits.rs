@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use slab::Slab;
 
 use super::TxnId;
+use crate::base::deadlines::Deadlines;
+use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::deadlines::Deadlines;
 use crate::replica::call::CallId;
 use crate::replica::store_call::{Read, reads_weight};
-use crate::time::Instant;
 use geolock_api::names::DcId;
 
 /// A transaction or a read that waits.

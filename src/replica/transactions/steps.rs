@@ -1,6 +1,6 @@
 //! Steps of an open transaction: changes, then reads, then the end if it asks for it.
 
-use crate::bugs::Bug;
+use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 
 use super::{Open, Txn, TxnId};

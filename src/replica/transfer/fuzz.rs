@@ -1,15 +1,15 @@
-//! States as a peer might send them, for the fuzz targets (`crate::fuzz`).
+//! States as a peer might send them, for the fuzz targets (`crate::testkit::fuzz`).
 
 use bytes::Bytes;
 use crdts::CmRDT;
 
 use super::stream::{Head, Incoming, Packer, StateItem, StatePiece};
+use crate::base::time::Timestamp;
 use crate::causal_log::{Action, Wants};
 use crate::crdt::value::{At, Dot};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
-use crate::time::Timestamp;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, LockName, Mode, RequestId};
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::stream::{Head, Packer, StateItem};
 use super::{PATIENCE, WINDOW};
+use crate::base::time::Instant;
+use crate::base::wire::WireError;
 use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
-use crate::time::Instant;
-use crate::wire::WireError;
 use geolock_api::names::{DcId, Position};
 
 /// Most keys, requests or items of locks that one step packs.

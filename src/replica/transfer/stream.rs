@@ -5,11 +5,11 @@
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::Timestamp;
+use crate::base::wire::{self, WireError};
 use crate::crdt::{DoubleOwner, Ownership, VersionVector};
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
-use crate::time::Timestamp;
-use crate::wire::{self, WireError};
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet};
 

@@ -2,8 +2,9 @@
 
 use super::stream::{Head, Incoming, StateFault, StatePiece};
 use super::{PATIENCE, WINDOW};
-use crate::bugs::Bug;
-use crate::capacity::DiskSpace;
+use crate::base::bugs::Bug;
+use crate::base::capacity::DiskSpace;
+use crate::base::time::Instant;
 use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::{Ownership, VersionVector};
 use crate::lock_state::Foreign;
@@ -13,7 +14,6 @@ use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
 use crate::store_state::Store;
-use crate::time::Instant;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, Position};
 

@@ -111,8 +111,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::causal_log::LockParts;
-    use crate::time::Timestamp;
     use geolock_api::names::{ClusterId, DcId, LockName};
 
     #[test]

@@ -13,13 +13,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::time::{TimeToLive, Timestamp};
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::readings::{Item, Rank, evaluate, is_below_bound};
 use crate::sim::oracle::{Broken, READER};
-use crate::time::{TimeToLive, Timestamp};
 use geolock_api::keys::Key;
 use geolock_api::names::DcId;
 use geolock_api::value::{Reading, Type, Update, VersionedReading};
@@ -353,7 +353,7 @@ fn update_of(action: &Action) -> Option<&Update> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
     use geolock_api::names::ClusterId;
 
     /// The changes that count by the rules at the top of the file, evaluated change by change.

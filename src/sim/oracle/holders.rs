@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crdts::CvRDT;
 
+use crate::base::rng::Rng;
 use crate::crdt::VersionVector;
 use crate::replica::call::{Grant, IdempotencyKey};
 use crate::replica::force_release::ForceReleased;
-use crate::rng::Rng;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Interval};
 use crate::sim::queue::Moment;

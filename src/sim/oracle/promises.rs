@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim, Target};
 use crate::replica::force_release::ForceReleased;
@@ -12,7 +13,6 @@ use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
 use crate::sim::queue::Moment;
-use crate::time::Timestamp;
 use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 
 /// The end of a lease, or of one of its requests, in the journal, with the locks that it held as far as

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::time::Timestamp;
 use geolock_api::names::DcId;
 use geolock_api::value::{Op, Reading, SetOp, Type, VersionedReading};
 

@@ -85,8 +85,8 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Timestamp;
     use crate::causal_log::Wants;
-    use crate::time::Timestamp;
     use geolock_api::names::ClusterId;
 
     fn dc(id: u8) -> DcId {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
 use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, VersionVector};
@@ -14,7 +15,6 @@ use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;
 use crate::sim::oracle::commits::{Commits, Mortality};
 use crate::sim::queue::Moment;
-use crate::time::TimeToLive;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
 use geolock_api::value::{Op as ValueOp, Reading, Update};

@@ -17,8 +17,8 @@ pub(super) use habits::Habits;
 pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
+use crate::base::rng::Rng;
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
 use geolock_api::names::DcId;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use crate::sim::failure::{FaultKind, Outcome};
 use crate::sim::plan::{MS, Plan};
 

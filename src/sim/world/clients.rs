@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::rng::Rng;
 use crate::causal_log::Wants;
 use crate::replica::call::{Call, CallId, IdempotencyKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
-use crate::rng::Rng;
 use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer, Ways};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
 use crate::replica::Event;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Weather;

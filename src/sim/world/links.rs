@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::base::wire;
 use crate::replica::{Event, Message};
 use crate::sim::failure::FailureKind;
 use crate::sim::network::{ConnId, Sent};
 use crate::sim::world::{Action, World, show};
-use crate::wire;
 use geolock_api::names::DcId;
 
 impl World {

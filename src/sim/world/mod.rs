@@ -17,18 +17,19 @@ mod show;
 mod transactions;
 mod watchers;
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
-use crate::capacity::DiskSpace;
+use crate::base::capacity::DiskSpace;
+use crate::base::rng::Rng;
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
-use crate::rng::Rng;
 use crate::sim::client::{Client, Out, Timer};
 use crate::sim::failure::{FailureKind, FaultKind, Outcome};
 use crate::sim::network::{ConnId, Network, Weather};
@@ -36,7 +37,6 @@ use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
 use crate::sim::trace::{Trace, TraceMode};
-use crate::work;
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Maximum number of events at one moment; more is an endless loop.

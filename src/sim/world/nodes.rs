@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::bugs::Bugs;
+use crate::base::bugs::Bugs;
+use crate::base::time::Instant;
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -13,7 +14,6 @@ use crate::sim::plan::Plan;
 use crate::sim::queue::Moment;
 use crate::sim::world::disks::Damage;
 use crate::sim::world::{Action, Phase, World, checks};
-use crate::time::Instant;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// The session of the world's own calls.

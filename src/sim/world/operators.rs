@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::capacity::{DiskSpace, Load};
+use crate::base::capacity::{DiskSpace, Load};
 use crate::replica::Event;
 use crate::replica::call::{Call, Phase as ServerPhase, Refusal, Reply};
 use crate::replica::force_release::{ForceRelease, ForceReleased};

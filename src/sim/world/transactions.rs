@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::rng::Rng;
+use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
 use crate::replica::store_call::{AtLeast, Read, Stepped, Then, TxnState};
-use crate::rng::Rng;
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
 use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World};
-use crate::time::TimeToLive;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, RequestId};
 use geolock_api::value::{Op, SetOp, Update};

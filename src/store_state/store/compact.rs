@@ -2,9 +2,9 @@
 //! in each step (`docs/algorithm.md#81-stability`).
 
 use super::{Row, Store};
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::work;
 
 impl Store {
     /// Sets the stable vector: every commit that is applied here from now on has seen `stable`.

@@ -7,13 +7,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use crate::base::time::{TimeToLive, Timestamp};
+use crate::base::wire;
 use crate::causal_log::Action;
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{self, DCS, play, reorder, run, stable_before, steps};
 use crate::crdt::value::{At, Dot};
 use crate::store_state::{Content, Lifetime};
-use crate::time::{TimeToLive, Timestamp};
-use crate::wire;
 use geolock_api::names::DcId;
 use geolock_api::value::{Op, Reading, Type, Update};
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use crate::base::time::{TimeToLive, Timestamp};
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Dot, ReadBudget};
 use crate::store_state::store::Store;
 use crate::store_state::{Content, Lifetime};
-use crate::time::{TimeToLive, Timestamp};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, Position};
 use geolock_api::value::{self, Reading, SetOp, Update};

@@ -6,10 +6,10 @@ use proptest::sample::Index;
 
 use super::history::{Commit, histories};
 use super::{bytes, dc};
+use crate::base::wire;
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{DCS, run};
 use crate::crdt::value::Slots;
-use crate::wire;
 use geolock_api::value::{
     FlagOp, MAX_DEPTH, MapType, Op, PathStep, Reading, ResettableCounterOp, SetOp, Update,
 };
@@ -99,7 +99,7 @@ fn the_deepest_value_is_read_as_it_was_written() {
     let mut slots = Slots::default();
     let commit = Commit {
         dot: crate::crdt::value::Dot { dc: dc(0), seq: 1 },
-        stamp: crate::time::Timestamp::from_millis(1),
+        stamp: crate::base::time::Timestamp::from_millis(1),
         seen: VersionVector::default(),
         changes: (1..=MAX_DEPTH).map(|depth| Update { path: steps(depth), op: Op::Counter(1) }).collect(),
     };
@@ -118,7 +118,7 @@ fn the_bytes_of_values_stay_what_they_are() {
     ];
     let commit = Commit {
         dot: crate::crdt::value::Dot { dc: dc(1), seq: 3 },
-        stamp: crate::time::Timestamp::from_millis(1),
+        stamp: crate::base::time::Timestamp::from_millis(1),
         seen: VersionVector::default(),
         changes: updates.map(Update::of).to_vec(),
     };

@@ -2,9 +2,9 @@
 
 use super::history::Commit;
 use super::{bytes, dc};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::crdt::value::{At, Dot, Slots};
-use crate::time::Timestamp;
 use geolock_api::value::{MapOp, MapType, Op, OpError, PathStep, ResettableCounterOp, SetOp, Type, Update};
 
 /// Returns a value that datacenter 0 wrote by these operations.

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::history::Commit;
 use super::{bytes, dc};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::crdt::value::{Dot, Slots};
-use crate::time::Timestamp;
 use geolock_api::names::DcId;
 use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,

@@ -12,11 +12,11 @@ use proptest::{prop_assert, prop_assert_eq};
 use super::history::{Commit, histories, play};
 use super::oracle::expected;
 use super::{bytes, dc};
+use crate::base::time::Timestamp;
+use crate::base::wire;
 use crate::crdt::VersionVector;
 use crate::crdt::histories::{DCS, reorder, run, stable_before, steps};
 use crate::crdt::value::{Dot, Shown, Slots};
-use crate::time::Timestamp;
-use crate::wire;
 use geolock_api::value::{MapOp, MapType, Op, PathStep, Reading, SetOp, Type, Update};
 
 const SEED: u128 = 0x5eed << 100 | 7;

@@ -1,0 +1,13 @@
+//! Ground, for every room: time as values, clocks, deadlines, histograms, tables that grow bit by bit, random
+//! numbers that a seed repeats, and the codec.
+
+pub mod bugs;
+pub mod capacity;
+pub mod deadlines;
+pub mod histogram;
+pub mod hybrid_clock;
+pub(crate) mod rng;
+pub mod tables;
+pub mod time;
+pub mod wire;
+pub mod work;

@@ -1,0 +1,5 @@
+//! Edge. Small additions to the runtime and the operating system, for other edges.
+
+pub(crate) mod fine_timer;
+pub mod open_files;
+pub(crate) mod tasks;

@@ -1,0 +1,7 @@
+//! Edge. What makes one server: its configuration, the API that clients talk to, and [`node`], which starts
+//! and stops all of it in order.
+
+pub mod api;
+pub mod config;
+pub mod node;
+pub mod reload;

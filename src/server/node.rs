@@ -1,0 +1,247 @@
+//! One datacenter's server, from its configuration to its end: the place where the rooms are put together.
+//!
+//! Start order: ports, so that an occupied one is found before anything is changed; certificates, rules and
+//! tokens; the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last
+//! the client API, so that clients are admitted only to a running server. The end is in reverse order, except
+//! that the HTTP port is served to the last: the actor drains and stops, which ends the API.
+//!
+//! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+
+use rustix::net::sockopt;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, spawn, spawn_blocking};
+
+use crate::interdc::{InterdcConfig, Wan};
+use crate::lock_server::{
+    DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
+};
+use crate::pki::Credentials;
+use crate::runtime::tasks::joined;
+use crate::server::api::{self, ServeError, ServerInfo};
+use crate::server::config::{Config, Listen};
+use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
+use crate::telemetry::{self, Board};
+use geolock_api::names::DcId;
+
+/// The reason why a server did not start, or did not end properly.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(
+        "cannot listen on {address} ({port}): {source}. If another server has that port, stop it or choose another"
+    )]
+    Listen { port: Port, address: SocketAddr, source: io::Error },
+    /// Certificates, rules or tokens.
+    #[error(transparent)]
+    Files(#[from] ReloadError),
+    #[error("the operating system gives no random bytes")]
+    NoRandomness,
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    #[error(transparent)]
+    Api(#[from] ServeError),
+}
+
+/// The purpose of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    Client,
+    Quic,
+    Http,
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Port::Client => "TCP, for clients",
+            Port::Quic => "UDP, for other datacenters",
+            Port::Http => "TCP, for metrics and probes",
+        })
+    }
+}
+
+/// Most connections that wait to be accepted, as after a restart when all clients reconnect at once.
+const BACKLOG: i32 = 1_024;
+/// The requested size of each UDP buffer, in bytes: 40 ms of a gigabit.
+const UDP_BUFFER: usize = 4 << 20;
+
+/// The bound sockets of one server.
+#[derive(Debug)]
+pub struct Sockets {
+    grpc: TcpListener,
+    quic: UdpSocket,
+    http: TcpListener,
+}
+
+impl Sockets {
+    /// Binds all three ports, or none.
+    pub fn bind(listen: &Listen) -> Result<Sockets, NodeError> {
+        let failed = |port, address| move |source| NodeError::Listen { port, address, source };
+        Ok(Sockets {
+            grpc: tcp(listen.client).map_err(failed(Port::Client, listen.client))?,
+            quic: udp(listen.quic).map_err(failed(Port::Quic, listen.quic))?,
+            http: tcp(listen.http).map_err(failed(Port::Http, listen.http))?,
+        })
+    }
+
+    /// Returns the address of the client API.
+    pub fn grpc(&self) -> io::Result<SocketAddr> {
+        self.grpc.local_addr()
+    }
+
+    /// Returns the address of metrics and probes.
+    pub fn http(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
+}
+
+fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // The standard library passes 128; a second call replaces that.
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Binds a UDP socket with buffers for bursts of all datacenters: packets that do not fit are lost, and have
+/// to be sent again.
+fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address)?;
+    // The kernel grants what its limits allow (net.core.rmem_max, wmem_max), and reports twice that, because
+    // it counts its own overhead. Smaller buffers work, too.
+    let asked = sockopt::set_socket_recv_buffer_size(&socket, UDP_BUFFER)
+        .and_then(|()| sockopt::set_socket_send_buffer_size(&socket, UDP_BUFFER));
+    let got = (sockopt::socket_recv_buffer_size(&socket), sockopt::socket_send_buffer_size(&socket));
+    let got = (got.0.map(|bytes| bytes / 2), got.1.map(|bytes| bytes / 2));
+    match (asked, got) {
+        (Ok(()), (Ok(receive), Ok(send))) if receive.min(send) >= UDP_BUFFER => {
+            tracing::debug!(receive, send, "UDP buffers");
+        }
+        (_, (receive, send)) => tracing::info!(
+            asked = UDP_BUFFER,
+            receive = receive.unwrap_or(0),
+            send = send.unwrap_or(0),
+            "the system gives smaller UDP buffers than asked for: bursts may be lost (net.core.rmem_max, net.core.wmem_max)"
+        ),
+    }
+    Ok(socket)
+}
+
+/// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].
+pub struct Node {
+    dc: DcId,
+    handle: LockServerHandle,
+    server: JoinHandle<Result<(), StopError>>,
+    api: JoinHandle<Result<(), ServeError>>,
+    http: JoinHandle<()>,
+    stop_http: oneshot::Sender<()>,
+    reloader: Reloader,
+    keeper: JoinHandle<()>,
+    stop_keeper: oneshot::Sender<()>,
+}
+
+impl Node {
+    /// Starts a server on these ports, with the simulated distances of `wan`. Must be called within a
+    /// runtime.
+    pub async fn start(sockets: Sockets, config: Config, wan: Option<Wan>) -> Result<Node, NodeError> {
+        let dc = config.replica.dc;
+        // On a disk that does not respond this may take arbitrarily long; the caller may drop the future.
+        let (loaded, config) =
+            joined(spawn_blocking(move || Loaded::load(&config).map(|loaded| (loaded, config))).await)?;
+        let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
+        let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
+        let listening = |port, address| move |source| NodeError::Listen { port, address, source };
+        let grpc = tokio::net::TcpListener::from_std(sockets.grpc)
+            .map_err(listening(Port::Client, config.listen.client))?;
+        let http = tokio::net::TcpListener::from_std(sockets.http)
+            .map_err(listening(Port::Http, config.listen.http))?;
+
+        let board = Arc::new(Board::default());
+        let (in_use, reloader, keeper) = loaded.kept(&config, Arc::clone(&board))?;
+        board.show_access(Arc::clone(in_use.access.figures()));
+        let (stop_http, http_stopped) = oneshot::channel();
+        let stopped = async {
+            // An error means that the sender was dropped, which is also a stop.
+            let _ = http_stopped.await;
+        };
+        let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
+        let api_options = config.api.clone();
+        let parts = datacenter(config, in_use.links, wan);
+        let started = spawn_blocking(move || start_datacenter(parts, Some(sockets.quic), board)).await;
+        let server = match joined(started) {
+            Ok(server) => server,
+            Err(error) => {
+                drop(stop_http);
+                joined(http.await);
+                return Err(error.into());
+            }
+        };
+        let handle = server.handle();
+        let InUse { access, api: tls, .. } = in_use;
+        let api = spawn(api::serve(grpc, tls, access, handle.clone(), info, api_options));
+        let server = spawn(LockServer::stopped(server));
+        let (stop_keeper, keeper_stopped) = oneshot::channel();
+        let keeper = spawn(keeper.run(keeper_stopped));
+        Ok(Node { dc, handle, server, api, http, stop_http, reloader, keeper, stop_keeper })
+    }
+
+    pub fn dc(&self) -> DcId {
+        self.dc
+    }
+
+    /// Returns the board where the server publishes its status every 100 ms.
+    pub fn board(&self) -> &Board {
+        self.handle.board()
+    }
+
+    /// Returns the handle with which to stop it: [`LockServerHandle::drain`]. From then on it refuses new
+    /// acquires and handles releases and renewals, until no lock is held or the drain timeout is over; then
+    /// it stops by itself, and [`Node::ended`] returns.
+    pub fn handle(&self) -> LockServerHandle {
+        self.handle.clone()
+    }
+
+    /// Returns the handle with which to make it read rules, tokens and certificates again.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
+    }
+
+    /// Waits until it has stopped: after a drain, or because it could not continue. Everything acknowledged
+    /// is on disk, and every task and thread has ended.
+    pub async fn ended(self) -> Result<(), NodeError> {
+        // The API ends when the actor has stopped. If it fails before, there is nothing left to serve.
+        let api = joined(self.api.await);
+        self.handle.drain();
+        let server = joined(self.server.await);
+        drop(self.stop_keeper);
+        joined(self.keeper.await);
+        drop(self.stop_http);
+        joined(self.http.await);
+        server?;
+        Ok(api?)
+    }
+}
+
+fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan>) -> DatacenterConfig {
+    let me = config.replica.dc;
+    let members = config.member_names();
+    let others = config.members.into_iter().filter(|member| member.dc != me);
+    let links = InterdcConfig {
+        peers: others.map(|member| (member.dc, member.address)).collect(),
+        peer_timeout: config.replica.agreed.peer_timeout,
+        wan,
+        ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
+    };
+    DatacenterConfig {
+        replica: config.replica,
+        journal: config.journal,
+        links,
+        server: config.server,
+        members,
+    }
+}
