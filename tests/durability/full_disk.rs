@@ -96,7 +96,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     assert!(matches!(acquired, Err(AcquireError::Refused(Reason::DiskFull, _))), "{:?}", acquired.err());
     assert_eq!(count(&here).await, 20);
     shows(&cluster, "/readyz", |page| page.starts_with("HTTP/1.1 503") && page.contains("disk full"));
-    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_disk_full 2\n"));
+    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_disk_pressure 2\n"));
     let shown = run(&mut cluster.command(0, ["status"])).stdout;
     assert!(shown.contains("! its disk is full"), "{shown}");
     let put = run(&mut cluster.command(0, ["kv", "put", "k", "v"]));
@@ -143,7 +143,7 @@ async fn what_was_acknowledged_survives_a_full_disk_and_a_kill() {
     };
     within(some_written).await;
     disk.fill_but(0);
-    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_journal_waits_for_room 1\n"));
+    shows(&cluster, "/metrics", |page| page.contains("\ngeolock_journal_waiting_for_disk_space 1\n"));
     let reader = ReadClient::connect(cluster.client_config(0)).await.expect("it listens");
     let before = tally.lock().expect("nobody panics with it").0;
     let view = reader.read(&[key("n")], &AtLeast::default()).await.expect("reading goes on");
