@@ -332,7 +332,7 @@ fn targets(code: &str) -> Vec<String> {
             paths(&code[at + root.len()..], &mut |path| {
                 let words: Vec<&str> = path.split("::").collect();
                 match (root, &words[..]) {
-                    ("crate::", [hall, room, ..]) if HALLS.contains(&hall) => {
+                    ("crate::", [hall, room, ..]) if HALLS.contains(hall) => {
                         found.push(format!("{hall}::{room}"))
                     }
                     ("crate::", [room, ..]) => found.push((*room).to_owned()),

@@ -100,7 +100,7 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
         prefix,
         policy: policy(given, option)?,
         request_delay,
-        idle_return_after: idle_return_after,
+        idle_return_after,
     })
 }
 
