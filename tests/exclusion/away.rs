@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::fixture::calls::acquire;
 use crate::fixture::history::patient;
 use crate::fixture::{key, lock, servers, within};
-use geolock::client::{AcquireError, AcquireRequest, Client, TxnRequest, Update, Wait};
+use geolock::client::{
+    AcquireError, AcquireRequest, Client, LockEvent, LockWatchRequest, ReadClient, TxnRequest, Update, Wait,
+};
 use tokio::task::JoinHandle;
 
 /// Acquires and releases the lock, so that its parts are there.
@@ -22,12 +24,12 @@ fn ask(client: &Client, name: &str) -> JoinHandle<()> {
     tokio::spawn(async move { bring(&client, &name).await })
 }
 
-/// Waits until the only request for a lock is parked because of a datacenter that is away.
-async fn until_parked(client: &Client, name: &str) {
+/// Waits until the only request for a lock is parked because this datacenter is away.
+async fn until_parked(client: &Client, name: &str, away: u32) {
     let parked = async {
         loop {
             let described = client.describe_lock(&lock(name)).await.expect("the server answers");
-            if described.waiters.iter().any(|waiter| waiter.parked) && described.unreachable_dcs == [2] {
+            if described.waiters.iter().any(|waiter| waiter.parked) && described.unreachable_dcs == [away] {
                 return;
             }
         }
@@ -55,7 +57,7 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     }
     let seen = within(clients[0].read_many(&[key("open")], &patient(&committed))).await.expect("it comes");
     assert_eq!(seen.values[0].counter().expect("it is a counter"), 2);
-    until_parked(&clients[0], "there").await;
+    until_parked(&clients[0], "there", 2).await;
     let request = || AcquireRequest::exclusive(lock("there")).wait(Wait::AtMost(Duration::from_millis(200)));
     match within(clients[0].acquire(request())).await.expect_err("its parts are where nobody is") {
         AcquireError::TimedOut { locks } => {
@@ -80,4 +82,34 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     }
     let seen = within(clients[2].read_many(&[key("open")], &patient(&committed))).await.expect("it comes");
     assert_eq!(seen.values[0].counter().expect("it is a counter"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_lock_returns_to_its_homes_and_then_needs_them() {
+    let rule = "[[hold]]\nprefix = \"idle/\"\nidle_return_after = \"1 s\"\n";
+    let (mut cluster, clients) = servers(2).quick().with(rule).serving().await;
+    let reader = ReadClient::connect(cluster.client_config(0)).await.expect("the server listens");
+    let mut watch =
+        reader.watch_locks(LockWatchRequest::prefix("idle/")).await.expect("the server serves watches");
+    for name in ["idle/lock", "kept"] {
+        bring(&clients[0], name).await;
+    }
+    // From the other datacenter to this one at the first use, and back after a second without a use.
+    let mut owners = Vec::new();
+    let returned = async {
+        while owners != [0, 1] {
+            if let LockEvent::Moved(moved) = watch.next().await.expect("the server goes on") {
+                owners.extend(moved.moves.iter().map(|part| part.to.get()));
+            }
+        }
+    };
+    within(returned).await;
+
+    cluster.kill(1);
+    let waiting = ask(&clients[0], "idle/lock");
+    until_parked(&clients[0], "idle/lock", 1).await;
+    within(bring(&clients[0], "kept")).await;
+    assert!(!waiting.is_finished(), "a part of it is in the datacenter that is down");
+    cluster.restart(1);
+    within(waiting).await.expect("it is granted");
 }

@@ -3,12 +3,13 @@
 //!
 //! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#not-promised.
 
-use geolock::client::{AcquireRequest, LockGuard};
+use geolock::client::{AcquireRequest, LockGuard, Wait};
+use geolock_api::proto::Phase;
 
+use crate::fixture::calls::acquire;
 use crate::fixture::lists::{HOLD, Lists};
-use crate::fixture::lock;
-use crate::fixture::servers;
 use crate::fixture::trouble::{Dice, some_progress};
+use crate::fixture::{lock, servers, within};
 
 /// The clocks of each datacenter in turn: hours ahead, hours behind, and twice as fast.
 const CLOCKS: [&str; 3] = [
@@ -57,4 +58,34 @@ async fn locks_are_kept_and_lists_go_on_whatever_the_wall_clocks_say() {
     let figures = lists.end(&clients).await;
     println!("{figures:?}");
     assert!(figures.least > 0 && figures.appends > 60 && figures.hand_offs > 15, "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_with_a_clock_hours_ahead_waits_until_it_is_right() {
+    let (mut wan, clients) = servers(3).quick().with_fault_scripts().await;
+    let request = || AcquireRequest::exclusive(lock("own"));
+    acquire(&clients[2], request()).await.release().await.expect("it was held");
+    wan.cluster.kill(2);
+    wan.cluster.write_faults(2, "[clock]\nahead_ms = 7200000\n");
+    wan.cluster.restart(2);
+    let contradicted = async {
+        loop {
+            let status = clients[2].status().await.expect("the server answers");
+            if status.clock_skew {
+                assert_eq!(status.phase(), Phase::Starting);
+                return;
+            }
+        }
+    };
+    within(contradicted).await;
+    // The others show by how much, and are not affected.
+    let status = clients[0].status().await.expect("the server answers");
+    let peer = status.peers.iter().find(|peer| peer.dc == 2).expect("it is a member");
+    assert!(peer.clock_ahead_ms > 3_600_000, "{peer:?}");
+    acquire(&clients[0], AcquireRequest::shared(lock("other"))).await.release().await.expect("it was held");
+    clients[2].acquire(request().wait(Wait::Try)).await.expect_err("nothing is granted in this phase");
+
+    wan.cluster.befall(2, "");
+    within(acquire(&clients[2], request())).await.release().await.expect("it was held");
+    assert!(!clients[2].status().await.expect("the server answers").clock_skew);
 }

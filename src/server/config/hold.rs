@@ -96,12 +96,7 @@ fn hold_rule(given: &Given<&[HoldEntry]>, option: &HoldEntry) -> Result<HoldRule
     let idle_return_after =
         read(given, "hold.idle_return_after", &option.idle_return_after, IDLE_RETURN_AFTER, homes)?;
     let prefix = option.prefix.clone().into_bytes();
-    Ok(HoldRule {
-        prefix,
-        policy: policy(given, option)?,
-        request_delay,
-        idle_return_after,
-    })
+    Ok(HoldRule { prefix, policy: policy(given, option)?, request_delay, idle_return_after })
 }
 
 /// A rule with times and without a policy is fixed; `turn` without a policy means adaptive.

@@ -8,6 +8,7 @@ mod lock_watches;
 mod native;
 mod refusals;
 mod renewal;
+mod repetitions;
 mod shares;
 mod site;
 mod store_translations;
