@@ -156,14 +156,14 @@ impl Replica {
         if entry.epoch != 0 {
             return Admission::Violation(EntryFault::Epoch(entry.epoch));
         }
-        if !agreed.members.contains(entry.dc) {
+        if !self.members.contains(entry.dc) {
             return Admission::Violation(EntryFault::UnknownDc);
         }
         let applied = self.log.applied();
         if entry.seq <= applied.get(entry.dc) {
             return Admission::Duplicate;
         }
-        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !agreed.members.contains(*dc)) {
+        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !self.members.contains(*dc)) {
             return Admission::Violation(EntryFault::UnknownDependency { dc });
         }
         if entry.deps.get(entry.dc) != entry.seq - 1 {
@@ -207,7 +207,7 @@ impl Replica {
         }
         let seen = commits().flat_map(|commit| commit.seen.iter()).map(|(dc, _)| dc);
         let named = commits().flat_map(|commit| commit.changes.iter().filter_map(Change::names_dc));
-        if let Some(dc) = seen.chain(named).find(|dc| !self.config.agreed.members.contains(*dc)) {
+        if let Some(dc) = seen.chain(named).find(|dc| !self.members.contains(*dc)) {
             return Err(EntryFault::UnknownDependency { dc });
         }
         Ok(commits().try_for_each(|commit| commit.validate(&entry.deps))?)

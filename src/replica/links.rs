@@ -195,7 +195,7 @@ impl Replica {
             Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
             Message::HeartbeatV1(mut heartbeat) => {
                 // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(&self.config.agreed);
+                heartbeat.terms = Terms::of(self.members.all(), &self.config.agreed);
                 let _is_taken = self.on_heartbeat(peer, &heartbeat);
             }
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
@@ -271,7 +271,7 @@ impl Replica {
             self.close_link(peer, violation);
             return false;
         }
-        let members = self.config.agreed.members;
+        let members = self.members.all();
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
         let named = named.chain(heartbeat.not_serving.iter().map(|(dc, _)| *dc));

@@ -26,6 +26,7 @@ mod id_reservation;
 mod lease_calls;
 mod lifecycle;
 mod links;
+mod members;
 mod message;
 mod output_commit;
 mod reachability;
@@ -115,6 +116,7 @@ use geolock_api::names::{DcId, DcSet};
 /// before the first step, if at all. It has no end: drop it, and recover another one from its journal.
 pub struct Replica {
     config: ReplicaConfig,
+    members: members::Members,
     now: Now,
     clock: HybridClock,
     reservations: id_reservation::Reservations,
@@ -271,7 +273,7 @@ impl Replica {
 
     /// Returns the other members.
     fn peers(&self) -> DcSet {
-        self.config.agreed.members.difference(DcSet::only(self.config.dc))
+        self.members.peers()
     }
 
     /// Returns true if this machine is to have a deliberate bug.

@@ -15,6 +15,7 @@ use super::force_release::Audit;
 use super::id_reservation::{Reservation, Reservations};
 use super::lifecycle::{Lifecycle, Parameters};
 use super::links::Links;
+use super::members::Members;
 use super::output_commit::OutputCommit;
 use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
@@ -66,13 +67,15 @@ impl Replica {
 
     fn empty(config: ReplicaConfig, now: Now) -> Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
-        let peers = members.difference(DcSet::only(dc));
-        let locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
-        let log = Log::new(dc, members).with_bugs(config.bugs);
+        let members = Members::founding(dc, members);
+        let (all, peers) = (members.all(), members.peers());
+        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
+        let log = Log::new(dc, all).with_bugs(config.bugs);
         let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log };
         Replica {
+            members,
             clock: HybridClock::new(now, Timestamp::ZERO),
             reservations: Reservations::default(),
             next_n: 1,
@@ -118,7 +121,7 @@ impl Replica {
     }
 
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
-        let configured = self.config.agreed.members;
+        let configured = self.members.all();
         if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
@@ -266,7 +269,7 @@ impl Replica {
         leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
         Checkpoint {
             position: self.position,
-            members: self.config.agreed.members,
+            members: self.members.all(),
             joined: self.lifecycle.has_joined(),
             clock: bound.clock,
             n: bound.n.max(self.next_n),

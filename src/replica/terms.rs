@@ -24,10 +24,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    pub(super) fn of(agreed: &AgreedConfig) -> Terms {
+    pub(super) fn of(members: DcSet, agreed: &AgreedConfig) -> Terms {
         let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         Terms {
-            members: agreed.members,
+            members,
             heartbeat_ms: ms(agreed.heartbeat),
             peer_timeout_ms: ms(agreed.peer_timeout),
             max_clock_skew_ms: ms(agreed.max_clock_skew),
@@ -56,7 +56,7 @@ impl Replica {
         if before == Some(*theirs) {
             return Ok(());
         }
-        let ours = Terms::of(&self.config.agreed);
+        let ours = Terms::of(self.members.all(), &self.config.agreed);
         if theirs.members != ours.members {
             return Err(Violation::Members { theirs: theirs.members, ours: ours.members });
         }

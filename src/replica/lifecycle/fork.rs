@@ -147,7 +147,7 @@ impl Replica {
 
     /// Notes the members that know version 2: `peer` itself, and the ones it reports.
     pub(in crate::replica) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
-        let members = self.config.agreed.members;
+        let members = self.members.all();
         self.lifecycle.versions_mut().note_upgraded(peer, others.intersection(members));
     }
 

@@ -153,7 +153,7 @@ impl Replica {
 
     /// Checks that a vector from a client can be one of this cluster.
     pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
-        let members = self.config.agreed.members;
+        let members = self.members.all();
         if let Some((dc, _)) = vector.iter().find(|(dc, _)| !members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(dc));
         }

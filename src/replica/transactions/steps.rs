@@ -73,7 +73,7 @@ impl Replica {
         self.validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
-        if let Some(stranger) = named.into_iter().find(|dc| !self.config.agreed.members.contains(*dc)) {
+        if let Some(stranger) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }
         let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {

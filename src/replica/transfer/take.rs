@@ -47,7 +47,7 @@ impl Replica {
     fn begin_taking(&mut self, from: Option<DcId>) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
-        let incoming = Incoming::new(self.config.agreed.members, store, Ownership::new(seed));
+        let incoming = Incoming::new(self.members.all(), store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
         self.transfers.intake = Some(Intake { from, incoming, until });
     }
