@@ -7,8 +7,10 @@
 #[cfg(test)]
 pub(crate) mod histories;
 mod ownership;
+mod sponsors;
 pub mod value;
 mod version_vector;
 
 pub use ownership::{DoubleOwner, OwnedRows, Ownership, PartMove, ReaderId, Register};
+pub use sponsors::{Sponsored, Sponsors};
 pub use version_vector::VersionVector;

@@ -30,15 +30,20 @@ use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
+use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
-/// the greater number. Version 0 means never moved.
+/// the greater number. Version 0 means never moved, or at home ([`Register::HOME`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Register(u64);
 
 impl Register {
+    /// The part is at home, and its member is not settled: without this register it would go along with the part
+    /// of its sponsor. No owner has so high a number.
+    pub const HOME: Register = Register(0x40);
+
     pub fn new(version: u64, owner: DcId) -> Register {
         assert!(version < 1 << 56, "version {version} of a part: 2^56 moves never happen");
         Register(version << 8 | u64::from(owner.get()))
@@ -48,7 +53,12 @@ impl Register {
         self.0 >> 8
     }
 
-    /// Returns the owner, or `None` for a part that never moved.
+    /// Returns true for [`Register::HOME`].
+    pub const fn is_home(self) -> bool {
+        self.0 == Register::HOME.0
+    }
+
+    /// Returns the owner, or `None` for a part that is at home or never moved.
     pub const fn owner(self) -> Option<DcId> {
         if self.version() == 0 { None } else { DcId::new(self.0 as u8) }
     }
@@ -92,8 +102,17 @@ impl Row {
         Row { used: None, ..self.clone() }
     }
 
+    /// Returns true if no part has moved away.
     fn is_home(&self) -> bool {
+        self.registers.iter().all(|register| register.version() == 0)
+    }
+
+    fn is_empty(&self) -> bool {
         self.registers.iter().all(|register| *register == Register::default())
+    }
+
+    fn register(&self, part: DcId) -> Register {
+        self.registers.get(part.index()).copied().unwrap_or_default()
     }
 }
 
@@ -132,6 +151,7 @@ pub struct Ownership {
     rows: List<Row>,
     readers: Vec<Reader>,
     last_reader: u64,
+    sponsors: Sponsors,
 }
 
 impl Ownership {
@@ -227,30 +247,58 @@ impl Ownership {
 
     /// Returns the register of a part.
     pub fn register(&self, lock: &LockName, part: DcId) -> Register {
-        self.row(lock).and_then(|row| row.registers.get(part.index())).copied().unwrap_or_default()
+        self.row(lock).map(|row| row.register(part)).unwrap_or_default()
+    }
+
+    /// Returns the parts that are not settled, with their sponsors.
+    pub fn sponsors(&self) -> &Sponsors {
+        &self.sponsors
+    }
+
+    /// Returns the parts that are not settled, with their sponsors. A change of them moves no part that has a
+    /// register.
+    pub fn sponsors_mut(&mut self) -> &mut Sponsors {
+        &mut self.sponsors
     }
 
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.register(lock, part).owner().unwrap_or(part)
+        self.owner_in(self.row(lock), part)
+    }
+
+    fn owner_in(&self, row: Option<&Row>, part: DcId) -> DcId {
+        let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
+        if self.sponsors.is_empty() {
+            return register(part).owner().unwrap_or(part);
+        }
+        self.sponsors.owner(part, register)
+    }
+
+    /// Returns the parts that go along with these parts of a lock and would move with them unnamed.
+    pub fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
+        if self.sponsors.is_empty() {
+            return DcSet::EMPTY;
+        }
+        let row = self.row(lock);
+        let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
+        let goes = |it: &Sponsored| {
+            let is_unnamed = register(it.part) == Register::default();
+            is_unnamed && parts.contains(it.sponsor) && self.owner_in(row, it.part) != it.part
+        };
+        self.sponsors.iter().filter(goes).map(|it| it.part).collect()
     }
 
     /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
-            None => DcSet::only(owner).intersection(members),
-            Some(row) => members
-                .iter()
-                .filter(|part| {
-                    let register = row.registers.get(part.index()).copied().unwrap_or_default();
-                    register.owner().unwrap_or(*part) == owner
-                })
-                .collect(),
+            None if self.sponsors.is_empty() => DcSet::only(owner).intersection(members),
+            None => self.sponsors.default_parts(owner, members),
+            row => members.iter().filter(|part| self.owner_in(row, *part) == owner).collect(),
         }
     }
 
     /// Returns true if every part is owned by its home.
     pub fn is_home(&self, lock: &LockName) -> bool {
-        self.find(lock).is_none()
+        self.row(lock).is_none_or(Row::is_home)
     }
 
     /// Returns the number of locks with parts away from home.
@@ -283,7 +331,8 @@ impl Ownership {
 
     /// Returns a copy with the registers only.
     pub fn copy(&self) -> Ownership {
-        let mut copy = Ownership { hasher: self.hasher.clone(), ..Ownership::default() };
+        let (hasher, sponsors) = (self.hasher.clone(), self.sponsors.clone());
+        let mut copy = Ownership { hasher, sponsors, ..Ownership::default() };
         self.rows.iter().for_each(|row| copy.push(row.unused()));
         copy
     }
@@ -305,7 +354,7 @@ impl Ownership {
 
     /// Returns the same content under another hash seed: for a map that was read from disk.
     pub fn reseeded(self, hash_seed: u64) -> Ownership {
-        let mut map = Ownership::new(hash_seed);
+        let mut map = Ownership { sponsors: self.sponsors.clone(), ..Ownership::new(hash_seed) };
         self.rows.iter().for_each(|row| map.push(row.unused()));
         map
     }
@@ -351,8 +400,37 @@ impl Ownership {
         if let Some(register) = row.registers.get_mut(part.index()) {
             *register = Register::default();
         }
-        if row.is_home() {
+        self.drop_if_empty(place);
+    }
+
+    /// Removes a row that says nothing any more.
+    fn drop_if_empty(&mut self, place: usize) {
+        let row = self.at(place);
+        if row.is_empty() || (self.sponsors.is_empty() && row.is_home()) {
             self.remove(place);
+        }
+    }
+
+    /// Removes the `index`-th row if all parts of its lock are at home and settled. Returns true if it did: then
+    /// another lock may have that row.
+    pub fn drop_settled(&mut self, index: usize) -> bool {
+        let before = self.rows.len();
+        if index < before {
+            self.drop_if_empty(index);
+        }
+        self.rows.len() < before
+    }
+
+    /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at home,
+    /// and would go along with it again.
+    fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
+        let at_home = self.owner(lock, sponsor) == sponsor;
+        let split: SmallVec<[DcId; 2]> =
+            self.sponsors.of(sponsor).filter(|it| it.split).map(|it| it.part).collect();
+        for part in split.into_iter().filter(|_| at_home) {
+            if self.register(lock, part) == Register::default() {
+                self.set(lock, part, Register::HOME);
+            }
         }
     }
 }
@@ -366,18 +444,22 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        if op.owner == op.part {
+        if op.owner == op.part && self.sponsors.get(op.part).is_none() {
             self.clear(&op.lock, op.part);
+        } else if op.owner == op.part {
+            self.set(&op.lock, op.part, Register::HOME);
         } else {
+            self.stay_home(&op.lock, op.part);
             self.set(&op.lock, op.part, Register::new(op.version, op.owner));
         }
     }
 }
 
 impl Ownership {
-    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home.
+    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home, also if it
+    /// says so. Replicas that learn at different moments that a part is settled differ in that.
     pub fn digest(lock: &LockName, part: DcId, register: Register) -> u128 {
-        if register == Register::default() {
+        if register.version() == 0 {
             return 0;
         }
         let mut bytes = SmallVec::<[u8; 64]>::from_slice(&register.0.to_le_bytes());
@@ -407,7 +489,7 @@ impl Ownership {
 /// True if the registers are the same, in whatever order they were written.
 impl PartialEq for Ownership {
     fn eq(&self, other: &Ownership) -> bool {
-        self.len() == other.len()
+        self.iter().count() == other.iter().count()
             && other.iter().all(|(lock, part, theirs)| self.register(lock, part) == theirs)
     }
 }
@@ -444,7 +526,8 @@ impl<'de> Deserialize<'de> for Ownership {
             if registers.len() > MAX_DCS {
                 return fault("more parts than there are datacenters");
             }
-            if registers.iter().any(|r| *r != Register::default() && r.owner().is_none()) {
+            let says_nothing = |r: &Register| *r == Register::default() || r.is_home();
+            if registers.iter().any(|r| !says_nothing(r) && r.owner().is_none()) {
                 return fault("the owner of a part is no datacenter");
             }
             if registers.iter().any(|r| r.version() > MAX_NUMBER) {
@@ -460,7 +543,7 @@ impl<'de> Deserialize<'de> for Ownership {
                 }
             }
             let row = Row { lock, registers, used: None };
-            if row.is_home() {
+            if row.is_empty() {
                 home.insert(row.lock);
             } else {
                 map.push(row);
