@@ -20,6 +20,7 @@
 //! - [`lock_state`]: who holds, who waits, when parts leave.
 //! - [`leases`]: leases of clients, and the grace period after a restart.
 //! - [`store_state`]: keys and values at every open snapshot.
+//! - [`membership`]: the members and policies of the cluster, as a list of decisions.
 //! - [`replica`]: one datacenter, made of the rooms above.
 //! - [`sim`]: a world of replicas, faults and clients, and the checks of every promise.
 //!
@@ -47,6 +48,7 @@ pub mod journal;
 pub mod leases;
 pub mod lock_server;
 pub mod lock_state;
+pub mod membership;
 pub mod pki;
 pub mod replica;
 pub mod runtime;

@@ -1,0 +1,1 @@
+//! Stories of the list of decisions.
