@@ -38,8 +38,8 @@ pub enum Violation {
 pub enum EntryFault {
     #[error("belongs to cluster {0}")]
     Cluster(ClusterId),
-    #[error("is of membership epoch {0}")]
-    Epoch(u32),
+    #[error("is of epoch {epoch}, its predecessor of epoch {before}")]
+    Epoch { epoch: u64, before: u64 },
     #[error("is of a datacenter that is no member")]
     UnknownDc,
     #[error("does not follow its predecessor: it says that it was made at {deps_on_self}")]
@@ -72,4 +72,10 @@ pub enum EntryFault {
     UnknownPart { lock: LockName, part: DcId },
     #[error("publishes request {id}: no datacenter ever made so many")]
     RequestNumber { id: RequestId },
+    #[error(
+        "splits off part {part}, but its maker is not the sponsor of that part, or it was split off before"
+    )]
+    NotTheSponsor { part: DcId },
+    #[error("says that nothing goes along of part {part}, which was never split off")]
+    NotSplit { part: DcId },
 }

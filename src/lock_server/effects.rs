@@ -64,6 +64,10 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
             Effect::Report(report) => report::log(&report, &mut self.expired),
+            // No server has a control group yet, so the machine knows of no decision and proposes nothing.
+            Effect::Propose(proposal) => {
+                tracing::error!(?proposal, "there is no control group to propose this to")
+            }
         }
         points.after();
         Ok(())

@@ -58,6 +58,7 @@ impl Expired {
 pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),
+        Report::ProposalRefused { why } => tracing::warn!(why, "a change of the members was refused"),
         Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
         Report::PeerReachable { peer, reachable: false } => {
             tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");

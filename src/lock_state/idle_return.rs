@@ -77,6 +77,9 @@ impl IdleReturn {
             }
             let row = self.next;
             self.rows -= 1;
+            if tables.owners.drop_settled(row) {
+                continue;
+            }
             let Some((name, parts)) = idle_row(tables, row, soonest, now) else {
                 self.next += 1;
                 continue;

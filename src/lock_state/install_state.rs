@@ -22,6 +22,8 @@ use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId}
 pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
+    /// The members of its epoch, if decisions say which they are.
+    pub members: Option<DcSet>,
     pub requests: &'a [RequestRow],
     /// Operations of entries that are applied here and not covered by `vector`, in order.
     pub beyond: Vec<&'a Op>,
@@ -32,6 +34,9 @@ impl Foreign<'_> {
     fn ownership_with_ours(&self) -> Ownership {
         let mut ownership = self.ownership.clone();
         for op in &self.beyond {
+            if let Op::Split { part } = op {
+                ownership.sponsors_mut().split(*part);
+            }
             let Op::Transfer { to, parts } = op else { continue };
             for LockParts { lock, parts } in parts {
                 for &(part, version) in parts {
@@ -63,7 +68,8 @@ impl Inspect<'_> {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
-        let member = |dc| self.0.view.members.contains(dc);
+        let members = foreign.members.unwrap_or(self.0.view.members);
+        let member = |dc| members.contains(dc);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
             if !member(part) || !member(owner) {

@@ -75,6 +75,10 @@ impl LockTable {
         self.rows.get(index)
     }
 
+    pub fn get_mut(&mut self, index: LockIndex) -> Option<&mut Lock> {
+        self.rows.get_mut(index)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (LockIndex, &Lock)> {
         self.rows.iter()
     }

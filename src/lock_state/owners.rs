@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId};
+use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The owners of all parts, as known here.
@@ -42,8 +42,10 @@ impl Owners {
         self.map.parts_of(lock, self.me, self.members)
     }
 
-    /// Returns these parts of a lock with the versions that their next transfer has.
+    /// Returns these parts of a lock, and those that go along with them, with the versions that their next transfer
+    /// has. A member that knows of a new member names its part, too: going along unnamed is for the others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
+        let parts = parts.union(self.map.going_along(lock, parts));
         let mut moved = Vec::with_capacity(parts.len());
         for part in parts.iter() {
             moved.push((part, self.map.register(lock, part).version() + 1));
@@ -51,14 +53,21 @@ impl Owners {
         LockParts { lock: lock.clone(), parts: moved }
     }
 
-    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`).
-    pub(super) fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `members`: those of
+    /// the epoch of the entry.
+    pub(super) fn validate_transfer(
+        &self,
+        dc: DcId,
+        members: DcSet,
+        to: DcId,
+        moved: &LockParts,
+    ) -> Result<(), EntryFault> {
         for (part, version) in &moved.parts {
             let (lock, part) = (moved.lock.clone(), *part);
-            if !self.members.contains(part) {
+            if !members.contains(part) {
                 return Err(EntryFault::UnknownPart { lock, part });
             }
-            if !self.members.contains(to) {
+            if !members.contains(to) {
                 return Err(EntryFault::TransferToStranger { lock, part, to });
             }
             let owner = self.map.owner(&lock, part);
@@ -90,6 +99,30 @@ impl Owners {
             let digest = |register| Ownership::digest(&moved.lock, *part, register);
             self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
         }
+    }
+
+    /// Returns the parts that go along with these parts of a lock when they move.
+    pub(super) fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
+        self.map.going_along(lock, parts)
+    }
+
+    /// Sets the members of the epoch that this datacenter has entered.
+    pub(super) fn set_members(&mut self, members: DcSet) {
+        self.members = members;
+    }
+
+    /// Returns the parts that are not settled.
+    pub(super) fn sponsors(&self) -> &Sponsors {
+        self.map.sponsors()
+    }
+
+    pub(super) fn sponsors_mut(&mut self) -> &mut Sponsors {
+        self.map.sponsors_mut()
+    }
+
+    /// Drops the row at this place of the map if it says nothing any more; returns true if it did.
+    pub(super) fn drop_settled(&mut self, row: usize) -> bool {
+        self.map.drop_settled(row)
     }
 
     /// Returns the parts that have another owner in the other map; some of them twice.

@@ -102,7 +102,7 @@ impl Generation {
 
 /// The random id that a data directory makes at its first start, and again when it sets its journal aside
 /// because its generation is over. A server is a member only by an admission that names its id.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ServerId(pub [u8; 16]);
 
 impl fmt::Display for ServerId {

@@ -4,6 +4,7 @@ use crate::base::bugs::Bugs;
 use std::time::Duration;
 
 use crate::lock_state::HoldRule;
+use crate::membership::ServerId;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// Options of one datacenter's core.
@@ -15,13 +16,18 @@ pub struct ReplicaConfig {
     pub agreed: AgreedConfig,
     /// Options that each process may choose.
     pub local: LocalConfig,
+    /// The random id of the data directory.
+    pub server: ServerId,
+    /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
+    /// members come with the decisions.
+    pub joins: bool,
     /// A deliberate bug, to prove that the simulator's checks can fail.
     pub bugs: Bugs,
 }
 
 impl ReplicaConfig {
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
-        ReplicaConfig { dc, agreed, local, bugs: Bugs::default() }
+        ReplicaConfig { dc, agreed, local, server: ServerId::default(), joins: false, bugs: Bugs::default() }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::membership::Proposal;
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::force_release::ForceReleased;
@@ -35,6 +36,8 @@ pub enum Effect {
     Checkpoint(Box<Checkpoint>),
     /// Report this to the operator.
     Report(Report),
+    /// Propose this to the control group. It may be lost, and may be decided twice.
+    Propose(Box<Proposal>),
 }
 
 /// A message to a session that is not the reply to a call.
@@ -60,6 +63,10 @@ pub enum Notice {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     PhaseChanged(crate::replica::call::Phase),
+    /// A command was not proposed to the control group.
+    ProposalRefused {
+        why: String,
+    },
     PeerReachable {
         peer: DcId,
         reachable: bool,

@@ -140,7 +140,7 @@ impl Links {
 
 impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId) {
-        assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
+        assert!(self.may_link(peer), "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
@@ -148,6 +148,7 @@ impl Replica {
         row.reading_before = row.reading;
         self.log.link_up(peer);
         self.tell_wall_clock(peer);
+        self.tell_decisions_to(peer);
         self.tell_links();
     }
 
@@ -195,7 +196,7 @@ impl Replica {
             Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
             Message::HeartbeatV1(mut heartbeat) => {
                 // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(self.members.all(), &self.config.agreed);
+                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
                 let _is_taken = self.on_heartbeat(peer, &heartbeat);
             }
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
@@ -217,6 +218,8 @@ impl Replica {
                 self.on_wall_clock(peer, millis, &durable, &heads)
             }
             Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
+            Message::KnowsDecisions { index } => self.on_knows_decisions(peer, index),
+            Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
         }
     }
 
@@ -259,6 +262,7 @@ impl Replica {
         self.truncate_log();
         self.locks.begin_idle_return();
         self.tell_links();
+        self.propose_settled();
         self.ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.pump = true;
@@ -281,7 +285,8 @@ impl Replica {
         let named = named.chain(more).chain(heartbeat.upgraded.iter());
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
+        let is_strange = |dc: &DcId| !members.contains(*dc) && !self.knows_decisions();
+        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
             self.close_link(peer, Violation::UnknownDc { dc });
             return false;
         }
@@ -368,7 +373,9 @@ impl Replica {
         if !std::mem::replace(is_known, true) {
             self.report(Report::PeerTooFarBehind { peer });
         }
-        self.offer_state(peer);
+        if self.members.may_give_to(peer) {
+            self.offer_state(peer);
+        }
     }
 
     /// Truncates entries that no member needs, and the oldest ones if too many are kept.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
+use crate::membership::{Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
@@ -59,6 +60,10 @@ pub enum Message {
     /// and its durable vector with the heads of these logs, as in [`Heartbeat`]. It relays entries before it
     /// can send a heartbeat.
     WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
+    /// The sender knows the decisions of the control group up to this number. The receiver sends those that follow.
+    KnowsDecisions { index: Index },
+    /// Decisions of the control group, beginning with the one after this number.
+    Decisions { after: Index, proposals: Vec<Proposal> },
 }
 
 /// The state of a datacenter, and its reports of others.

@@ -57,6 +57,7 @@ pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use geolock_api::names::Position;
 pub use lifecycle::{Fork, NotServing};
+pub use members::{JoinState, MembersState};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
@@ -188,6 +189,8 @@ impl Replica {
             Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
             Event::Client { call, request } => self.on_client(call, request),
             Event::SessionClosed { session } => self.on_session_closed(session),
+            Event::Decided { index, proposal } => self.on_decided(index, *proposal),
+            Event::Propose { command } => self.on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),
         }
@@ -230,6 +233,7 @@ impl Replica {
             || self.watches.are_scanning()
             || is_asked;
         let goes_on = self.pump
+            || self.is_naming()
             || self.has_more_durable()
             || self.truncates
             || (self.deferred.has_reclaims() && self.knows_earlier_runs());
@@ -269,6 +273,17 @@ impl Replica {
     /// Returns the phase of the lifecycle.
     pub fn phase(&self) -> Phase {
         self.lifecycle.phase()
+    }
+
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server joins and
+    /// does not know the members yet.
+    pub fn may_link(&self, dc: DcId) -> bool {
+        self.peers().contains(dc) || self.members.awaits_state()
+    }
+
+    /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
+    pub fn has_state(&self) -> bool {
+        !self.members.awaits_state()
     }
 
     /// Returns the other members.

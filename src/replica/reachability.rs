@@ -65,6 +65,10 @@ impl Reachability {
         }
     }
 
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers;
+    }
+
     pub fn is_reachable(&self, peer: DcId) -> bool {
         self.rows[peer.index()].reachable
     }

@@ -8,13 +8,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
+use crate::base::wire::{self, WireError};
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 pub use crate::lock_state::RequestRow;
+use crate::membership::{Index, Proposal};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
-use crate::replica::{OutcomeRow, Past, StatePiece};
+use crate::replica::members::MembersState;
+use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, LeaseId, Position, Secret};
@@ -63,6 +66,24 @@ pub enum Record {
     Forgotten {
         entries: VersionVector,
     },
+    /// A decision of the control group, by its number.
+    Decided {
+        index: Index,
+        proposal: Box<Proposal>,
+    },
+}
+
+impl Checkpoint {
+    /// Returns the bytes of this checkpoint.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        wire::encode_checkpoint(self, self.members_state.as_ref())
+    }
+
+    /// Reads a checkpoint of this version or an earlier one.
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
+        let (checkpoint, members_state) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, _>(bytes)?;
+        Ok(Checkpoint { members_state, ..checkpoint })
+    }
 }
 
 /// A lease on disk.
@@ -107,4 +128,7 @@ pub struct Checkpoint {
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,
+    /// The members, once there are decisions about them. Stored behind the rest: see `base/wire.rs`.
+    #[serde(skip)]
+    pub members_state: Option<MembersState>,
 }

@@ -67,13 +67,13 @@ impl Replica {
 
     fn empty(config: ReplicaConfig, now: Now) -> Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
-        let members = Members::founding(dc, members);
+        let members = Members::new(dc, config.server, members, config.joins);
         let (all, peers) = (members.all(), members.peers());
         let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
         let log = Log::new(dc, all).with_bugs(config.bugs);
         let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
-        let lifecycle = Parameters { me, peers, peer_timeout, max_log };
+        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
         Replica {
             members,
             clock: HybridClock::new(now, Timestamp::ZERO),
@@ -122,7 +122,9 @@ impl Replica {
 
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
         let configured = self.members.all();
-        if checkpoint.members != configured {
+        if let Some(state) = &checkpoint.members_state {
+            self.install_members(state);
+        } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
         self.position = checkpoint.position;
@@ -143,7 +145,9 @@ impl Replica {
         let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
         self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
-        self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
+        let mut ownership = checkpoint.ownership.reseeded(self.config.local.hash_seed);
+        *ownership.sponsors_mut() = self.locks.sponsors().clone();
+        self.locks.restore_ownership(ownership);
         for row in &checkpoint.requests {
             self.locks.apply_request(&row.into());
         }
@@ -208,6 +212,12 @@ impl Replica {
             }
             Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
             Record::Forgotten { entries } => self.log.forget_again(&entries),
+            Record::Decided { index, proposal } => {
+                if index != self.members.config().index().next() {
+                    return Err(refused(format!("it is decision {index}")));
+                }
+                self.take_decision(index, *proposal);
+            }
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
@@ -287,6 +297,7 @@ impl Replica {
             chained: self.lifecycle.versions().are_chained(),
             fork: self.lifecycle.fork(),
             lead_ms: self.lead.millis,
+            members_state: self.members.state(self.locks.sponsors()),
         }
     }
 

@@ -108,6 +108,10 @@ impl Replica {
         self.locks.return_idle(self.now.mono);
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
+        if !self.members.is_quiet() {
+            self.update_members();
+            self.schedule();
+        }
         self.send_entries();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
@@ -176,15 +180,16 @@ impl Replica {
         let deps = self.log.applied().clone();
         let seq = deps.get(dc) + 1;
         self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev) = (self.config.agreed.cluster, self.own_head());
+        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.epoch().0);
         // An entry of version 1 has no field for the lead.
         let lead_ms = if self.lifecycle.versions().are_chained() { self.lead.millis } else { 0 };
         assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
-        let entry = Arc::new(Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev, lead_ms });
+        let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);
         }
+        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
         self.log.apply(entry, position, self.now.mono);
         self.counts.entries_made += 1;
         self.pump = true;

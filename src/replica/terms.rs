@@ -17,6 +17,7 @@ use geolock_api::names::{DcId, DcSet};
 /// The compared options. Times in whole milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
+    /// The members of the configuration; none once there are decisions about members.
     pub members: DcSet,
     pub heartbeat_ms: u32,
     pub peer_timeout_ms: u32,
@@ -56,8 +57,10 @@ impl Replica {
         if before == Some(*theirs) {
             return Ok(());
         }
-        let ours = Terms::of(self.members.all(), &self.config.agreed);
-        if theirs.members != ours.members {
+        let ours = Terms::of(self.members.configured(), &self.config.agreed);
+        // With decisions about members, these count.
+        let is_decided = theirs.members.is_empty() || ours.members.is_empty();
+        if theirs.members != ours.members && !is_decided {
             return Err(Violation::Members { theirs: theirs.members, ours: ours.members });
         }
         for ((option, ours), (_, theirs)) in ours.options().into_iter().zip(theirs.options()) {

@@ -105,6 +105,7 @@ impl From<CheckpointV1> for Checkpoint {
             chained: false,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         }
     }
 }

@@ -70,6 +70,7 @@ impl Facts {
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
+            | Record::Decided { .. }
             | Record::ForceReleased(_) => {}
         }
     }

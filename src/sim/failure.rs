@@ -269,6 +269,8 @@ pub struct Outcome {
     pub steps: u64,
     /// The most rows, keys, waiters and elements that any one of these steps examined.
     pub most_work: u64,
+    /// Datacenters that joined.
+    pub joins: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.

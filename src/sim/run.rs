@@ -248,6 +248,9 @@ fn too_little(world: &World) -> Option<String> {
     }
     let mut done = Outcome::default();
     world.txns.count(&mut done);
+    if world.plan.founders < world.plan.dcs && world.tally.joins == 0 {
+        return Some("no datacenter joined".to_owned());
+    }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);
     }

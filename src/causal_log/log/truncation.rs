@@ -87,9 +87,9 @@ impl Log {
     pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
         let mut goes_on = false;
         for peer in self.members.difference(DcSet::only(self.me)).iter() {
-            if self.peers[peer.index()].mark.goes_on {
+            if self.rows[peer.index()].mark.goes_on {
                 self.move_mark_on(peer);
-                goes_on |= self.peers[peer.index()].mark.goes_on;
+                goes_on |= self.rows[peer.index()].mark.goes_on;
             }
         }
         self.forget_some(most, needed) || goes_on
@@ -98,7 +98,7 @@ impl Log {
     fn forget_some(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
         let (mut forgotten, mut rows) = (0, 0);
         if self.weight > most {
-            self.peers.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
+            self.rows.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
         }
         while self.first < self.durable_end && rows < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
@@ -152,12 +152,12 @@ impl Log {
     }
 
     fn all_have(&self, dc: DcId, seq: u64) -> bool {
-        let has_it = |peer: DcId| peer == self.me || self.peers[peer.index()].told.last.get(dc) >= seq;
+        let has_it = |peer: DcId| peer == self.me || self.rows[peer.index()].told.last.get(dc) >= seq;
         self.members.iter().all(has_it)
     }
 
     fn quorum_has(&self, dc: DcId, seq: u64) -> bool {
-        let has_it = |peer: &DcId| *peer == self.me || self.peers[peer.index()].told.shared.get(dc) >= seq;
+        let has_it = |peer: &DcId| *peer == self.me || self.rows[peer.index()].told.shared.get(dc) >= seq;
         is_quorum(self.members.iter().filter(has_it).collect(), self.members)
     }
 

@@ -55,13 +55,15 @@ impl Schedule {
     fn transfer(&mut self, tables: &mut Tables, index: LockIndex, parts: DcSet, to: DcId) {
         let me = tables.view.me;
         assert!(to != me, "parts are handed to others");
+        // Some may have gone along with others in this step.
+        let parts = parts.intersection(tables.locks[index].parts);
         // Requests of a datacenter that went away just now may not be parked yet.
         if parts.is_empty() || (self.sweeps.is_reparking() && tables.view.away.contains(to)) {
             return;
         }
         let lock = &mut tables.locks[index];
         let moved = tables.owners.next_versions(&lock.name, parts);
-        lock.parts = lock.parts.difference(parts);
+        lock.parts = lock.parts.difference(moved.parts.iter().map(|(part, _)| *part).collect());
         self.counts.part_transfers_sent += parts.len() as u64;
         self.counts.hand_offs_sent += 1;
         tables.hot_locks.moved(&moved.lock);
@@ -72,7 +74,8 @@ impl Schedule {
 
     /// Returns idle parts of a lock that is not in the lock table to their homes.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
-        for part in parts.iter() {
+        let going_along = tables.owners.going_along(name, parts);
+        for part in parts.difference(going_along).iter() {
             let moved = tables.owners.next_versions(name, DcSet::only(part));
             tables.owners.move_parts(part, &moved);
             self.output.transfers.push((part, moved));
@@ -115,8 +118,21 @@ impl Schedule {
             return;
         }
         let index = tables.activate(name);
+        let here = tables.owners.parts_here(name);
         let lock = &mut tables.locks[index];
-        parts.iter().for_each(|part| lock.gain_part(part, position));
+        parts.intersection(here).iter().for_each(|part| lock.gain_part(part, position));
         tables.locks.mark(index);
+    }
+
+    /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the new
+    /// member, or this datacenter, which keeps it under the name.
+    pub fn name_part(&mut self, tables: &mut Tables, name: &LockName, part: DcId, to: DcId) {
+        let moved = tables.owners.next_versions(name, DcSet::only(part));
+        tables.owners.move_parts(to, &moved);
+        if let Some(index) = tables.locks.find(name.as_bytes()) {
+            tables.locks[index].parts = tables.owners.parts_here(name);
+            tables.locks.mark(index);
+        }
+        self.output.transfers.push((to, moved));
     }
 }

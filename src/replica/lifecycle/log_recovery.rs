@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// Every member was heard, nothing is missing, and unknown leases are over.
-    pub(super) fn join(&mut self) {
+    pub(in crate::replica) fn join(&mut self) {
         self.pass_lost_tokens();
         self.lifecycle.on_joined();
         self.persist(Record::Joined);

@@ -17,6 +17,10 @@ impl PeerVersions {
         PeerVersions { peers, upgraded: DcSet::EMPTY, chained: false }
     }
 
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers;
+    }
+
     /// Notes the peers that know version 2: `peer` itself, and the members that it reports.
     pub fn note_upgraded(&mut self, peer: DcId, members: DcSet) {
         self.upgraded = self.upgraded.union(members);

@@ -40,6 +40,13 @@ impl Lifecycle {
         Permissions { grant: self.state == State::Serving, append }
     }
 
+    /// Returns true if this datacenter may append what members tell each other about members. A new one may, before
+    /// it serves.
+    pub fn may_enter(&self) -> bool {
+        let is_known = !self.is_starting() && !self.is_forked() && self.knows_own_log();
+        is_known && self.stalls.first().is_none()
+    }
+
     /// Returns the reason why this datacenter does not serve, if there is one. `grace_left`: the rest of the
     /// grace period.
     pub fn not_serving(&self, grace_left: Duration) -> Option<NotServing> {

@@ -95,6 +95,9 @@ impl Replica {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
+        if let Some(state) = self.members.state(self.locks.sponsors()) {
+            packer.push(&StateItem::Members(state)).expect("decisions are small");
+        }
         Giving {
             at,
             vector,

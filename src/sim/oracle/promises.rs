@@ -125,6 +125,8 @@ impl Promises {
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }
+            | Message::KnowsDecisions { .. }
+            | Message::Decisions { .. }
             | Message::KnowsLog { .. } => {}
         }
         Ok(())

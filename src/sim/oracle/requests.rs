@@ -45,7 +45,12 @@ impl Requests {
                 Op::Withdraw { id } => {
                     self.gone.insert((at, *id), Gone { seq: entry.seq, step });
                 }
-                Op::Request { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
+                Op::Request { .. }
+                | Op::Transfer { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. } => {}
             }
         }
     }

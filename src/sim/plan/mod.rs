@@ -7,6 +7,7 @@
 
 mod busy;
 mod disks;
+mod growth;
 mod habits;
 mod profile;
 mod transactions;
@@ -118,6 +119,8 @@ pub(super) struct LoadPlan {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub dcs: u8,
+    /// Datacenters that found the cluster; the others join while it runs.
+    pub founders: u8,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -182,6 +185,7 @@ impl Plan {
             Profile::Clocks => general.calm().clocks(),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
+            Profile::Growth => general.calm().growth(&mut Rng::new(seed, 30)),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Quiet => general.calm().quiet(),
         }
@@ -194,6 +198,7 @@ impl Plan {
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
         let mut plan = Plan {
             dcs,
+            founders: dcs,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
@@ -225,6 +230,7 @@ impl Plan {
         let quick = Duration::from_micros(300);
         Plan {
             dcs: 3,
+            founders: 3,
             net: NetPlan {
                 delays: world_delays(),
                 jitter: Duration::ZERO,

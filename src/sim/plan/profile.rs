@@ -38,13 +38,15 @@ pub enum Profile {
     Disks,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
+    /// Datacenters join the cluster while it runs, among crashes and lost links.
+    Growth,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 15] = [
+    pub const NAMED: [(&str, Profile); 16] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -60,6 +62,7 @@ impl Profile {
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
         ("crowds", Profile::Crowds),
+        ("growth", Profile::Growth),
     ];
 }
 

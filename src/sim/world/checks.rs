@@ -36,6 +36,7 @@ impl World {
             return;
         }
         let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.replica.as_deref()?)));
+        let running = running.filter(|(_, replica)| replica.has_state());
         let replicas: Vec<(DcId, &Replica)> = running.collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
             for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
@@ -156,6 +157,9 @@ impl World {
     /// Returns a description of the first thing that keeps the world from being quiet.
     pub fn unrest(&mut self) -> Option<String> {
         let mut applied = None;
+        if !self.still_joining().is_empty() {
+            return Some(format!("{:?} did not join", self.still_joining()));
+        }
         for dc in self.members().iter() {
             let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };
             if let Some(gauge) = raised_gauge(&status.counts) {

@@ -49,6 +49,7 @@ impl World {
                 }
                 Effect::Report(Report::PhaseChanged(phase)) => self.note_phase(dc, phase),
                 Effect::Report(_) => {}
+                Effect::Propose(proposal) => self.on_proposed(*proposal),
             }
         }
     }
@@ -93,6 +94,7 @@ impl World {
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
+            | Record::Decided { .. }
             | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
@@ -163,7 +165,10 @@ impl World {
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
-            let owns = node.replica.as_ref().is_some_and(|replica| replica.owner_of(lock, part) == node.dc);
+            let believes = |replica: &crate::replica::Replica| {
+                replica.has_state() && replica.owner_of(lock, part) == node.dc
+            };
+            let owns = node.replica.as_deref().is_some_and(believes);
             owns && !self.is_out_of_date(node.dc)
         };
         let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);
@@ -286,7 +291,12 @@ impl World {
 fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
     let (to, parts) = match op {
         Op::Transfer { to, parts } => (Some(*to), parts.as_slice()),
-        Op::Request { .. } | Op::Withdraw { .. } | Op::Commit(_) => (None, [].as_slice()),
+        Op::Request { .. }
+        | Op::Withdraw { .. }
+        | Op::Commit(_)
+        | Op::Enter { .. }
+        | Op::Split { .. }
+        | Op::Done { .. } => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))
 }

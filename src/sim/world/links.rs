@@ -86,6 +86,9 @@ impl World {
         if self.network.is_alive(a, b) || !self.is_running(a) || !self.is_running(b) {
             return;
         }
+        if !self.know_each_other(a, b) {
+            return self.connect_soon(a, b);
+        }
         if self.network.is_cut(a, b) || self.node(a).is_paused() || self.node(b).is_paused() {
             return self.connect_soon(a, b);
         }

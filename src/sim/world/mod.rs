@@ -10,6 +10,7 @@ mod disks;
 mod effects;
 mod faults;
 mod links;
+mod members;
 mod nodes;
 mod operators;
 mod pauses;
@@ -28,6 +29,7 @@ use crate::base::capacity::DiskSpace;
 use crate::base::rng::Rng;
 use crate::base::work;
 use crate::crdt::VersionVector;
+use crate::membership::{Index, Proposal};
 use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
 use crate::sim::client::{Client, Out, Timer};
@@ -161,6 +163,19 @@ pub(super) enum Action {
     },
     /// An operator takes a lock by force.
     Force,
+    /// The control group decides a proposal.
+    Decide {
+        proposal: Box<Proposal>,
+    },
+    /// A member learns the next decisions, up to this number.
+    Learn {
+        node: DcId,
+        index: Index,
+    },
+    /// A server joins, or asks again.
+    Join {
+        node: DcId,
+    },
     /// A server has too much to do, until `Relief`.
     Overload,
     Relief {
@@ -213,6 +228,8 @@ struct Chance {
     habits: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
+    /// Of the control group, and of servers that join.
+    members: Rng,
 }
 
 pub(super) struct World {
@@ -221,6 +238,7 @@ pub(super) struct World {
     pub phase: Phase,
     queue: Queue<Action>,
     nodes: Vec<Node>,
+    control: members::Control,
     network: Network,
     /// Links that are about to be connected.
     connecting: Vec<(DcId, DcId)>,
@@ -285,6 +303,7 @@ impl World {
             phase: Phase::Trouble,
             queue: Queue::new(),
             nodes: Vec::new(),
+            control: members::Control::default(),
             network: Network::new(plan.dcs, |a, b| plan.net.path(a, b)),
             connecting: Vec::new(),
             clients: Vec::new(),
@@ -312,6 +331,7 @@ impl World {
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
                 others: Rng::new(seed, 23),
+                members: Rng::new(seed, 31),
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
@@ -327,7 +347,8 @@ impl World {
     }
 
     fn begin(&mut self, seed: u64, bugs: Bugs) {
-        let members: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
+        let all: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
+        let members: DcSet = (0..self.plan.founders).filter_map(DcId::new).collect();
         for dc in members.iter() {
             let node = Node::new(&self.plan, dc, members, seed, bugs);
             self.nodes.push(node);
@@ -338,6 +359,7 @@ impl World {
                 self.spawn_client(dc, Driver::Random);
             }
         }
+        self.plan_joins(all.difference(members), seed, bugs);
         self.plan_faults();
         self.plan_operators();
         self.plan_watchers();
@@ -436,6 +458,9 @@ impl World {
             }
             Action::Fault(kind) => self.on_fault(kind),
             Action::Watcher { number } => self.on_watcher(number),
+            Action::Decide { proposal } => self.on_decide(*proposal),
+            Action::Learn { node, index } => self.on_learn(node, index),
+            Action::Join { node } => self.on_join(node),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),
             Action::Relief { node } => self.on_relief(node),

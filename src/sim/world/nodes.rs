@@ -80,7 +80,8 @@ impl Node {
             max_lease_ttl: plan.max_lease_ttl,
             ..usual
         };
-        let config = ReplicaConfig { bugs, ..ReplicaConfig::new(dc, agreed, local) };
+        let server = World::server_of(dc);
+        let config = ReplicaConfig { bugs, server, ..ReplicaConfig::new(dc, agreed, local) };
         Node {
             dc,
             config,
@@ -112,6 +113,13 @@ impl Node {
 }
 
 impl Node {
+    /// A server that is to join the cluster.
+    pub fn joining(plan: &Plan, dc: DcId, seed: u64, bugs: Bugs) -> Node {
+        let mut node = Node::new(plan, dc, DcSet::only(dc), seed, bugs);
+        node.config.joins = true;
+        node
+    }
+
     /// Returns true while its process is stopped.
     pub fn is_paused(&self) -> bool {
         self.stalled.is_some()

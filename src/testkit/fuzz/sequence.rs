@@ -22,8 +22,7 @@ use crate::base::wire;
 use crate::leases::{OnDisconnect, SessionId};
 use crate::replica::call::{Call, CallId, Reply, Status};
 use crate::replica::{
-    AgreedConfig, Checkpoint, CheckpointV1, Effect, Event, LocalConfig, Message, Record, Replica,
-    ReplicaConfig,
+    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Record, Replica, ReplicaConfig,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, Position};
 
@@ -290,12 +289,11 @@ impl<'a> World<'a> {
                 }
             }
             Effect::Reply { call, reply } => self.note_reply(id, call, reply),
-            Effect::Notify { .. } | Effect::Report(_) => {}
+            Effect::Notify { .. } | Effect::Report(_) | Effect::Propose(_) => {}
             Effect::CloseLink { .. } => self.happened.refused += 1,
             Effect::Checkpoint(checkpoint) => {
-                let bytes = wire::encode_checkpoint(&*checkpoint).expect("it is small");
-                let again =
-                    wire::decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes");
+                let bytes = checkpoint.encode().expect("it is small");
+                let again = Checkpoint::decode(&bytes).expect("its own bytes");
                 assert_eq!(again, *checkpoint, "a checkpoint is read as it was written");
                 self.happened.checkpoints += 1;
                 node.checkpoint = Some(*checkpoint);

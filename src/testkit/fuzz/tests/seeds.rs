@@ -29,7 +29,7 @@ pub(super) fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let entries = different(entries.map(|entry| wire::encode("entry", &*entry).expect("it is small")));
     let all_records = different(records.iter().map(|record| wire::encode("record", record).expect("small")));
     let message = |message: &Message| wire::encode("message", message).expect("it is small");
-    let checkpoints = checkpoints.iter().map(|state| wire::encode_checkpoint(state).expect("it is small"));
+    let checkpoints = checkpoints.iter().map(|state| state.encode().expect("it is small"));
     let text = |path: &str| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         vec![std::fs::read(path).expect("an example is there")]
