@@ -24,6 +24,8 @@ pub(crate) struct Foreign<'a> {
     pub ownership: &'a Ownership,
     /// The members of its epoch, if decisions say which they are.
     pub members: Option<DcSet>,
+    /// The taker has had no state before: what it believes of parts is nothing.
+    pub is_first: bool,
     pub requests: &'a [RequestRow],
     /// Operations of entries that are applied here and not covered by `vector`, in order.
     pub beyond: Vec<&'a Op>,
@@ -78,7 +80,7 @@ impl Inspect<'_> {
         }
         // A datacenter that lost entries of its own log may have given away parts that it believes it owns,
         // and may have got them back.
-        let knows_own_log = foreign.vector.get(me) <= applied.get(me);
+        let knows_own_log = foreign.vector.get(me) <= applied.get(me) && !foreign.is_first;
         let theirs = foreign.ownership_with_ours();
         for (lock, part) in owners.changes(&theirs).filter(|_| knows_own_log) {
             let owner = theirs.owner(lock, part);

@@ -140,7 +140,9 @@ impl Links {
 
 impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId) {
-        assert!(self.may_link(peer), "a link to {peer}, which is no peer");
+        // The edge may know of a new member before the machine does.
+        let is_known = self.may_link(peer) || self.knows_decisions();
+        assert!(is_known, "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
@@ -285,7 +287,8 @@ impl Replica {
         let named = named.chain(more).chain(heartbeat.upgraded.iter());
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        let is_strange = |dc: &DcId| !members.contains(*dc) && !self.knows_decisions();
+        let knows_decisions = self.knows_decisions() || heartbeat.terms.members.is_empty();
+        let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
             self.close_link(peer, Violation::UnknownDc { dc });
             return false;

@@ -111,6 +111,10 @@ impl Replica {
     }
 
     pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
+        if !self.members.contains(of) && self.knows_decisions() {
+            // A new member, of which this datacenter has not heard.
+            return;
+        }
         if !self.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
@@ -130,7 +134,11 @@ impl Replica {
 
     pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
         let members = self.members.all();
-        if let Some(dc) = [of, by].into_iter().find(|dc| !members.contains(*dc)) {
+        let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
+        if strange.is_some() && self.knows_decisions() {
+            return;
+        }
+        if let Some(dc) = strange {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
         if of == self.config.dc {

@@ -93,11 +93,13 @@ impl Replica {
         }
     }
 
-    /// `peer` knows the first `index` decisions: sends it those that follow.
+    /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are missing here.
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
             self.send(peer, Message::Decisions { after: index, proposals });
+        } else if index > self.members.config.index() {
+            self.tell_decisions_to(peer);
         }
     }
 

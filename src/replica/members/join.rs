@@ -13,7 +13,7 @@ use super::{Admitted, Members};
 use crate::causal_log::Op;
 use crate::crdt::Sponsored;
 use crate::lock_state::Naming;
-use crate::membership::{Command, Epoch, Proposal};
+use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
 use crate::replica::Replica;
 use crate::replica::effect::Effect;
 use geolock_api::names::{DcId, DcSet};
@@ -49,11 +49,15 @@ enum Task {
 }
 
 impl Members {
-    /// Returns true if this is a new member that has its state, and its log does not say so: it never did, or a crash
-    /// took that back.
+    /// Returns true if the own log does not say that this member has entered its epoch: it came with a state, or a
+    /// crash took that entry back.
     fn owes_announcement(&self) -> bool {
-        let admitted = self.config.member(self.me).map(|member| member.admitted);
-        !self.awaits_state && admitted.is_some_and(|epoch| self.entered_by(self.me) < epoch)
+        !self.awaits_state && self.own_member().is_some() && self.entered_by(self.me) < self.entered
+    }
+
+    /// Returns the generation of this server if it is a new member that is not settled.
+    fn unsettled_generation(&self) -> Option<Generation> {
+        self.own_member().filter(|member| member.phase == Phase::Joining).map(|member| member.generation)
     }
 
     fn task(&self, join: &Join, row: Option<Sponsored>) -> Task {
@@ -83,9 +87,8 @@ impl Replica {
             self.announce_state();
         }
         self.enter_epochs();
-        for place in 0..self.members.joins.len() {
-            self.help_to_join(place);
-        }
+        let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
+        parts.iter().for_each(|part| self.help_to_join(part));
     }
 
     /// Returns true if the next step has more to do for a new member.
@@ -93,9 +96,9 @@ impl Replica {
         self.members.joins.iter().any(|join| join.naming.is_some()) && self.lifecycle.may_enter()
     }
 
-    fn help_to_join(&mut self, place: usize) {
-        let join = &self.members.joins[place];
-        let (part, row) = (join.part(), self.locks.sponsors().get(join.part()));
+    fn help_to_join(&mut self, part: DcId) {
+        let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
+        let (join, row) = (&self.members.joins[place], self.locks.sponsors().get(part));
         if let (Task::Name, Some(row)) = (self.members.task(join, row), row) {
             let mut naming = join.naming.unwrap_or_else(|| self.locks.begin_naming(row));
             let is_over = self.locks.name_some(&mut naming);
@@ -138,13 +141,12 @@ impl Replica {
     /// it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
-        let config = self.members.config();
-        let Some(generation) = config.generation(me).filter(|_| !config.is_settled(me)) else { return };
+        let Some(generation) = self.members.unsettled_generation() else { return };
         let is_done = self.members.contains(me) && self.locks.sponsors().get(me).is_none();
         let is_durable = self.log.durable().covers(self.log.applied());
         if is_done && is_durable && !self.members.awaits_state() {
             let command = Command::Settled { dc: me, generation };
-            let proposal = Proposal { checked: config.revision(), command };
+            let proposal = Proposal { checked: self.members.config().revision(), command };
             self.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }

@@ -12,7 +12,7 @@ mod state;
 
 use std::collections::VecDeque;
 
-use crate::membership::{Config, Epoch, Generation, Index, Proposal, ServerId};
+use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 use join::Join;
 pub use state::{JoinState, MembersState};
@@ -136,14 +136,20 @@ impl Members {
     }
 
     fn is_settled(&self) -> bool {
-        self.config.is_settled(self.me) && self.all.contains(self.me)
+        self.own_member().is_some_and(|member| member.phase != Phase::Joining) && self.all.contains(self.me)
+    }
+
+    /// Returns this server as a member: only an admission that names its id makes it one, whoever else has its slot.
+    fn own_member(&self) -> Option<&Member> {
+        self.config.member(self.me).filter(|member| member.server == self.server)
     }
 
     /// Returns true if a new member may be given a state: every older member has entered its admission. Before
     /// that, one that has not might have truncated entries that only the giver and itself have.
     pub fn may_give_to(&self, peer: DcId) -> bool {
         let join = self.joins.iter().find(|join| join.admitted.dc == peer);
-        join.is_none_or(|join| self.have_entered(join.older, join.epoch))
+        let have_entered = join.is_none_or(|join| self.have_entered(join.older, join.epoch));
+        self.all.contains(peer) && !self.awaits_state && have_entered
     }
 
     fn have_entered(&self, members: DcSet, epoch: Epoch) -> bool {
@@ -153,6 +159,6 @@ impl Members {
     /// Returns true if nothing changes at present.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.joins.is_empty()
+        self.pending.is_empty() && self.joins.is_empty() && self.entered_by(self.me) == self.entered
     }
 }

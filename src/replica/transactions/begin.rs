@@ -154,7 +154,9 @@ impl Replica {
     /// Checks that a vector from a client can be one of this cluster.
     pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
         let members = self.members.all();
-        if let Some((dc, _)) = vector.iter().find(|(dc, _)| !members.contains(*dc)) {
+        // A new member may not be known here yet.
+        let is_strange = |dc: DcId| !members.contains(dc) && !self.knows_decisions();
+        if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
             return Err(TxnRefusal::UnknownDc(dc));
         }
         let me = self.config.dc;

@@ -94,7 +94,8 @@ impl Replica {
         if let Some(why) = self.is_of_no_use(head, intake.incoming.members_state.as_ref()) {
             return self.report(Report::StateOfNoUse { peer, why });
         }
-        let foreign = foreign(head, &intake.incoming, &self.log);
+        let is_first = self.members.awaits_state();
+        let foreign = foreign(head, &intake.incoming, &self.log, is_first);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
         }
@@ -143,10 +144,16 @@ impl Replica {
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
             self.regained = position;
         }
+        let is_first = self.members.awaits_state();
         if let Some(state) = &incoming.members_state {
             self.install_members(state);
         }
-        self.locks.install_state(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
+        self.locks.install_state(
+            &foreign(head, &incoming, &self.log, is_first),
+            &before,
+            position,
+            self.now.mono,
+        );
         let done = done_beyond(head, &self.log);
         self.take_in_done_beyond(&done);
         let Head { vector, stamps } = head;
@@ -194,8 +201,11 @@ impl Replica {
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let checked =
-            self.locks.inspect().validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
+        let is_first = self.members.awaits_state();
+        let checked = self
+            .locks
+            .inspect()
+            .validate_foreign(&foreign(head, &incoming, &self.log, is_first), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
@@ -229,13 +239,14 @@ impl Replica {
     }
 }
 
-fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<'a> {
+fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log, is_first: bool) -> Foreign<'a> {
     let beyond =
         log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc)).flat_map(|entry| &entry.ops);
     Foreign {
         vector: &head.vector,
         ownership: &incoming.ownership,
         members: incoming.members_state.as_ref().map(MembersState::members),
+        is_first,
         requests: &incoming.requests,
         beyond: beyond.collect(),
     }

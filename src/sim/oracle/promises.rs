@@ -197,7 +197,7 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks that the parts that these locks need are durably here, and so are the ends of all leases that
+    /// Checks that the parts that these locks need are durably here, as far as they are parts of `members`, and so are the ends of all leases that
     /// held them.
     fn check_locks(
         &mut self,
@@ -208,7 +208,8 @@ impl Promises {
     ) -> Result<(), Broken> {
         let dc = self.dc;
         for (lock, mode) in wants {
-            let needed = if *mode == Mode::Exclusive { members } else { DcSet::only(dc) };
+            let needed =
+                if *mode == Mode::Exclusive { members } else { DcSet::only(dc) }.intersection(members);
             let durably_here = disk.facts.ownership.parts_of(lock, dc, members);
             if !durably_here.is_superset(needed) {
                 let what = format!(

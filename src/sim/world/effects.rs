@@ -148,6 +148,9 @@ impl World {
         // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
         let away = replica.away().intersection(node.away_before);
         for (to, moved) in entry.ops.iter().flat_map(transfers) {
+            if self.names_part(dc, to, moved) {
+                continue;
+            }
             if away.contains(to) {
                 let what = format!(
                     "{dc} gives parts of {} to {to}, which it cannot reach or which does not serve",
@@ -157,7 +160,9 @@ impl World {
             }
             let is_idle =
                 self.plan.may_return_idle(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
-            if let Err(broken) = self.requests.on_transfer((dc, to), moved, step, is_idle) {
+            // The part of a new member goes along unasked.
+            let moved = self.without_joiners(to, moved);
+            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, step, is_idle) {
                 return self.blame(Err(broken));
             }
         }
@@ -247,7 +252,7 @@ impl World {
             let client = session.client;
             return self.judge_step(dc, call, client, stepped);
         }
-        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let members = self.members_on_disks();
         let node = &mut self.nodes[dc.index()];
         let judged = match reply {
             Reply::Granted(grant) => {

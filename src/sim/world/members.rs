@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::base::bugs::Bugs;
+use crate::causal_log::LockParts;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
     JoinPolicy, MemberName, Policy, Proposal, ServerId,
@@ -99,12 +100,9 @@ impl World {
 
     fn learn_soon(&mut self, node: DcId, index: Index) {
         let faults = self.phase == Phase::Trouble;
-        // Others tell it then.
-        if faults && self.chance.members.percent(20) {
-            return;
-        }
-        let slow = faults && self.chance.members.percent(10);
-        let most = Duration::from_millis(if slow { 4_000 } else { 200 });
+        // Then others may tell it sooner.
+        let slow = faults && self.chance.members.percent(30);
+        let most = Duration::from_millis(if slow { 5_000 } else { 200 });
         let after = self.chance.members.duration(Duration::from_millis(1), most);
         self.queue.push(self.now + after, Action::Learn { node, index });
     }
@@ -116,11 +114,12 @@ impl World {
         if !is_member || self.control.joining.contains(node) {
             return;
         }
+        if !self.is_running(node) {
+            return self.learn_soon(node, index);
+        }
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
-            if self.is_running(node) {
-                let event = Event::Decided { index: Index(number), proposal: Box::new(proposal) };
-                self.step(node, event);
-            }
+            let event = Event::Decided { index: Index(number), proposal: Box::new(proposal) };
+            self.step(node, event);
         }
     }
 
@@ -173,6 +172,34 @@ impl World {
             credentials: Credentials { cluster, lineage: None, version: 3 },
         };
         self.step(asked, Event::Propose { command: Box::new(Command::Admit(admission)) });
+    }
+
+    /// Returns true if a transfer only names the part of a member that joins: it keeps it, or sends it home.
+    pub(super) fn names_part(&self, dc: DcId, to: DcId, moved: &LockParts) -> bool {
+        let joins = |part: DcId| part.get() >= self.plan.founders;
+        moved
+            .parts
+            .iter()
+            .all(|(part, _)| joins(*part) && (to == dc || (to == *part && !self.has_served(to))))
+    }
+
+    /// Returns the parts that a transfer to `to` is about: without those of other members that join, unless it is
+    /// about these.
+    pub(super) fn without_joiners(&self, to: DcId, moved: &LockParts) -> LockParts {
+        let founded = moved.parts.iter().filter(|(part, _)| part.get() < self.plan.founders || *part == to);
+        let parts: Vec<_> = founded.copied().collect();
+        if parts.is_empty() { moved.clone() } else { LockParts { parts, ..moved.clone() } }
+    }
+
+    /// Returns true if a server has joined and served.
+    fn has_served(&self, dc: DcId) -> bool {
+        !self.control.joining.contains(dc)
+    }
+
+    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join, because
+    /// what goes along is in no record.
+    pub(super) fn members_on_disks(&self) -> DcSet {
+        if self.plan.founders < self.plan.dcs { DcSet::EMPTY } else { self.members() }
     }
 
     /// Returns the servers that are to be members and do not serve yet.

@@ -100,7 +100,7 @@ impl World {
             self.values += 1;
             let action = match rng.percent(plan.remove_percent) {
                 true => Action::Remove,
-                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.dcs))),
+                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.founders))),
             };
             changes.extend([0, 1].map(|side| change(&key(pair, side), action.clone())));
             if rng.percent(plan.expire_percent) {
@@ -141,7 +141,7 @@ impl World {
         let Some(txn) = self.clients[client].txns().get(&key) else { return };
         let Some(wants) = txn.intent().wants else { return };
         let until = txn.issued + usable(txn.order.max_open);
-        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let members = self.members_on_disks();
         let node = &mut self.nodes[dc.index()];
         let judged = match stepped.state {
             TxnState::Open => {
