@@ -30,9 +30,9 @@ pub enum JoinPolicy {
 
 /// The policy for evictions and joins, and the times that `auto` relies on. All times in milliseconds.
 ///
-/// The policy `auto` is an epoch, and so are other times under `auto`. Voters count silence under the times that
-/// are decided, and no member is evicted by silence before it has entered that epoch. A member enters it only
-/// when no lease of its clients is longer than `max_lease_ttl_ms`.
+/// The policy `auto` is an epoch, and so are other times under `auto`. Voters count silence under the times
+/// that are decided, and no member is evicted by silence before it has entered that epoch. A member enters it
+/// only when no lease of its clients is longer than `max_lease_ttl_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     pub evict: EvictPolicy,
