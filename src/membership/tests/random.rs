@@ -23,14 +23,14 @@ fn mark(list: &List, by: u8, of: u8, number: u64) -> Mark {
 
 /// Returns the eviction of one or two members, with their joiners.
 fn eviction(list: &List, a: u8, b: u8, number: u64) -> Command {
-    let two = if number % 4 == 0 { set([a, b]) } else { set([a]) };
+    let two = if number.is_multiple_of(4) { set([a, b]) } else { set([a]) };
     let members = list.config.with_joiners(two).iter().map(|dc| Evictee {
         dc,
         generation: list.config.generation(dc).unwrap_or_default(),
         run: number,
     });
     let vouch = [Vouch::Operator, Vouch::Replacement, Vouch::Silence][usize::from(a + b) % 3];
-    let recut = list.config.last_end().map(|last| last.epoch).filter(|_| number % 3 == 0);
+    let recut = list.config.last_end().map(|last| last.epoch).filter(|_| number.is_multiple_of(3));
     Command::Begin(Eviction { members: members.collect(), vouch, recut })
 }
 
@@ -40,7 +40,7 @@ fn report(list: &List, a: u8, b: u8, number: u64) -> Command {
     let generation = |id: u8| list.config.generation(dc(id)).unwrap_or_default();
     let witness = list.config.witnesses().map(|(id, _)| Voter::Witness(id)).nth(usize::from(b));
     let by = Voter::Member { dc: dc(a), generation: generation(a) };
-    let by = if number % 4 == 0 { witness.unwrap_or(by) } else { by };
+    let by = if number.is_multiple_of(4) { witness.unwrap_or(by) } else { by };
     let members = list.config.members().map(|(dc, member)| (dc, member.generation.base() + number));
     Command::Have { attempt, by, vector: members.collect() }
 }
