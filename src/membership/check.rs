@@ -1,10 +1,10 @@
 //! The invariants of a config, and its decoding: a config of a peer is used only if they hold.
 
-use geolock_api::names::DcSet;
+use geolock_api::names::{DcSet, MAX_NUMBER};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::config::{Config, MAX_EVICTIONS, MAX_VOTERS};
+use super::config::{Config, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES};
 use super::history::{MAX_VOTER_SETS, VoterSet};
 use super::ids::Voter;
 use super::rules::MAX_RULES;
@@ -24,17 +24,20 @@ impl Config {
     /// Checks all invariants. [`Config::apply`] and the decoder call it.
     pub fn check(&self) -> Result<(), BrokenConfig> {
         let Config { index, revision, epoch, .. } = self;
-        holds(
-            "numbers are in order",
-            revision.0 <= index.0 && epoch.0 <= revision.0 && self.policy_epoch <= *epoch,
-        )?;
+        let increasing = self.policy_epoch <= *epoch && epoch.0 <= revision.0 && revision.0 <= index.0;
+        holds("numbers are in order", increasing && index.0 <= MAX_NUMBER)?;
         if self.cluster.is_none() {
             let nothing = Config { index: *index, ..Config::default() };
             return holds("nothing is known before the cluster is founded", *self == nothing);
         }
         holds("somebody stays", !self.staying().is_empty())?;
-        holds("evictions have a limit", self.evictions <= MAX_EVICTIONS)?;
+        let recoveries = u64::from(self.lineage.0) * u64::from(RECOVERY_FENCES);
+        let evictions = u64::from(self.evictions);
+        holds("evictions have a limit", recoveries <= evictions && evictions <= u64::from(MAX_EVICTIONS))?;
         holds("rules have a limit", self.rules.len() <= MAX_RULES)?;
+        holds("invitations have a limit", self.invitations.len() <= MAX_INVITATIONS)?;
+        let within = self.policy.validate().is_ok() && self.options.validate().is_ok();
+        holds("policy and options are within bounds", within)?;
         self.slots.values().try_for_each(|slot| self.check_slot(slot))?;
         self.check_identities()?;
         self.check_sponsors()?;

@@ -52,7 +52,8 @@ pub enum Command {
     /// The part of a joining member has been split off from its sponsor's part everywhere. The joining member
     /// proposes it, and grants nothing before it knows the decision.
     Settled { dc: DcId, generation: Generation },
-    /// Begins an eviction: the other members promise to take nothing more of these, and report what they have.
+    /// Begins an eviction: the other members promise to take nothing more of these, and report what they
+    /// have.
     Begin(Eviction),
     /// A member or witness has promised, durably, to take nothing more of the members of this attempt.
     Have {
@@ -77,7 +78,8 @@ pub enum Command {
     /// [`Heard`]: Command::Heard
     Silent {
         mark: Mark,
-        /// The epoch of the policy whose `evict_after` has passed. Silence under another policy does not count.
+        /// The epoch of the policy whose `evict_after` has passed. Silence under another policy does not
+        /// count.
         policy: Epoch,
     },
     /// A voter takes its [`Silent`] back, and every one with a lower number that is still on its way.
@@ -162,7 +164,7 @@ pub struct Admission {
     pub credentials: Credentials,
 }
 
-/// What a server says of itself when it asks to join.
+/// The statement of a server about itself when it asks to join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credentials {
     pub cluster: ClusterId,

@@ -14,6 +14,8 @@ use super::slot::{Member, Past, Phase, Slot, Witness};
 
 /// Most voters: members and witnesses. Each voter more makes a majority larger, and so a decision slower.
 pub const MAX_VOTERS: usize = 7;
+/// Most open invitations.
+pub const MAX_INVITATIONS: usize = 64;
 /// Most evictions of a cluster: fencing tokens have 10 bits for 16 and the number of evictions.
 pub const MAX_EVICTIONS: u16 = 1_007;
 /// The number of fences that are below every eviction. Tokens of releases without membership changes are
@@ -23,7 +25,8 @@ pub const FIRST_FENCE: u16 = 16;
 /// before all survivors were gone.
 pub const RECOVERY_FENCES: u16 = 16;
 
-/// The members, voters, policies and the eviction under way, after the decision with number [`Config::index`].
+/// The members, voters, policies and the eviction under way, after the decision with number
+/// [`Config::index`].
 ///
 /// All members and witnesses apply the same decisions in the same order with [`Config::apply`], and so have
 /// equal configs at equal numbers.

@@ -54,9 +54,9 @@ impl VoterSet {
 }
 
 impl Config {
-    /// Returns the members of an epoch with their generations, in increasing order of slots. Generations that
-    /// are not remembered are missing: see [`MAX_PAST`](super::MAX_PAST). For an epoch after the current one it
-    /// returns the current members.
+    /// Returns the members of an epoch with their generations, in increasing order of slots. Generations
+    /// that are not remembered are missing: see [`MAX_PAST`](super::MAX_PAST). For an epoch after the
+    /// current one it returns the current members.
     pub fn members_at(&self, epoch: Epoch) -> impl Iterator<Item = (DcId, Generation)> {
         self.slots().filter_map(move |(dc, slot)| {
             let now = slot.member.iter().find(|member| member.admitted <= epoch);

@@ -33,8 +33,8 @@ number! {
 }
 number! {
     /// The number of the last decision that every member has to enter: one that changed the members or the
-    /// voters, or that concerns the policy `auto`. 0 from the first decision, [`Found`], to the next such one:
-    /// entries that were made before there was a list of decisions are of epoch 0.
+    /// voters, or that concerns the policy `auto`. 0 from the first decision, [`Found`], to the next such
+    /// one: entries that were made before there was a list of decisions are of epoch 0.
     ///
     /// [`Found`]: super::Command::Found
     Epoch(u64), "e"
@@ -186,7 +186,7 @@ impl Address {
         let valid = text.len() <= MAX_ADDRESS
             && text.bytes().all(|byte| byte.is_ascii_graphic())
             && text.rsplit_once(':').is_some_and(|(host, port)| {
-                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+                !host.is_empty() && !port.starts_with('+') && port.parse::<u16>().is_ok_and(|port| port > 0)
             });
         if valid { Ok(Address(text.into())) } else { Err(TextError::Address(text.to_owned())) }
     }

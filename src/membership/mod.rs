@@ -1,31 +1,36 @@
 //! Pure. The members of the cluster: the list of decisions, and the state after each.
 //!
 //! A majority of the voters orders [`Command`]s into a list, with a consensus library, outside of this room.
-//! Here is the meaning of the list. [`Config::apply`] takes the decisions in their order, one after the other, on
-//! every member and witness. It is deterministic, so all have equal configs after equally many decisions. A
-//! command that does not fit the config is a decision without effect: a proposal names the [`Revision`] that it
-//! was checked against, as a compare-and-set on etcd's revision does.
+//! Here is the meaning of the list. [`Config::apply`] takes the decisions in their order, one after the
+//! other, on every member and witness. It is deterministic, so all have equal configs after equally many
+//! decisions. A command that does not fit the config is a decision without effect: a proposal names the
+//! [`Revision`] that it was checked against, as a compare-and-set on etcd's revision does.
 //!
-//! **Locks never wait for a decision.** A decision does not change what a member does with locks at once: each
-//! member *enters* it with an entry of its own log, and entries say in which [`Epoch`] they were made. An entry
-//! is judged by the members of its epoch ([`Config::members_at`]), wherever it is applied.
+//! **Locks never wait for a decision.** A decision does not change what a member does with locks at once:
+//! each member *enters* it with an entry of its own log, and entries say in which [`Epoch`] they were made.
+//! An entry is judged by the members of its epoch ([`Config::members_at`]), wherever it is applied.
 //!
 //! **Slots, generations, cuts.** A member has a slot, [`DcId`](geolock_api::names::DcId), and a slot has one
-//! member at a time. Each member of a slot is a new [`Generation`], whose entries have numbers of their own. A
-//! generation that is *over* has a *cut*, the last of its entries that counts: nobody ever applies one beyond it.
+//! member at a time. Each member of a slot is a new [`Generation`], whose entries have numbers of their own.
+//! A generation that is *over* has a *cut*, the last of its entries that counts: nobody ever applies one
+//! beyond it.
 //!
 //! **One change at a time.** A decision that begins an epoch is proposed when all members have entered the
-//! epoch before ([`Config::check_proposal`]). So members are at most one change apart, and consecutive sets of
-//! voters share a voter in any two majorities.
+//! epoch before ([`Config::check_proposal`]). So members are at most one change apart, and consecutive sets
+//! of voters share a voter in any two majorities.
 //!
-//! | change | decisions | in between |
-//! |---|---|---|
-//! | join | `Admit`, `Settled`, `Vote` | the parts of the new member go with those of its *sponsor* until all members have split them off |
-//! | leave | `Leaving`, `Left` | the member hands its parts back, and waits until all members have its whole log |
-//! | eviction | `Begin`, `Have` of each remaining member, `End` | each remaining member promises to take nothing more of the evicted ones, and reports what it has; the highest report is the cut |
-//! | forced recovery | `Recover` | a new control group, of survivors without a majority |
+//! **Changes in steps**, so that each decision is small and no datacenter has to wait for another:
 //!
-//! `docs/algorithm.md` will have the rules of locks across a change; nothing here knows locks.
+//! - A member joins with `Admit`, `Settled` and `Vote`. In between, its parts go with those of its *sponsor*,
+//!   until all members have split them off.
+//! - A member leaves with `Leaving` and `Left`. In between, it hands its parts back, and waits until all
+//!   members have its whole log.
+//! - A member is evicted with `Begin`, `Have` of each remaining member, and `End`. Each remaining member
+//!   promises to take nothing more of the evicted one, and reports what it has. The highest report is the
+//!   cut.
+//! - Survivors without a majority go on in a new control group with `Recover` (forced recovery).
+//!
+//! Nothing here knows locks, time or messages: the members' logs, leases and links act on the config.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod apply;
@@ -50,7 +55,7 @@ pub use command::{
     Admission, Command, Credentials, Evictee, Eviction, Founder, Founding, Mark, NewWitness, Proposal,
     Recovery, Vouch,
 };
-pub use config::{Config, FIRST_FENCE, MAX_EVICTIONS, MAX_VOTERS, RECOVERY_FENCES, Silence};
+pub use config::{Config, FIRST_FENCE, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES, Silence};
 pub use history::{MAX_VOTER_SETS, VoterSet};
 pub use ids::{
     Address, AttemptId, Epoch, Generation, Index, Lineage, MAX_ADDRESS, MemberName, Revision, ServerId,

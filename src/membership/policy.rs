@@ -30,9 +30,9 @@ pub enum JoinPolicy {
 
 /// The policy for evictions and joins, and the times that `auto` relies on. All times in milliseconds.
 ///
-/// A policy that is or was `auto` is an epoch of its own: voters count silence under the policy that is decided,
-/// and no member is evicted by silence before it has entered that epoch. A member enters it only when no lease
-/// here is longer than `max_lease_ttl_ms`.
+/// The policy `auto` is an epoch, and so are other times under `auto`. Voters count silence under the times
+/// that are decided, and no member is evicted by silence before it has entered that epoch. A member enters it
+/// only when no lease of its clients is longer than `max_lease_ttl_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     pub evict: EvictPolicy,
@@ -40,8 +40,8 @@ pub struct Policy {
     pub join: JoinPolicy,
     /// For the slot of a member that was evicted. Default `operator`; with `evict = auto`, `auto` is usual.
     pub rejoin: JoinPolicy,
-    /// A member that a majority of the voters has not acknowledged for this long grants nothing. Default 10 s,
-    /// 1 s to 1 h. A lower value evicts sooner; a value that is too low stops grants on a hiccup.
+    /// A member that a majority of the voters has not acknowledged for this long grants nothing. Default 10
+    /// s, 1 s to 1 h. A lower value evicts sooner; a value that is too low stops grants on a hiccup.
     pub fence_after_ms: u32,
     /// A voter that has acknowledged nothing of a member for this long says so. Default 30 s, 1 s to 1 d.
     pub evict_after_ms: u32,

@@ -13,6 +13,7 @@ use geolock_api::names::{DcId, DcSet};
 use super::command::{Command, Eviction, Proposal, Recovery, Vouch};
 use super::config::Config;
 use super::ids::{Epoch, Voter};
+use super::policy::EvictPolicy;
 use super::refused::Refused;
 
 /// The facts that a proposer sees.
@@ -40,11 +41,10 @@ impl Config {
     /// decision: the error says the reason and the way on.
     pub fn check_proposal(&self, facts: &Facts, command: Command) -> Result<Proposal, Refused> {
         match &command {
-            Command::Admit(_) | Command::AddWitness(_) => {
-                self.one_version(facts)?;
-                self.all_entered(facts, DcSet::EMPTY)?;
-            }
-            Command::RemoveWitness { .. } | Command::Vote { .. } => {
+            Command::Admit(_)
+            | Command::AddWitness(_)
+            | Command::RemoveWitness { .. }
+            | Command::Vote { .. } => {
                 self.one_version(facts)?;
                 self.all_entered(facts, DcSet::EMPTY)?;
             }
@@ -53,7 +53,9 @@ impl Config {
                 self.all_entered(facts, DcSet::only(*dc))?;
             }
             Command::Leaving { .. } => self.one_version(facts)?,
-            Command::SetPolicy(_) => self.all_entered(facts, DcSet::EMPTY)?,
+            Command::SetPolicy(policy) if policy.evict == EvictPolicy::Auto => {
+                self.all_entered(facts, DcSet::EMPTY)?;
+            }
             Command::Begin(eviction) => self.may_begin(facts, eviction)?,
             Command::Version { version } => self.all_speak(facts, *version)?,
             Command::Recover(recovery) => self.majority_is_gone(facts, recovery)?,

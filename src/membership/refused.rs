@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
-use super::config::{MAX_EVICTIONS, MAX_VOTERS};
+use super::config::{MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS};
 use super::ids::{AttemptId, Epoch, Generation, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
 use super::rules::{MAX_RULES, Prefix};
 use crate::base::time::brief;
@@ -62,11 +62,11 @@ pub enum Refused {
     NotInvited { name: MemberName },
     #[error("{name} is not invited: there is nothing to take back")]
     NoInvitation { name: MemberName },
-    #[error("64 invitations are open: cancel one that is not needed")]
+    #[error("{MAX_INVITATIONS} invitations are open: cancel one that is not needed")]
     TooManyInvitations,
     #[error("{sponsor} cannot be a sponsor: it {fault}; choose a member that is settled and stays")]
     Sponsor { sponsor: DcId, fault: &'static str },
-    #[error("{dc} is settled already")]
+    #[error("{dc} is settled already: nothing is left to do")]
     AlreadySettled { dc: DcId },
 
     // Members in general.
@@ -96,7 +96,7 @@ pub enum Refused {
     NotLeaving { dc: DcId },
     #[error("{joiner} is joining with parts of {dc}: wait until it is settled, or evict both")]
     SponsorNeeded { dc: DcId, joiner: DcId },
-    #[error("entry {cut} is not of generation {generation} of {dc}")]
+    #[error("entry {cut} is not of generation {generation} of {dc}: the cut is the `Leave` of its log")]
     WrongCut { dc: DcId, generation: Generation, cut: u64 },
 
     // Evicting.
@@ -118,23 +118,25 @@ pub enum Refused {
     NoMajority { remaining: usize, needed: usize },
     #[error("{MAX_EVICTIONS} evictions were used up: tokens have no room for more; move to a new cluster")]
     NoFenceLeft,
-    #[error("the cuts of epoch {epoch} cannot be set anew: it is not the last epoch, or no eviction")]
+    #[error(
+        "the cuts of epoch {epoch} cannot be set anew: it is not the last epoch, or no eviction; begin without it"
+    )]
     NotLastEnd { epoch: Epoch },
-    #[error("attempt {attempt} is over")]
+    #[error("attempt {attempt} is over: begin another one if it is still needed")]
     AttemptOver { attempt: AttemptId },
     #[error("{by} has reported for this attempt already; its first report counts")]
     AlreadyReported { by: Voter },
     #[error("{by} is to be evicted by this attempt: its report does not count")]
     ReportOfEvicted { by: Voter },
-    #[error("the report of {by} has entry {seq} of {dc}, which is not of a generation that ever was")]
+    #[error("the report of {by} has entry {seq} of {dc}, of a generation that never was: look at its log")]
     WrongReport { by: Voter, dc: DcId, seq: u64 },
     #[error("the reports of {missing} are missing: wait for them, or give the attempt up and evict them, too", missing = Dcs(*.missing))]
     ReportsMissing { missing: DcSet },
     #[error("{promised} voters have promised, {needed} are needed: wait for them")]
     PromisesMissing { promised: usize, needed: usize },
-    #[error("{voter} has no vote about that")]
+    #[error("{voter} has no vote about that: its statement is not needed")]
     NotVoter { voter: Voter },
-    #[error("it states number {number} about {of}, the last number was {last}")]
+    #[error("it states number {number} about {of}, the last was {last}: state it with a higher number")]
     OldMark { of: DcId, number: u64, last: u64 },
     #[error(
         "it counted silence under the policy of epoch {counted}, the policy is of epoch {policy}: count again"
@@ -152,7 +154,7 @@ pub enum Refused {
     // Voters, policies, versions, rules.
     #[error("the cluster has {MAX_VOTERS} voters, and more make no decision safer: take a vote away first")]
     TooManyVoters,
-    #[error("{what} is so already")]
+    #[error("{what} is so already: nothing is left to do")]
     NoChange { what: &'static str },
     #[error("{option} is {value_ms} ms; it has to be {least_ms} to {most_ms} ms")]
     OutOfBounds { option: &'static str, value_ms: u32, least_ms: u32, most_ms: u32 },
@@ -191,6 +193,6 @@ pub enum Refused {
         "survivors are named once each, in increasing order of slots, and at least one is settled and not leaving"
     )]
     WrongSurvivors,
-    #[error("the new lineage is {expected}, not {asked}")]
+    #[error("the new lineage is {expected}, not {asked}: ask the survivors for their lineage again")]
     LineageNotNext { asked: Lineage, expected: Lineage },
 }

@@ -5,7 +5,7 @@
 //! out messages ([`Session::take_messages`]) and [`Output`]s.
 //!
 //! **The state of a request** is its [`Stage`]. A broken stream never changes it; it only means that some
-//! calls have to be made again. So the one place that sends after a reconnect ([`Session::go_on`]) reads only
+//! calls have to be made again. So the one place that sends after a reconnect ([`Session::resume`]) reads only
 //! stages: a waiting request is acquired again under its idempotency key (by which the server finds it and
 //! its place in the queue), a request given up is released or cancelled again. Unknown is not no: as long as
 //! the lease lives, the client repeats the call until there is an answer.

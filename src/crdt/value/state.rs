@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// `path` has at most [`MAX_DEPTH`](crate::crdt::value::MAX_DEPTH) steps, so the recursion is no deeper.
+    /// `path` has at most [`MAX_DEPTH`](geolock_api::value::MAX_DEPTH) steps, so the recursion is no deeper.
     pub fn apply(&mut self, path: &[PathStep], op: &Op, at: &At<'_>) {
         match (self, path.split_first(), op) {
             (State::Map(_, map), Some((step, inner)), _) => {

@@ -13,8 +13,8 @@ use crate::membership::refused::Refused;
 use crate::membership::slot::{Member, Phase, Slot};
 
 impl Config {
-    /// The founders are the members of epoch 0: entries that an earlier release made are of epoch 0, too, so a
-    /// cluster that is upgraded has nothing to enter.
+    /// The founders are the members of epoch 0: entries that an earlier release made are of epoch 0, too, so
+    /// a cluster that is upgraded has nothing to enter.
     pub(super) fn found(&mut self, founding: &Founding) -> Result<Effect, Refused> {
         if self.cluster.is_some() {
             return Err(Refused::AlreadyFounded);

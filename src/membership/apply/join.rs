@@ -4,14 +4,11 @@ use geolock_api::names::DcId;
 
 use super::Effect;
 use crate::membership::command::{Admission, Credentials};
-use crate::membership::config::Config;
+use crate::membership::config::{Config, MAX_INVITATIONS};
 use crate::membership::ids::{Generation, Index, MemberName, ServerId};
 use crate::membership::policy::JoinPolicy;
 use crate::membership::refused::Refused;
 use crate::membership::slot::{EndCause, Member, Phase};
-
-/// Most open invitations.
-const MAX_INVITATIONS: usize = 64;
 
 impl Config {
     pub(super) fn invite(&mut self, name: &MemberName, sponsor: Option<DcId>) -> Result<Effect, Refused> {
@@ -69,8 +66,8 @@ impl Config {
         Ok(Effect::Epoch)
     }
 
-    /// A member that is to be evicted is not settled any more: the eviction may have begun without waiting for
-    /// it to be silent, because it grants nothing before it is settled.
+    /// A member that is to be evicted is not settled any more: the eviction may have begun without waiting
+    /// for it to be silent, because it grants nothing before it is settled.
     pub(super) fn settled(&mut self, dc: DcId, generation: Generation) -> Result<Effect, Refused> {
         let member = self.current(dc, generation)?;
         if member.phase != Phase::Joining {
@@ -99,8 +96,8 @@ impl Config {
         Ok(())
     }
 
-    /// A server needs a new id for each generation: one that forgot the end of its generation in a crash would
-    /// otherwise believe a member that lags behind and still lists it.
+    /// A server needs a new id for each generation: one that forgot the end of its generation in a crash
+    /// would otherwise believe a member that lags behind and still lists it.
     pub(super) fn server_is_new(&self, server: ServerId) -> Result<(), Refused> {
         let used = self.slots.values().any(|slot| {
             slot.member.as_ref().is_some_and(|member| member.server == server)

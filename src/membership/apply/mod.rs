@@ -42,8 +42,8 @@ pub(super) enum Effect {
 }
 
 impl Config {
-    /// Applies the decision with this number, which is the one after [`Config::index`]: the caller checks that,
-    /// if a peer told the number.
+    /// Applies the decision with this number, which is the one after [`Config::index`]: the caller checks
+    /// that, if a peer told the number.
     ///
     /// If the command is refused, the number is used up all the same, and nothing else changes.
     ///
@@ -118,8 +118,8 @@ impl Config {
         Ok(member)
     }
 
-    /// Returns an error while an eviction is under way: everything that begins an epoch waits for its end, and
-    /// so do the policy and the sets that its promises and reports are counted in.
+    /// Returns an error while an eviction is under way: everything that begins an epoch waits for its end,
+    /// and so do the policy and the sets that its promises and reports are counted in.
     pub(super) fn no_attempt(&self) -> Result<(), Refused> {
         match &self.attempt {
             None => Ok(()),

@@ -64,8 +64,8 @@ impl Config {
         Ok(survivors)
     }
 
-    /// Returns the voters of the new control group: the settled survivors that stay; if they are too many, first
-    /// those that vote already.
+    /// Returns the voters of the new control group: the settled survivors that stay; if they are too many,
+    /// first those that vote already.
     fn recovered_voters(&self, survivors: DcSet) -> VoterSet {
         let settled = self.members().filter(|(dc, it)| it.phase == Phase::Settled && survivors.contains(*dc));
         let mut candidates: Vec<(bool, DcId)> =
