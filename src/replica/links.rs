@@ -257,7 +257,7 @@ impl Replica {
         self.update_stability();
         self.expire_transfers();
         self.truncate_log();
-        self.locks.begin_idle_return();
+        self.locks.begin_idle_return(self.now.mono);
         self.tell_links();
         self.ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.

@@ -67,7 +67,9 @@ impl Replica {
     fn empty(config: ReplicaConfig, now: Now) -> Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
         let peers = members.difference(DcSet::only(dc));
-        let locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
+        let locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed)
+            .with_max_away(local.max_away_locks)
+            .with_bugs(config.bugs);
         let log = Log::new(dc, members).with_bugs(config.bugs);
         let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
