@@ -52,6 +52,8 @@ pub const MAX_AWAY_LOCKS: usize = 1_000_000;
 pub(super) struct IdleReturn {
     /// See [`crate::replica::LocalConfig::max_away_locks`].
     max_away: usize,
+    /// Time of the first round. A lock of whose use nothing is known was unused since then, at least.
+    first_round: Option<NonZeroU32>,
     /// Index of the next row to examine by age.
     next: usize,
     /// Rows and locks that are left of this round by age.
@@ -71,26 +73,23 @@ pub(super) fn second(now: Instant) -> NonZeroU32 {
         .map_or(NonZeroU32::MAX, |seconds| NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN))
 }
 
-/// Returns for how long a lock that was used in a second has been idle, at least. Both times are rounded
-/// down.
-fn idle_since(used: NonZeroU32, now: NonZeroU32) -> Duration {
-    Duration::from_secs(now.get().saturating_sub(used.get()).saturating_sub(1).into())
-}
-
 impl IdleReturn {
     pub fn new(max_away: usize) -> IdleReturn {
-        IdleReturn { max_away, next: 0, rows: 0, locks: 0, surplus: 0, in_use: 0, sent: 0 }
+        IdleReturn { max_away, first_round: None, next: 0, rows: 0, locks: 0, surplus: 0, in_use: 0, sent: 0 }
     }
 
     /// Begins a round.
     pub fn begin(&mut self, tables: &Tables, now: Instant) {
         let rows = tables.owners.map().len();
-        let is_time = may_be_over(&tables.owners, tables.policies.shortest_idle_return(), now);
+        self.first_round.get_or_insert(second(now));
+        let is_time = tables.owners.map().oldest().is_some_and(|oldest| {
+            self.idle_time(&tables.owners, oldest, now) >= tables.policies.shortest_idle_return()
+        });
         let round = (rows / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(rows);
         (self.rows, self.locks) = (if is_time { round } else { 0 }, MOST_LOCKS);
         let surplus = self.surplus_of(tables);
         self.surplus = (surplus / SURPLUS_ROUNDS).clamp(MOST_LOCKS, MOST_SURPLUS).min(surplus);
-        self.in_use = MOST_IN_USE;
+        self.in_use = MOST_IN_USE.min(tables.owners.away_here());
     }
 
     /// Returns true if the next step has more of this round to do.
@@ -150,7 +149,7 @@ impl IdleReturn {
             };
             if is_in_use(tables, &name) {
                 tables.owners.note_used(&name, second(now));
-                self.in_use -= 1;
+                self.in_use = self.in_use.saturating_sub(1);
                 if self.in_use == 0 {
                     self.surplus = 0;
                 }
@@ -163,12 +162,43 @@ impl IdleReturn {
         }
     }
 
+    /// Returns for how long the lock of a row has been idle, at least.
+    fn idle_time(&self, owners: &Owners, row: usize, now: Instant) -> Duration {
+        let used = owners.map().used_at(row).or(self.first_round).unwrap_or(NonZeroU32::MIN);
+        // Both times are rounded down.
+        Duration::from_secs(second(now).get().saturating_sub(used.get()).saturating_sub(1).into())
+    }
+
+    /// Returns the lock of a row and those of its parts that are to be returned by age, if any. No
+    /// lock is returned before `soonest`.
+    fn idle_row(
+        &self,
+        tables: &Tables,
+        row: usize,
+        soonest: Duration,
+        now: Instant,
+    ) -> Option<(LockName, DcSet)> {
+        let (owners, policies) = (&tables.owners, &tables.policies);
+        let idle = self.idle_time(owners, row, now);
+        if idle < soonest {
+            return None;
+        }
+        let name = owners.map().lock_at(row)?;
+        let parts = owners.foreign_parts(name).difference(tables.view.away);
+        if parts.is_empty() || is_in_use(tables, name) {
+            return None;
+        }
+        let is_over = idle >= policies.idle_return_after(policies.find(name));
+        is_over.then(|| (name.clone(), parts))
+    }
+
     fn run_by_age(
         &mut self,
         tables: &mut Tables,
         now: Instant,
         mut give: impl FnMut(&mut Tables, &LockName, DcSet, Cause),
     ) {
+        // Finding the shortest time, or the rule of a lock, may take a walk over a thousand rules.
         let soonest = tables.policies.shortest_idle_return();
         for _ in 0..self.rows.min(ROWS_PER_STEP) {
             if self.sent >= PARTS_PER_STEP || self.rows == 0 {
@@ -180,7 +210,7 @@ impl IdleReturn {
             work::count(1);
             let row = self.next;
             self.rows -= 1;
-            let Some((name, parts)) = idle_row(tables, row, soonest, now) else {
+            let Some((name, parts)) = self.idle_row(tables, row, soonest, now) else {
                 self.next += 1;
                 continue;
             };
@@ -198,36 +228,7 @@ impl IdleReturn {
     }
 }
 
-/// Returns true if some lock may have been idle for `soonest`: if the one that was unused for longest has, or
-/// if nothing is known of its use.
-fn may_be_over(owners: &Owners, soonest: Duration, now: Instant) -> bool {
-    let Some(oldest) = owners.map().oldest() else { return false };
-    owners.map().used_at(oldest).is_none_or(|used| idle_since(used, second(now)) >= soonest)
-}
-
 /// Returns true if a lock has a row in the lock table: it is in use, or was so a moment ago.
 fn is_in_use(tables: &Tables, name: &LockName) -> bool {
     tables.locks.find(name.as_bytes()).is_some() && !tables.view.bugs.has(Bug::HeldGoesHome)
-}
-
-/// Returns the lock of a row and those of its parts that are to be returned by age, if any. No lock is
-/// returned before `soonest`.
-fn idle_row(tables: &mut Tables, row: usize, soonest: Duration, now: Instant) -> Option<(LockName, DcSet)> {
-    let map = tables.owners.map();
-    let name = map.lock_at(row)?;
-    let parts = tables.owners.foreign_parts(name).difference(tables.view.away);
-    if parts.is_empty() || is_in_use(tables, name) {
-        return None;
-    }
-    let (name, used, this_second) = (name.clone(), map.used_at(row), second(now));
-    let Some(used) = used else {
-        // Unused since before a restart, as far as is known.
-        tables.owners.assume_used(row, this_second);
-        return None;
-    };
-    let idle = idle_since(used, this_second);
-    // Finding the rule may take a walk over a thousand of them.
-    let policies = &tables.policies;
-    let is_over = idle >= soonest && idle >= policies.idle_return_after(policies.find(&name));
-    is_over.then_some((name, parts))
 }

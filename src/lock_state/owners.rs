@@ -148,11 +148,6 @@ impl Owners {
         self.map.note_used(lock, second);
     }
 
-    /// Records a second for a row of which no use is known, see [`Ownership::assume_used`].
-    pub(super) fn assume_used(&mut self, row: usize, second: NonZeroU32) {
-        self.map.assume_used(row, second);
-    }
-
     pub(super) fn open_reader(&mut self) -> ReaderId {
         self.map.open_reader()
     }

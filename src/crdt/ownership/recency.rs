@@ -55,14 +55,6 @@ impl Ownership {
         }
     }
 
-    /// Records a second for the `index`-th lock and leaves the lock at its place in the order of use: it was
-    /// not used, but the time of its last use is not known.
-    pub fn assume_used(&mut self, index: usize, second: NonZeroU32) {
-        if let Some(row) = self.rows.get_mut(index) {
-            row.usage.used = Some(second);
-        }
-    }
-
     /// Returns the second recorded for the `index`-th lock, if there is one.
     pub fn used_at(&self, index: usize) -> Option<NonZeroU32> {
         self.rows.get(index).and_then(|row| row.usage.used)

@@ -87,8 +87,7 @@ impl Schedule {
             return;
         }
         let foreign = owners.foreign_parts(&lock.name).difference(view.away);
-        let parts: DcSet =
-            foreign.iter().filter(|home| !policies.is_exclusive_sooner(lock, *home)).collect();
+        let parts: DcSet = foreign.iter().filter(|home| !policies.is_exclusive_sooner(lock, *home)).collect();
         if parts.is_empty() {
             return;
         }
