@@ -72,6 +72,7 @@ impl Fixture {
 #[test]
 fn parts_that_were_not_used_for_long_return() {
     let mut f = Fixture::with(minute());
+    assert_eq!(f.round(ms(0)), [""; 0]);
     f.gather("a");
     f.gather("b");
     f.acquire(1, &[("b", EXCLUSIVE)]);
@@ -181,6 +182,7 @@ fn a_shared_request_elsewhere_returns_the_other_parts_too() {
     assert_eq!(f.remote(1, 2, &[("a", SHARED)]), ["dc1 of a to dc1", "dc2 of a to dc2"]);
     assert_eq!((f.idle_returns(), f.locks.owners().map().len()), ([0, 0, 1], 0));
 
+    f.withdraw(1, 2);
     f.used_once(3, "b");
     f.set_away(&[2]);
     assert_eq!(f.remote(1, 4, &[("b", SHARED)]), ["dc1 of b to dc1"], "dc2 is away");
