@@ -36,8 +36,8 @@ const MOST_SURPLUS: usize = 16_384;
 /// A round by number returns this fraction of the locks above the limit, within the bounds above: then a
 /// limit is exceeded by the locks that come in some seconds, and parts do not leave in one great burst.
 const SURPLUS_ROUNDS: usize = 4;
-/// Maximum number of locks in use that one round by number passes over. Each of them is the most recently used
-/// one afterwards.
+/// Maximum number of locks in use that one round by number passes over. Each of them is the most recently
+/// used one afterwards.
 const MOST_IN_USE: usize = 4_096;
 /// Maximum number of rows that one step examines, by age or by number.
 const ROWS_PER_STEP: usize = 1_024;

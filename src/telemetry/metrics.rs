@@ -168,11 +168,7 @@ impl Page<'_> {
         }
         let help = ("values", "Approximate size of all values, as readers see them");
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
-        let help = "Locks whose unused parts returned to their homes, by cause";
-        let mut metric = self.0.encode_descriptor("idle_returns", help, None, MetricType::Counter)?;
-        for (cause, value) in [("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)] {
-            metric.encode_family(&[("cause", cause)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
+        self.idle_returns([("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)])?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
             ("grants_local", "Requests granted without a request to another datacenter", grants_local),
@@ -207,6 +203,15 @@ impl Page<'_> {
             ("calls_shed", "Calls refused because the server was overloaded; included in geolock_refusals_total", calls_shed),
         ] {
             self.counter(name, help, value)?;
+        }
+        Ok(())
+    }
+
+    fn idle_returns(&mut self, by_cause: [(&str, u64); 3]) -> fmt::Result {
+        let help = "Locks whose unused parts returned to their homes, by cause";
+        let mut metric = self.0.encode_descriptor("idle_returns", help, None, MetricType::Counter)?;
+        for (cause, value) in by_cause {
+            metric.encode_family(&[("cause", cause)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         Ok(())
     }

@@ -227,8 +227,9 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub max_held: Option<u64>,
-    /// Most locks with parts here whose homes are other datacenters; beyond it, those unused for longest return
-    /// them. About 150 bytes for one lock with a short name, in every member [default: 1000000; 1 to 100000000]
+    /// Most locks with parts here whose homes are other datacenters; beyond it, those unused for longest
+    /// return them: about 200 bytes for one lock with a short name, in every member [default: 1000000; 1 to
+    /// 100000000]
     #[arg(
         id = "limits.max_away_locks",
         long = "limits-max-away-locks",
