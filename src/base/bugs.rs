@@ -130,6 +130,12 @@ pub enum Bug {
     WatchMissesPast,
     /// A call that is refused because of overload is executed all the same.
     RefusedIsDone,
+    /// Of too many locks that are away here, those that were used last are returned first.
+    NewestReturned,
+    /// Foreign parts are returned beside a shared request although an exclusive request waits.
+    ReturnedPastExclusive,
+    /// Locks whose parts are away elsewhere count for the limit of locks that are away here.
+    AwayElsewhereCounted,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::hold_policy::HoldRule;
 use super::hot_locks::HotLocks;
-use super::idle_return::IdleReturn;
+use super::idle_return::{IdleReturn, MAX_AWAY_LOCKS};
 use super::inspect::Inspect;
 use super::lock_table::LockTable;
 use super::owners::Owners;
@@ -51,8 +51,15 @@ impl Locks {
             hot_locks: HotLocks::new(hash_seed),
             policies,
         };
-        let (schedule, idle_return) = (Schedule::default(), IdleReturn::default());
+        let (schedule, idle_return) = (Schedule::default(), IdleReturn::new(MAX_AWAY_LOCKS));
         Locks { tables, schedule, idle_return, gives_back: false }
+    }
+
+    /// The same with another limit of locks with foreign parts here, see
+    /// [`crate::replica::LocalConfig::max_away_locks`].
+    pub fn with_max_away(mut self, max_away: usize) -> Locks {
+        self.idle_return = IdleReturn::new(max_away);
+        self
     }
 
     /// The same with a deliberate bug, in tests.
@@ -191,8 +198,8 @@ impl Locks {
     }
 
     /// Begins a round of idle returns; the following steps examine its rows.
-    pub fn begin_idle_return(&mut self) {
-        self.idle_return.begin(self.tables.owners.map().len());
+    pub fn begin_idle_return(&mut self, now: Instant) {
+        self.idle_return.begin(&self.tables, now);
     }
 
     /// Returns true if the next step has more work of earlier steps to do.
@@ -215,8 +222,9 @@ impl Locks {
     pub fn return_idle(&mut self, now: Instant) {
         if self.idle_return.is_running() {
             let schedule = &mut self.schedule;
-            let give =
-                |tables: &mut Tables, name: &LockName, parts| schedule.return_home(tables, name, parts);
+            let give = |tables: &mut Tables, name: &LockName, parts, cause| {
+                schedule.return_home(tables, name, parts, cause);
+            };
             self.idle_return.run(&mut self.tables, now, give);
         }
     }

@@ -40,6 +40,7 @@ pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
 pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
+pub use idle_return::MAX_AWAY_LOCKS;
 pub(crate) use inspect::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub(crate) use install_state::Foreign;
 pub(crate) use joining::Naming;

@@ -42,6 +42,19 @@ impl Owners {
         self.map.parts_of(lock, self.me, self.members)
     }
 
+    /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with others do not
+    /// count.
+    pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
+        let parts = self.parts_here(lock);
+        parts.difference(self.map.going_along(lock, parts)).difference(DcSet::only(self.me))
+    }
+
+    /// Returns the number of locks with foreign parts here. These are the listed ones of the map
+    /// ([`Ownership::listed`]).
+    pub fn away_here(&self) -> usize {
+        self.map.listed()
+    }
+
     /// Returns these parts of a lock, and those that go along with them, with the versions that their next transfer
     /// has. A member that knows of a new member names its part, too: going along unnamed is for the others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
@@ -86,6 +99,7 @@ impl Owners {
 
     /// Writes the registers of moved parts.
     pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+        let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
             if let Err(double_owner) = self.map.validate_op(&part_move) {
@@ -98,6 +112,10 @@ impl Owners {
             let after = self.map.register(&moved.lock, *part);
             let digest = |register| Ownership::digest(&moved.lock, *part, register);
             self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
+        }
+        let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
+        if was_away_here != is_away_here {
+            self.map.set_listed(&moved.lock, is_away_here);
         }
     }
 
@@ -131,10 +149,31 @@ impl Owners {
         away.filter(|(lock, part)| self.map.owner(lock, *part) != theirs.owner(lock, *part))
     }
 
-    /// Replaces the map. Returns the one before.
+    /// Replaces the map. Returns the one before. Locks keep their places in the order of use; those of which
+    /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
         self.sum = map.sum();
-        std::mem::replace(&mut self.map, map)
+        let before = std::mem::replace(&mut self.map, map);
+        let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
+        let known: Vec<usize> = known.collect();
+        let rows = 0..self.map.len();
+        let names = rows.filter_map(|row| self.map.lock_at(row)).filter(|lock| !before.is_listed(lock));
+        let unknown: Vec<LockName> = names.cloned().collect();
+        unknown.iter().for_each(|lock| self.list_if_away_here(lock));
+        for row in known {
+            let lock = before.lock_at(row).expect("a listed row is there");
+            self.list_if_away_here(lock);
+            if let Some(used) = before.used_at(row) {
+                self.map.note_used(lock, used);
+            }
+        }
+        before
+    }
+
+    fn list_if_away_here(&mut self, lock: &LockName) {
+        if !self.foreign_parts(lock).is_empty() {
+            self.map.set_listed(lock, true);
+        }
     }
 
     /// Records that a lock is in use here at that second, see [`Ownership::note_used`].

@@ -433,6 +433,8 @@ pub struct Counts {
     pub parked: u64,
     pub locks_active: u64,
     pub locks_moved: u64,
+    /// Locks with parts here that have their homes in other datacenters; `max_away_locks` limits them.
+    pub locks_away_here: u64,
     pub log_entries: u64,
     pub held_back: u64,
     pub transactions: u64,
@@ -455,8 +457,11 @@ pub struct Counts {
     pub part_transfers_received: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
-    /// Locks whose unused parts went back to their homes (idle return).
-    pub idle_returns: u64,
+    /// Locks whose unused parts went back to their homes (idle return), by cause: they were not used for
+    /// `idle_return_after`; more than `max_away_locks` were here; another datacenter shared the lock.
+    pub idle_returns_age: u64,
+    pub idle_returns_number: u64,
+    pub idle_returns_shared: u64,
     pub entries_made: u64,
     pub entries_applied: u64,
     pub entries_relayed: u64,

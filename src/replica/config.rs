@@ -3,7 +3,7 @@
 use crate::base::bugs::Bugs;
 use std::time::Duration;
 
-use crate::lock_state::HoldRule;
+use crate::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use crate::membership::ServerId;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
@@ -69,6 +69,11 @@ pub struct LocalConfig {
     /// Most requests held in this server. Default 4 000 000. A request for one lock with a short name takes
     /// some 600 bytes. Further locks of a request count like requests, held or waiting.
     pub max_held: usize,
+    /// Most locks with parts here that have their homes in other datacenters. Beyond it, those that were
+    /// unused for longest return these parts (idle return): the next exclusive use here costs a round trip.
+    /// Default 1 000 000. A lock with a short name takes some 200 bytes in every member, whichever has the
+    /// parts. It may be exceeded by locks in use, and while a member is away.
+    pub max_away_locks: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
     /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s,
@@ -128,6 +133,7 @@ impl Default for LocalConfig {
             max_names_per_lease: 64 << 20,
             max_waiting: 1_000_000,
             max_held: 4_000_000,
+            max_away_locks: MAX_AWAY_LOCKS,
             max_leases: 1_000_000,
             max_transaction: Duration::from_secs(20),
             max_transactions: 100_000,

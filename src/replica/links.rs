@@ -262,7 +262,7 @@ impl Replica {
         self.update_stability();
         self.expire_transfers();
         self.truncate_log();
-        self.locks.begin_idle_return();
+        self.locks.begin_idle_return(self.now.mono);
         self.tell_links();
         self.propose_settled();
         self.ask_unlinked();

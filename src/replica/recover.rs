@@ -69,7 +69,9 @@ impl Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
         let members = Members::new(dc, config.server, members, config.joins);
         let (all, peers) = (members.all(), members.peers());
-        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
+        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
+            .with_max_away(local.max_away_locks)
+            .with_bugs(config.bugs);
         let log = Log::new(dc, all).with_bugs(config.bugs);
         let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);

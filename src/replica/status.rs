@@ -59,6 +59,7 @@ impl Replica {
             parked: requests.parked,
             locks_active: self.locks.inspect().active() as u64,
             locks_moved: self.locks.owners().map().len() as u64,
+            locks_away_here: self.locks.owners().away_here() as u64,
             log_entries: self.log.len() as u64,
             held_back: self.inbox.len() as u64,
             watches: self.watches.len() as u64,
@@ -73,7 +74,9 @@ impl Replica {
             part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,
             hand_offs_received: moves.hand_offs_received,
-            idle_returns: moves.idle_returns,
+            idle_returns_age: moves.idle_returns.age,
+            idle_returns_number: moves.idle_returns.number,
+            idle_returns_shared: moves.idle_returns.shared,
             ..self.counts
         }
     }

@@ -275,6 +275,9 @@ pub struct Outcome {
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
     pub hand_offs: u64,
+    /// Locks whose unused parts went home, by cause: age, number, a shared request of another datacenter.
+    /// Those of each server since its last restart.
+    pub idle_returns: [u64; 3],
     /// Transactions that changed something and were committed.
     pub commits: u64,
     /// Of these, under locks.
@@ -334,6 +337,9 @@ impl Outcome {
         self.most_work = self.most_work.max(other.most_work);
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
+        for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
+            *all += more;
+        }
         self.commits += other.commits;
         self.locked_commits += other.locked_commits;
         self.commit_hand_offs += other.commit_hand_offs;
@@ -383,9 +389,10 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
+            self.idle_returns,
             self.ungranted,
             self.reclaimed,
             self.stale_reclaims,

@@ -95,5 +95,7 @@ hunts! {
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
+    an_parts_return_past_an_exclusive_request: ReturnedPastExclusive, ReadersEverywhere, 10 s, seeds 0..3, as GivenUnasked | Overtaken;
+    ao_locks_elsewhere_count_for_the_limit: AwayElsewhereCounted, General, 10 s, seeds 0..6, as GivenUnasked;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }

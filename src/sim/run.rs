@@ -223,6 +223,7 @@ impl Run {
         outcome.grants = world.holders.grants;
         outcome.hand_offs = world.holders.hand_offs;
         outcome.most_work = world.most_work;
+        outcome.idle_returns = world.idle_returns();
         world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
         if !world.has_one_history() {

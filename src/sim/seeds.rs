@@ -19,6 +19,7 @@ fn all_pass(profile: Profile, seconds: u64, seeds: std::ops::Range<u64>) -> Outc
 fn seeds_of_every_kind_of_trouble_pass() {
     let total = all_pass(Profile::General, 10, 0..40);
     assert!(total.grants > 3_000 && total.hand_offs > 1_400, "{total}");
+    assert!(total.idle_returns.into_iter().all(|count| count > 20), "{total}");
     for kind in FaultKind::ALL {
         assert!(total.faults_of(kind) > 10, "{kind:?}: {total}");
     }

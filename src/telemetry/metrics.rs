@@ -138,9 +138,9 @@ impl Page<'_> {
     fn counts(&mut self, counts: &Counts) -> fmt::Result {
         // Destructured so that a new count cannot be forgotten here.
         let Counts {
-            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
+            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, locks_away_here, log_entries,
             held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
+            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns_age, idle_returns_number, idle_returns_shared, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
             anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed,
         } = *counts;
@@ -153,6 +153,7 @@ impl Page<'_> {
             ("requests_parked", "Requests that wait for a datacenter that is unreachable or does not serve; they block no others", parked),
             ("locks_active", "Locks that are held or waited for", locks_active),
             ("locks_moved", "Locks with parts outside their home datacenters", locks_moved),
+            ("locks_away_here", "Locks with parts here that have their homes in other datacenters; limits.max_away_locks limits them", locks_away_here),
             ("log_entries", "Log entries that are kept because a member may lack them", log_entries),
             ("entries_held_back", "Received entries that wait for entries they depend on", held_back),
             ("transactions", "Transactions that are open or waiting", transactions),
@@ -167,6 +168,7 @@ impl Page<'_> {
         }
         let help = ("values", "Approximate size of all values, as readers see them");
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
+        self.idle_returns([("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)])?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
             ("grants_local", "Requests granted without a request to another datacenter", grants_local),
@@ -179,7 +181,6 @@ impl Page<'_> {
             ("part_transfers_received", "Lock parts received from other datacenters", part_transfers_received),
             ("hand_offs_sent", "Hand-offs of locks to other datacenters: one per lock and move", hand_offs_sent),
             ("hand_offs_received", "Hand-offs of locks from other datacenters: one per lock and move", hand_offs_received),
-            ("idle_returns", "Locks whose parts returned to their homes because they were not used here", idle_returns),
             ("entries_made", "Log entries created here", entries_made),
             ("entries_applied", "Log entries applied here, of all datacenters", entries_applied),
             ("entries_relayed", "Log entries of other datacenters relayed", entries_relayed),
@@ -202,6 +203,15 @@ impl Page<'_> {
             ("calls_shed", "Calls refused because the server was overloaded; included in geolock_refusals_total", calls_shed),
         ] {
             self.counter(name, help, value)?;
+        }
+        Ok(())
+    }
+
+    fn idle_returns(&mut self, by_cause: [(&str, u64); 3]) -> fmt::Result {
+        let help = "Locks whose unused parts returned to their homes, by cause";
+        let mut metric = self.0.encode_descriptor("idle_returns", help, None, MetricType::Counter)?;
+        for (cause, value) in by_cause {
+            metric.encode_family(&[("cause", cause)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -196,5 +197,41 @@ fn bytes_that_are_no_map_are_refused() {
     ] {
         let refused = decoded(&wrong).expect_err(why);
         assert!(refused.contains(why), "{refused}");
+    }
+}
+
+/// The listed locks, the one that was unused for longest first.
+fn in_order_of_use(map: &Ownership) -> Vec<LockName> {
+    let rows = std::iter::successors(map.oldest(), |row| map.next_newer(*row));
+    rows.map(|row| map.lock_at(row).expect("a listed row is there").clone()).collect()
+}
+
+proptest! {
+    /// Whatever moves, the list has the order of a plain vector.
+    #[test]
+    fn the_list_is_in_the_order_of_use(events in proptest::collection::vec((0_u8..8, 0_u8..5), 0..200)) {
+        let (mut map, mut expected) = (Ownership::new(7), Vec::new());
+        for (second, (name, event)) in (1..).zip(events) {
+            let (name_of, second) = (lock(name), NonZeroU32::new(second).expect("it begins at 1"));
+            expected.retain(|other| *other != name_of || event == 4);
+            match event {
+                // It comes home, or goes away.
+                0 => {
+                    let owner = u8::from(map.is_home(&name_of));
+                    map.apply(part_move(&map, (name, 0, owner)));
+                }
+                1 => map.set_listed(&name_of, false),
+                2 | 3 => {
+                    map.set_listed(&name_of, true);
+                    map.note_used(&name_of, second);
+                    expected.extend((!map.is_home(&name_of)).then_some(name_of));
+                }
+                _ => map.set_listed(&lock(9), true),
+            }
+            prop_assert_eq!(in_order_of_use(&map), expected.clone());
+            prop_assert_eq!(map.listed(), expected.len());
+            let newest = map.newest().and_then(|row| map.lock_at(row));
+            prop_assert_eq!(newest, expected.last());
+        }
     }
 }

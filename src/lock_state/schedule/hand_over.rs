@@ -1,6 +1,6 @@
 //! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
 
-use super::Schedule;
+use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
@@ -31,6 +31,7 @@ impl Schedule {
         if lock.parts.is_empty() || lock.queue.is_empty() {
             return;
         }
+        let lock_parts = lock.parts;
         let remote_exclusive = lock.queue.first_remote_exclusive();
         let first_exclusive =
             earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
@@ -39,6 +40,9 @@ impl Schedule {
         if !lock.is_held_against(Mode::Shared) {
             for part in parts_for_readers(lock, first_exclusive).iter() {
                 self.transfer(tables, index, DcSet::only(part), part);
+            }
+            if tables.locks[index].parts != lock_parts {
+                self.return_beside_shared(tables, index);
             }
         }
 
@@ -72,16 +76,44 @@ impl Schedule {
         self.output.transfers.push((to, moved));
     }
 
-    /// Returns idle parts of a lock that is not in the lock table to their homes.
-    pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
-        let going_along = tables.owners.going_along(name, parts);
-        for part in parts.difference(going_along).iter() {
+    /// Returns the other foreign parts of a lock to their homes, after a shared request of another datacenter
+    /// got its part: an exclusive grant here costs a round trip now anyway, and without them the next shared
+    /// grant elsewhere costs none (`docs/algorithm.md#34-idle-return`). Parts stay for an exclusive request
+    /// that waits, and if the lock will probably be used exclusively here before a part is home.
+    fn return_beside_shared(&mut self, tables: &mut Tables, index: LockIndex) {
+        let Tables { view, policies, owners, locks, .. } = &mut *tables;
+        let lock = &mut locks[index];
+        let is_wanted = lock.queue.first(Class::LocalExclusive).is_some()
+            || lock.queue.first_remote_exclusive().is_some();
+        if is_wanted && !view.bugs.has(Bug::ReturnedPastExclusive) {
+            return;
+        }
+        let foreign = owners.foreign_parts(&lock.name).difference(view.away);
+        let parts: DcSet = foreign.iter().filter(|home| !policies.is_exclusive_sooner(lock, *home)).collect();
+        if parts.is_empty() {
+            return;
+        }
+        let going_along = owners.going_along(&lock.name, parts);
+        lock.parts = lock.parts.difference(parts).difference(going_along);
+        let name = lock.name.clone();
+        self.return_home(tables, &name, parts, Cause::Shared);
+    }
+
+    /// Returns idle parts of a lock to their homes. The row of the lock in the lock table, if there is one,
+    /// has lost them already.
+    pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
+        for part in parts.iter() {
             let moved = tables.owners.next_versions(name, DcSet::only(part));
             tables.owners.move_parts(part, &moved);
             self.output.transfers.push((part, moved));
         }
         self.counts.part_transfers_sent += parts.len() as u64;
-        self.counts.idle_returns += 1;
+        let IdleReturns { age, number, shared } = &mut self.counts.idle_returns;
+        *match cause {
+            Cause::Age => age,
+            Cause::Number => number,
+            Cause::Shared => shared,
+        } += 1;
     }
 
     /// Updates the lock table after the ownership map changed for these parts by an entry at `position`;

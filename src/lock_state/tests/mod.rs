@@ -5,6 +5,7 @@
 //! wherever it is from. All locks are at home in the beginning.
 
 mod grants;
+mod idle_return;
 mod installs;
 mod parking;
 mod publishing;
@@ -151,6 +152,13 @@ impl Fixture {
         self.now += time;
         self.locks.expire(self.now);
         self.settle()
+    }
+
+    /// Drops the idle rows of the lock table, some time later.
+    fn forget(&mut self) {
+        self.pass(ms(400));
+        self.locks.forget_idle(self.now, Position(7), 64);
+        assert_eq!(self.locks.inspect().active(), 0, "all are idle");
     }
 
     /// Returns the time until the next timer, if there is one.

@@ -56,8 +56,7 @@ pub struct Cluster {
     /// The most work that a step of any datacenter did.
     pub most_work: u64,
     tag: u64,
-    hold: HoldPolicy,
-    max_log: usize,
+    local: LocalConfig,
 }
 
 pub const SECRET: Secret = Secret::new([7; 16]);
@@ -71,10 +70,16 @@ impl Cluster {
 
     /// The same; members are given up when entries of `max_log` bytes are kept for them.
     pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
-        let hold = HoldPolicy::Fixed {
+        let policy = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
         };
+        let hold = vec![HoldRule { policy, ..HoldRule::default() }];
+        Cluster::with_options(size, LocalConfig { hold, max_log, ..LocalConfig::default() })
+    }
+
+    /// The same with these options.
+    pub fn with_options(size: u8, local: LocalConfig) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             now: 1_000,
@@ -86,8 +91,7 @@ impl Cluster {
             bug: None,
             most_work: 0,
             tag: 0,
-            hold,
-            max_log,
+            local,
         };
         let members: DcSet = (0..size).map(dc).collect();
         for id in 0..size {
@@ -123,9 +127,7 @@ impl Cluster {
         records: Vec<(Position, Record)>,
     ) -> Replica {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
-        let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
-        let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
-        let mut config = ReplicaConfig::new(me, agreed, local);
+        let mut config = ReplicaConfig::new(me, agreed, self.local.clone());
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }

@@ -165,6 +165,8 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.max_name_bytes_per_lease,
         )? as usize,
         max_held: from.number("limits.max_held", COUNTS, default.max_held, |o| &o.limits.max_held)?,
+        max_away_locks: from
+            .number("limits.max_away_locks", COUNTS, default.max_away_locks, |o| &o.limits.max_away_locks)?,
         max_leases: from.number("limits.max_leases", COUNTS, default.max_leases, |o| &o.limits.max_leases)?,
         anti_entropy_interval: from.duration(
             "anti_entropy_interval",

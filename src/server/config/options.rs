@@ -227,6 +227,16 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub max_held: Option<u64>,
+    /// Most locks with parts here whose homes are other datacenters; beyond it, those unused for longest
+    /// return them: about 200 bytes for one lock with a short name, in every member [default: 1000000; 1 to
+    /// 100000000]
+    #[arg(
+        id = "limits.max_away_locks",
+        long = "limits-max-away-locks",
+        env = "GEOLOCK_LIMITS_MAX_AWAY_LOCKS",
+        value_name = "N"
+    )]
+    pub max_away_locks: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
     #[arg(
         id = "limits.max_leases",

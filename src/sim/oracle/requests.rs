@@ -63,14 +63,14 @@ impl Requests {
     }
 
     /// Checks a transfer of parts from `from` to `to` in its `step`. A withdrawal that it applied in that
-    /// very step may be too late for it. `is_idle`: the lock was unused there for so long that its parts may
-    /// be returned.
+    /// very step may be too late for it. `may_return`: parts of the lock may be returned to their homes
+    /// unasked.
     pub fn on_transfer(
         &self,
         (from, to): (DcId, DcId),
         moved: &LockParts,
         step: u64,
-        is_idle: bool,
+        may_return: bool,
     ) -> Result<(), Broken> {
         let only_own = moved.parts.iter().all(|(part, _)| *part == to);
         let wanted = |row: &Row| {
@@ -78,7 +78,7 @@ impl Requests {
             !known_gone && (only_own || row.mode == Mode::Exclusive)
         };
         let rows = self.by_lock.get(&(to, moved.lock.clone()));
-        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || (only_own && is_idle) {
+        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || (only_own && may_return) {
             return Ok(());
         }
         let what =

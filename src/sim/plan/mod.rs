@@ -9,17 +9,19 @@ mod busy;
 mod disks;
 mod growth;
 mod habits;
+mod hold;
 mod profile;
 mod transactions;
 
 use std::time::Duration;
 
 pub(super) use habits::Habits;
+pub(super) use hold::IDLE_RETURN_SOON;
 pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
 use crate::base::rng::Rng;
-use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::lock_state::{HoldPolicy, HoldRule, MAX_AWAY_LOCKS};
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
 use geolock_api::names::DcId;
@@ -138,6 +140,8 @@ pub(super) struct Plan {
     pub heartbeat: Duration,
     pub peer_timeout: Duration,
     pub hold: Vec<HoldRule>,
+    /// Number of locks with foreign parts in a datacenter above which the oldest are returned.
+    pub max_away_locks: usize,
     /// Maximum time to live of a lease, and so the time that a server waits if it may not know all leases.
     pub max_lease_ttl: Duration,
     /// Number of bytes of entries above which members are given up.
@@ -170,6 +174,7 @@ impl Plan {
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
         let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
+        let general = Plan { max_away_locks: hold::max_away_locks(seed), ..general };
         match profile {
             Profile::General => general,
             Profile::BusyReaders => general.calm().busy_readers(),
@@ -211,7 +216,8 @@ impl Plan {
             cut,
             heartbeat: if fast { 100 * MS } else { 500 * MS },
             peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
-            hold: general_hold(rng),
+            hold: hold::general(rng),
+            max_away_locks: MAX_AWAY_LOCKS,
             max_lease_ttl: Duration::from_secs(60),
             max_log: LARGE,
             max_wait: None,
@@ -281,6 +287,7 @@ impl Plan {
             heartbeat: 500 * MS,
             peer_timeout: 3_000 * MS,
             hold: vec![HoldRule::default()],
+            max_away_locks: MAX_AWAY_LOCKS,
             max_log: LARGE,
             ..self
         }
@@ -370,16 +377,6 @@ impl Plan {
     fn quiet(mut self) -> Plan {
         self.load.clients = Vec::new();
         self
-    }
-
-    /// Returns true if a lock that was idle for that long may be returned, on a clock with a small error.
-    pub fn may_return_idle(&self, idle: Duration) -> bool {
-        self.hold.iter().any(|rule| idle >= rule.idle_return_after * 9 / 10)
-    }
-
-    /// Returns true if idle locks are returned within a time that a run waits for.
-    pub fn returns_idle_locks(&self) -> bool {
-        self.hold.iter().all(|rule| rule.idle_return_after <= IDLE_RETURN_SOON)
     }
 
     /// Returns the maximum time of healing for this number of waiting requests, served one by one.
@@ -482,23 +479,4 @@ fn general_faults(
         faults.push((FaultKind::LinkReset, trouble / 10));
     }
     faults
-}
-
-/// Runs wait for idle returns if these take no longer.
-pub(super) const IDLE_RETURN_SOON: Duration = Duration::from_secs(3);
-
-fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
-    let fixed = |min_keep, max_keep| HoldPolicy::Fixed { min_keep, max_keep };
-    let policies = [
-        HoldPolicy::FIXED,
-        fixed(Duration::ZERO, Duration::ZERO),
-        fixed(50 * MS, 100 * MS),
-        HoldPolicy::FAIR,
-        HoldPolicy::LATENCY,
-        HoldPolicy::Adaptive { turn: 1, max_keep: 20 * MS },
-    ];
-    let policy = rng.pick(&policies).clone();
-    let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
-    let idle_return_after = *rng.pick(&[1_000 * MS, 3_000 * MS, 60_000 * MS]);
-    vec![HoldRule { prefix: Vec::new(), policy, request_delay, idle_return_after }]
 }

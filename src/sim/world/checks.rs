@@ -168,6 +168,9 @@ impl World {
             if self.plan.returns_idle_locks() && status.counts.locks_moved > 0 {
                 return Some(format!("{dc} knows {} locks that are not home", status.counts.locks_moved));
             }
+            if status.counts.locks_away_here > self.plan.max_away_locks as u64 {
+                return Some(format!("{dc} keeps parts of {} locks", status.counts.locks_away_here));
+            }
             let shows = self.shown_keys(dc);
             if status.counts.keys != shows {
                 return Some(format!("{dc} shows {shows} keys and keeps {}", status.counts.keys));
@@ -185,6 +188,18 @@ impl World {
             }
         }
         None
+    }
+
+    /// Returns the numbers of idle returns by age, by number, and beside shared requests.
+    pub fn idle_returns(&self) -> [u64; 3] {
+        let counts = self.nodes.iter().filter_map(|node| Some(node.replica.as_ref()?.counts()));
+        counts.fold([0; 3], |[age, number, shared], counts| {
+            [
+                age + counts.idle_returns_age,
+                number + counts.idle_returns_number,
+                shared + counts.idle_returns_shared,
+            ]
+        })
     }
 
     /// Returns the number of keys with a value in a datacenter.

@@ -1,10 +1,11 @@
 //! Effects of a node: performed at once, in order, each checked by the oracle on its way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::replica::call::{CallId, Refusal, Reply, SessionId};
-use crate::replica::{Effect, Notice, Record, Report, RequestRow};
+use crate::replica::{Effect, Notice, Record, Replica, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
@@ -145,9 +146,10 @@ impl World {
         let node = &self.nodes[dc.index()];
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
         let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
+        let entry_moves: Vec<(DcId, &LockParts)> = entry.ops.iter().flat_map(transfers).collect();
         // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
         let away = replica.away().intersection(node.away_before);
-        for (to, moved) in entry.ops.iter().flat_map(transfers) {
+        for &(to, moved) in &entry_moves {
             if self.names_part(dc, to, moved) {
                 continue;
             }
@@ -158,14 +160,41 @@ impl World {
                 );
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
-            let is_idle =
-                self.plan.may_return_idle(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
+            let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
+            let may_return = self.plan.may_return_idle(idle)
+                || self.is_above_limit(replica, &entry_moves)
+                || self.pays_for_shared(replica, &moved.lock, &entry_moves);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
-            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, step, is_idle) {
+            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, step, may_return) {
                 return self.blame(Err(broken));
             }
         }
+    }
+
+    /// Returns true if more locks than the limit had foreign parts in a datacenter before it made an entry
+    /// with these transfers.
+    fn is_above_limit(&self, replica: &Replica, moves: &[(DcId, &LockParts)]) -> bool {
+        let left: BTreeSet<&LockName> = moves.iter().map(|(_, moved)| &moved.lock).collect();
+        let here = replica.counts().locks_away_here;
+        here + left.len() as u64 > self.plan.max_away_locks as u64
+    }
+
+    /// Returns true if the same entry has a transfer of the lock for a shared request, and no exclusive
+    /// request of others waited for the lock. While a member is away, requests may be parked: then those do
+    /// not count.
+    fn pays_for_shared(&self, replica: &Replica, lock: &LockName, moves: &[(DcId, &LockParts)]) -> bool {
+        let (dc, step) = (replica.dc(), self.tally.steps);
+        let is_served = |&(to, moved): &(DcId, &LockParts)| {
+            let moved = self.without_joiners(to, moved);
+            let is_own = moved.parts.iter().all(|(part, _)| *part == to);
+            is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, false).is_ok()
+        };
+        let away = replica.away().union(self.nodes[dc.index()].away_before);
+        let wants = |row: &RequestRow| {
+            row.id.dc != dc && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
+        };
+        moves.iter().any(is_served) && (!away.is_empty() || !replica.request_table().iter().any(wants))
     }
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {

@@ -74,6 +74,7 @@ impl Node {
             max_waiting: plan.habits.most.unwrap_or(usual.max_waiting),
             max_transactions: plan.habits.most.unwrap_or(usual.max_transactions),
             hold: plan.hold.clone(),
+            max_away_locks: plan.max_away_locks,
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
