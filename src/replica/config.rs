@@ -88,11 +88,31 @@ pub struct LocalConfig {
     /// Interval at which this datacenter compares its data with one other. Default 5 s, 100 ms to 1 h. A
     /// lower value finds a replica that differs sooner; a round costs two small messages.
     pub anti_entropy_interval: Duration,
+    /// Buckets whose commits wait for a majority, also if their call does not ask for it. Default none.
+    pub majority_buckets: Vec<BucketPattern>,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
     /// choose names that collide. No decision depends on it.
     pub hash_seed: u64,
+}
+
+/// Some buckets of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketPattern {
+    /// The bucket of this name.
+    Named(Vec<u8>),
+    /// All buckets whose names begin with this.
+    Prefix(Vec<u8>),
+}
+
+impl BucketPattern {
+    pub fn has(&self, bucket: &[u8]) -> bool {
+        match self {
+            BucketPattern::Named(name) => bucket == name,
+            BucketPattern::Prefix(prefix) => bucket.starts_with(prefix),
+        }
+    }
 }
 
 /// Shortest time to live of a lease.
@@ -130,6 +150,7 @@ impl Default for LocalConfig {
             max_watch_bytes: 64 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy_interval: Duration::from_secs(5),
+            majority_buckets: Vec::new(),
             link_window: 64,
             hash_seed: 0,
         }

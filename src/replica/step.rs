@@ -109,6 +109,7 @@ impl Replica {
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
         self.send_entries();
+        self.update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
@@ -239,6 +240,7 @@ impl Replica {
             self.emit(output);
         }
         if news {
+            self.acknowledgements.note_news();
             self.wake_snapshot_waits();
         }
     }

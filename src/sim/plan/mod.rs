@@ -8,6 +8,7 @@
 mod busy;
 mod disks;
 mod habits;
+mod majority;
 mod profile;
 mod transactions;
 
@@ -163,7 +164,7 @@ pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
 impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
-        let txns = transactions::general(&mut Rng::new(seed, 6));
+        let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
         let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
@@ -183,6 +184,7 @@ impl Plan {
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
+            Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
         }
     }

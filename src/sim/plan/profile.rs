@@ -36,6 +36,8 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
+    /// Commits wait until a majority has them, among cut links, crashes and lost disks.
+    Majority,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
     /// No faults, no clients of its own: for stories and figures.
@@ -44,7 +46,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 15] = [
+    pub const NAMED: [(&str, Profile); 16] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -59,6 +61,7 @@ impl Profile {
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
+        ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
     ];
 }
