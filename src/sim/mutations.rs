@@ -95,5 +95,8 @@ hunts! {
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
+    an_a_member_counts_twice: MemberCountsTwice, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    ao_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    ap_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }
