@@ -172,8 +172,8 @@ impl Transaction {
     }
 
     /// Commits. The locks are free for others at once; this returns when the commit is as durable as
-    /// [`TxnRequest::durability`] requires. If the answer is lost, the client asks again until the outcome is known. Dropping the future leaves open if the
-    /// transaction commits.
+    /// [`TxnRequest::durability`] requires. If the answer is lost, the client asks again until the outcome is
+    /// known. Dropping the future leaves open if the transaction commits.
     pub async fn commit(self) -> Result<Snapshot, CommitError> {
         Ok(self.commit_with(Batch::new()).await?.commit)
     }

@@ -68,10 +68,11 @@ pub struct LocalConfig {
     /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s,
     /// 1 s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
     pub max_transaction: Duration,
-    /// Most transactions that are open or waiting in this server. Default 100 000.
+    /// Most transactions that are open or waiting in this server, also for a majority. Default 100 000.
     pub max_transactions: usize,
     /// Most bytes kept for transactions and reads: the changes of uncommitted transactions, and the keys that
-    /// waiting transactions and reads are to read. Default 256 MiB.
+    /// waiting transactions and reads are to read; also the values in answers that wait for a majority.
+    /// Default 256 MiB.
     pub max_transaction_bytes: usize,
     /// When the entries that some member lacks weigh more than this many bytes, members that are far behind
     /// are given up: they get a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is

@@ -94,21 +94,23 @@ impl Replica {
         durability: Durability,
     ) {
         let Durability::Majority { wait } = durability else {
-            return self.send_answer(call, position, Stepped { durable: Durable::Here, ..stepped });
+            let stepped = Stepped { durable: Durable::Here, ..stepped };
+            let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
+            return self.emit_when_durable(position, Output::Effect(effect));
         };
         let since = self.now.mono;
         let until = since + wait.min(MAX_MAJORITY_WAIT);
         let answer = WaitingAnswer { call, position, stepped, since, until };
         if commit.seq <= self.log.durable_at_majority() {
-            return self.answer_at_majority(answer);
+            return self.let_go(commit.seq, answer);
         }
         // Most memory is bounded where transactions begin; this bounds repeated calls for earlier commits.
         if self.transactions.majority.len() >= self.config.local.max_transactions {
-            return self.answer_without_majority(commit.seq, answer);
+            return self.let_go(commit.seq, answer);
         }
         // The client asks once more: its earlier call gets no better answer.
         if let Some(before) = self.transactions.majority.insert(commit, answer) {
-            self.answer_without_majority(commit.seq, before);
+            self.let_go(commit.seq, before);
         }
         self.acknowledgements.note_news();
     }
@@ -124,11 +126,11 @@ impl Replica {
         }
         let reached = self.log.durable_at_majority();
         for _ in 0..ANSWERS_PER_STEP {
-            let Some(answer) = self.transactions.majority.next_reached(reached) else {
+            let Some((seq, answer)) = self.transactions.majority.next_reached(reached) else {
                 return self.ask_for_acknowledgements();
             };
             work::count(1);
-            self.answer_at_majority(answer);
+            self.let_go(seq, answer);
         }
         // The rest follows in the next step.
         self.acknowledgements.note_news();
@@ -215,24 +217,26 @@ impl Replica {
         for _ in 0..ANSWERS_PER_STEP {
             let Some((seq, answer)) = self.transactions.majority.next_expired(self.now.mono) else { break };
             work::count(1);
-            self.answer_without_majority(seq, answer);
+            self.let_go(seq, answer);
         }
     }
 
-    fn answer_at_majority(&mut self, answer: WaitingAnswer) {
-        self.majority_waits.record(self.now.mono.saturating_since(answer.since));
-        let stepped = Stepped { durable: Durable::AtMajority, ..answer.stepped };
-        self.send_answer(answer.call, answer.position, stepped);
+    /// Gives up waiting for a majority, and answers when the commit is durable here.
+    fn let_go(&mut self, seq: u64, answer: WaitingAnswer) {
+        self.emit_when_durable(answer.position, Output::Committed(seq, Box::new(answer)));
     }
 
-    fn answer_without_majority(&mut self, seq: u64, answer: WaitingAnswer) {
-        self.counts.commits_not_at_majority += 1;
-        let durable = Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) };
-        self.send_answer(answer.call, answer.position, Stepped { durable, ..answer.stepped });
-    }
-
-    fn send_answer(&mut self, call: CallId, position: Position, stepped: Stepped) {
-        let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-        self.emit_when_durable(position, Output::Effect(effect));
+    /// Answers a commit, own entry `seq` or one before it, which is durable here. The majority counts at this
+    /// moment, however the wait ended.
+    pub(super) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
+        let WaitingAnswer { call, stepped, since, .. } = answer;
+        let durable = if seq <= self.log.durable_at_majority() {
+            self.majority_waits.record(self.now.mono.saturating_since(since));
+            Durable::AtMajority
+        } else {
+            self.counts.commits_not_at_majority += 1;
+            Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
+        };
+        self.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
     }
 }

@@ -279,6 +279,7 @@ impl Replica {
                 }
             }
             Output::Effect(effect) => self.effects.push_back(effect),
+            Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
             Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
             Output::Heartbeat(_) => {}
             Output::AskState(peer) => self.ask_for_more(peer),

@@ -75,8 +75,8 @@ pub enum FailureKind {
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
     NotSerialised,
-    /// A commit was answered as durable at a majority, and no majority had it on disk; or it was lost although
-    /// most disks were not.
+    /// A commit was answered as durable at a majority, and no majority had it on disk; or it was lost
+    /// although most disks were not.
     NotAtMajority,
     /// A transaction was committed more than once.
     CommittedTwice,

@@ -141,8 +141,7 @@ impl Page<'_> {
             leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
             held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, waiting_for_majority, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
             part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, commits_not_at_majority,
+            violations, skew_pauses, commits, removals, aborts, transactions_killed, anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, commits_not_at_majority,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases that have not ended", leases),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc};
-use super::store_cluster::{add, counted, key, step};
+use super::store_cluster::{add, counted, key, put, step};
 use crate::base::bugs::Bug;
 use crate::leases::Proof;
-use crate::replica::call::Call;
+use crate::replica::call::{Call, Limit, Refusal};
 use crate::replica::store_call::{AtLeast, Begin, Durability, Durable, Step, Then};
 use crate::replica::{BucketPattern, Message};
 use geolock_api::names::{DcId, DcSet};
@@ -282,6 +282,65 @@ fn a_bucket_can_ask_for_it() {
     }
     let other = BucketPattern::Named(b"other".to_vec());
     assert!(!other.has(&bucket));
+}
+
+#[test]
+fn a_wait_that_is_over_before_the_commit_is_on_disk_is_answered_then() {
+    for (size, durable) in [(1, Durable::AtMajority), (2, Durable::NotAtMajority { missing: dcs(&[1]) })] {
+        let mut c = Cluster::new(size, 0, 0);
+        c.nodes[0].disk_is_stuck = true;
+        let tag = c.begin(0, 1, None, at_majority(0));
+        c.pass(5);
+        assert!(!c.is_answered(0, tag));
+        c.nodes[0].disk_is_stuck = false;
+        c.sync(0);
+        assert_eq!(c.durable(0, tag), durable);
+    }
+}
+
+#[test]
+fn answers_that_wait_count_as_transactions_in_number_and_bytes() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.begin(0, 1, None, step(vec![put("large", &"x".repeat(1_000_000))], &[], Then::Commit));
+    c.run();
+    c.isolate(0);
+    let mut waiting = 0;
+    let refused = loop {
+        let commit =
+            Step { durability: Durability::MAJORITY, ..step(vec![add("n", 1)], &["large"; 4], Then::Commit) };
+        let tag = c.begin(0, 2 + waiting, None, commit);
+        c.sync(0);
+        if c.is_answered(0, tag) {
+            break c.refused(0, tag);
+        }
+        waiting += 1;
+    };
+    assert!(
+        matches!(refused, Refusal::ResourceExhausted { limit: Limit::TransactionBytes, .. }),
+        "{refused:?}"
+    );
+    assert!((60..70).contains(&waiting), "256 MiB hold {waiting} answers of 4 MB");
+    assert_eq!(c.reads(0, "n"), counted(waiting as i64), "what was refused is not made");
+    c.link_again(0);
+    assert_eq!(c.nodes[0].replica.counts().waiting_for_majority, 0);
+}
+
+#[test]
+fn no_step_answers_more_than_a_step_may() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.late = is_ack;
+    let tags: Vec<u64> = (1..=2_000).map(|key| c.begin(0, key, None, at_majority(60_000))).collect();
+    c.run();
+    c.late = |_| false;
+    while !c.is_answered(0, tags[0]) {
+        assert!(c.deliver(1, 0), "an acknowledgement is on its way");
+    }
+    let answered = tags.iter().filter(|tag| c.is_answered(0, **tag)).count();
+    assert!((1..=512).contains(&answered), "{answered} in one step");
+    c.run();
+    while !c.is_answered(0, tags[1_999]) {
+        c.handle(0, crate::replica::Event::Tick);
+    }
 }
 
 /// A commit that a majority has is left after any minority of the disks is lost.

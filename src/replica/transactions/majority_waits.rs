@@ -78,10 +78,11 @@ impl MajorityWaits {
         before
     }
 
-    /// Removes and returns an answer to a commit up to own entry `seq`.
-    pub fn next_reached(&mut self, seq: u64) -> Option<WaitingAnswer> {
+    /// Removes and returns an answer to a commit up to own entry `seq`, with the number of its entry.
+    pub fn next_reached(&mut self, seq: u64) -> Option<(u64, WaitingAnswer)> {
         let first = self.answers.first_key_value().map(|(commit, _)| *commit);
-        self.remove(first.filter(|commit| commit.seq <= seq)?)
+        let commit = first.filter(|commit| commit.seq <= seq)?;
+        self.remove(commit).map(|answer| (commit.seq, answer))
     }
 
     /// Removes and returns an answer whose wait is over, with the number of its entry.

@@ -11,7 +11,7 @@ use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
 use crate::replica::store_call::{
-    Durable, MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState,
+    Durability, Durable, MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
@@ -106,7 +106,8 @@ impl Replica {
         let mut all = std::mem::take(&mut open.changes);
         let (at, snapshot, token) = (open.at, open.snapshot.clone(), open.token);
         all.extend(step.changes);
-        let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then);
+        let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then).map_err(Refusal::from);
+        let done = done.and_then(|values| self.admit_answer(&all, step.then, step.durability, values));
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
@@ -129,6 +130,21 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a commit whose answer would wait for a majority with more values than may be kept.
+    fn admit_answer(
+        &self,
+        changes: &[Change],
+        then: Then,
+        durability: Durability,
+        values: Vec<Option<Reading>>,
+    ) -> Result<Vec<Option<Reading>>, Refusal> {
+        let asks = durability != Durability::Local;
+        if then == Then::Commit && !values.is_empty() && (asks || self.needs_majority(changes)) {
+            self.admit_bytes(values.iter().flatten().map(Reading::weight).sum())?;
+        }
+        Ok(values)
     }
 
     fn check_and_read(
