@@ -19,7 +19,7 @@ use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
-use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::watch_call::{Pattern, Subject, Watch};
 use geolock::replica::{Event, LocalConfig};
 use geolock_api::keys::Key;
@@ -98,7 +98,12 @@ impl Bench {
     }
 
     fn commit(&mut self, changes: Vec<Change>, reads: &[&str]) {
-        let step = Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then: Then::Commit };
+        let step = Step {
+            changes,
+            reads: reads.iter().map(|name| key(name)).collect(),
+            then: Then::Commit,
+            durability: Durability::Local,
+        };
         let (lease, key) = (self.lease, self.tag);
         let (proof, at_least, acknowledged_through) =
             (Proof::Attached, AtLeast::default(), key.saturating_sub(1));

@@ -4,6 +4,10 @@
 //! `cargo bench --bench wan`. Baseline in the same run: the round trip to the farthest other datacenter as
 //! the link itself measures it. An idle lock should cost one of those, a hundred locks at once the same, and
 //! a lock that is used again at the same place none.
+//!
+//! Also what a commit costs that is durable at a majority, as a ratio to the round trip to the nearest other
+//! datacenter, which makes a majority of three: aimed at are 1.1 round trips and two commits that are durable
+//! here, each of which waits for one sync.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 #[path = "../tests/fixture/mod.rs"]
@@ -14,9 +18,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fixture::{Output, Running, free_ports};
-use geolock::client::{AcquireRequest, Client, ClientConfig, ClientTls, Mode};
+use geolock::client::{
+    AcquireRequest, Batch, Client, ClientConfig, ClientTls, CommitError, Durability, Key, Mode, TxnRequest,
+    Update,
+};
 use geolock_api::names::LockName;
 use rounds::AnyError;
+use tokio::task::JoinSet;
 
 const SAMPLES: usize = 60;
 
@@ -62,7 +70,62 @@ async fn run(data: &Path, base: u16) -> Result<(), AnyError> {
         );
         client.close().await?;
     }
+    commits(data, base).await
+}
+
+async fn commits(data: &Path, base: u16) -> Result<(), AnyError> {
+    println!(
+        "\n{:>4} {:>14} {:>32} {:>32} {:>32}",
+        "from", "nearest link", "durable here (p50, p99)", "at a majority", "at a majority, 32 at a time"
+    );
+    for dc in 0..3 {
+        let tls = ClientTls::from_dir(data.join("client"))?;
+        let client =
+            Client::connect(ClientConfig::new([format!("127.0.0.1:{}", base + 10 * dc)], tls)).await?;
+        let status = client.status().await?;
+        let nearest = status.peers.iter().map(|peer| peer.rtt_us).min().unwrap_or(0) as f64 / 1_000.0;
+        let here = commit_times(&client, Durability::Local, 1).await?;
+        let majority = commit_times(&client, Durability::Majority, 1).await?;
+        let many = commit_times(&client, Durability::Majority, 32).await?;
+        let ratios = |times: [f64; 2]| times.map(|ms| format!("{ms:.2} ms {:.3}x", ms / nearest)).join(", ");
+        println!(
+            "{:>4} {nearest:>11.2} ms {:>32} {:>32} {:>32}",
+            format!("dc{dc}"),
+            ratios(here),
+            ratios(majority),
+            ratios(many)
+        );
+        client.close().await?;
+    }
     Ok(())
+}
+
+/// Returns milliseconds of commits, p50 and p99, with that many at a time.
+async fn commit_times(
+    client: &Client,
+    durability: Durability,
+    at_a_time: usize,
+) -> Result<[f64; 2], AnyError> {
+    let mut clients = JoinSet::new();
+    for n in 0..at_a_time {
+        let (client, key) = (client.clone(), Key::new(b"bench", format!("n{n}").as_bytes())?);
+        clients.spawn(async move {
+            let mut times = Vec::new();
+            for _ in 0..SAMPLES {
+                let batch = Batch::new().update(&key, Update::counter(1));
+                let start = Instant::now();
+                client.transact(TxnRequest::new().durability(durability), batch).await?;
+                times.push(start.elapsed());
+            }
+            Ok::<_, CommitError>(times)
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(of_one) = clients.join_next().await {
+        times.extend(of_one??);
+    }
+    times.sort_unstable();
+    Ok([times.len() / 2, times.len() * 99 / 100].map(|at| times[at].as_secs_f64() * 1_000.0))
 }
 
 /// Returns milliseconds of exclusive acquires: p50, and p99, which is nearly the longest.

@@ -138,4 +138,10 @@ pub enum Bug {
     AwayElsewhereCounted,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
+    /// A commit is durable at a majority when half as many members as that have it: each counts twice.
+    MemberCountsTwice,
+    /// A commit is durable at a majority when it was sent to one.
+    SentCountsAsDurable,
+    /// An entry is acknowledged on request when it is applied, before it is durable.
+    AckFromMemory,
 }

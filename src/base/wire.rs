@@ -43,6 +43,10 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     decode_limited::<T, MAX_FRAME>(what, bytes)
 }
 
+/// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
+/// about acknowledgements.
+pub const PROTOCOL_VERSION: u16 = 3;
+
 /// The beginning of a checkpoint of version 2. One of version 1 begins with a number, and no number begins
 /// like this.
 const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
@@ -315,6 +319,12 @@ mod tests {
             },
             "10fb2c01020002010109",
         );
+        golden(&Message::AckWanted { seq: 300 }, "11fb2c01");
+        let acknowledged = Message::Acknowledged {
+            durable: VersionVector::from_iter([(dc(1), 2)]),
+            heads: vec![(dc(1), 9)],
+        };
+        golden(&acknowledged, "12020002010109");
         golden(&sums, "0f01fb2c01020203040506");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");

@@ -13,10 +13,11 @@
 //! So a datacenter that can reach some member that can reach another still makes progress. A peer is known to
 //! have the vector that it announced, the entries that were sent on this link, and the dependencies of the
 //! entries that it sent itself. `truncation` decides how long an entry is kept; `lag` says how far a peer is
-//! behind.
+//! behind, `majority` which own entries more than half of the members have.
 
 mod chain;
 mod lag;
+mod majority;
 mod truncation;
 
 use crate::base::bugs::{Bug, Bugs};
@@ -303,6 +304,11 @@ impl Log {
     /// Returns the members that this one has a link to.
     pub fn linked(&self) -> DcSet {
         self.peers.iter().filter(|peer| self.is_linked(*peer)).collect()
+    }
+
+    /// Returns true if a peer announced its durable vector on its present link.
+    pub fn has_announced(&self, peer: DcId) -> bool {
+        self.peers[peer.index()].link.as_ref().is_some_and(|link| link.told)
     }
 
     /// Returns the vector that a peer last announced as durable.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::wan::Wan;
-use crate::base::wire::MAX_FRAME;
+use crate::base::wire::{MAX_FRAME, PROTOCOL_VERSION};
 use crate::pki::Credentials;
 use geolock_api::names::DcId;
 
@@ -28,7 +28,7 @@ impl Default for QueueBound {
 }
 
 /// The versions of the protocol between datacenters that this release speaks.
-const VERSIONS: RangeInclusive<u16> = 1..=2;
+const VERSIONS: RangeInclusive<u16> = 1..=PROTOCOL_VERSION;
 
 /// The links of one datacenter. All datacenters of a cluster must agree on `cluster` and `epoch`.
 #[derive(Clone, Debug)]

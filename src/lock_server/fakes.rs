@@ -308,6 +308,7 @@ impl FakeMachine {
             peers: vec![],
             counts: self.counts,
             acquires: Acquires::default(),
+            majority_waits: Histogram::default(),
         }
     }
 }
@@ -326,8 +327,8 @@ impl Machine for FakeMachine {
                     self.reply(call, reply);
                 }
             }
-            Event::LinkUp { peer } if peer == dc(BUGGY_PEER) => panic!("this machine knows no such peer"),
-            Event::LinkUp { peer } => {
+            Event::LinkUp { peer, .. } if peer == dc(BUGGY_PEER) => panic!("this machine knows no such peer"),
+            Event::LinkUp { peer, .. } => {
                 let message = Message::HeldBack { durable: VersionVector::default() };
                 self.effects.push_back(Effect::Send { peer, message });
             }

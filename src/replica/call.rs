@@ -369,6 +369,9 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     pub counts: Counts,
     pub acquires: Acquires,
+    /// How long answers waited until a majority had their commits, from the call to the last
+    /// acknowledgement. Without those whose wait ended before.
+    pub majority_waits: Histogram,
 }
 
 /// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
@@ -445,6 +448,8 @@ pub struct Counts {
     pub snapshots: u64,
     pub tombstones_pending: u64,
     pub keys_expiring: u64,
+    /// Commits whose answers wait for a majority.
+    pub waiting_for_majority: u64,
     // counters
     pub grants: u64,
     pub grants_local: u64,
@@ -482,4 +487,6 @@ pub struct Counts {
     pub watch_events_dropped: u64,
     pub force_releases: u64,
     pub calls_shed: u64,
+    /// Answers that waited for a majority in vain.
+    pub commits_not_at_majority: u64,
 }

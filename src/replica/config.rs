@@ -79,10 +79,11 @@ pub struct LocalConfig {
     /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s,
     /// 1 s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
     pub max_transaction: Duration,
-    /// Most transactions that are open or waiting in this server. Default 100 000.
+    /// Most transactions that are open or waiting in this server, also for a majority. Default 100 000.
     pub max_transactions: usize,
     /// Most bytes kept for transactions and reads: the changes of uncommitted transactions, and the keys that
-    /// waiting transactions and reads are to read. Default 256 MiB.
+    /// waiting transactions and reads are to read; also the values in answers that wait for a majority.
+    /// Default 256 MiB.
     pub max_transaction_bytes: usize,
     /// When the entries that some member lacks weigh more than this many bytes, members that are far behind
     /// are given up: they get a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is
@@ -99,11 +100,31 @@ pub struct LocalConfig {
     /// Interval at which this datacenter compares its data with one other. Default 5 s, 100 ms to 1 h. A
     /// lower value finds a replica that differs sooner; a round costs two small messages.
     pub anti_entropy_interval: Duration,
+    /// Buckets whose commits wait for a majority, also if their call does not ask for it. Default none.
+    pub majority_buckets: Vec<BucketPattern>,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
     /// choose names that collide. No decision depends on it.
     pub hash_seed: u64,
+}
+
+/// Some buckets of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketPattern {
+    /// The bucket of this name.
+    Named(Vec<u8>),
+    /// All buckets whose names begin with this.
+    Prefix(Vec<u8>),
+}
+
+impl BucketPattern {
+    pub fn has(&self, bucket: &[u8]) -> bool {
+        match self {
+            BucketPattern::Named(name) => bucket == name,
+            BucketPattern::Prefix(prefix) => bucket.starts_with(prefix),
+        }
+    }
 }
 
 /// Shortest time to live of a lease.
@@ -142,6 +163,7 @@ impl Default for LocalConfig {
             max_watch_bytes: 64 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy_interval: Duration::from_secs(5),
+            majority_buckets: Vec::new(),
             link_window: 64,
             hash_seed: 0,
         }

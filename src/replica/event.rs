@@ -18,8 +18,8 @@ pub enum Event {
     Disk { room: DiskSpace },
     /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
-    /// A link to `peer` is up: both sides have checked cluster, epoch and version.
-    LinkUp { peer: DcId },
+    /// A link to `peer` is up: both sides have checked cluster and epoch, and agreed on a protocol version.
+    LinkUp { peer: DcId, version: u16 },
     /// The link to `peer` is down. All messages that were sent and not yet received are lost. Comes before
     /// the next [`Event::LinkUp`] of that peer.
     LinkDown { peer: DcId },

@@ -139,7 +139,7 @@ impl Links {
 }
 
 impl Replica {
-    pub(super) fn on_link_up(&mut self, peer: DcId) {
+    pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
         // The edge may know of a new member before the machine does.
         let is_known = self.may_link(peer) || self.knows_decisions();
         assert!(is_known, "a link to {peer}, which is no peer");
@@ -148,6 +148,7 @@ impl Replica {
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
         (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
         row.reading_before = row.reading;
+        self.acknowledgements.link_up(peer, version);
         self.log.link_up(peer);
         self.tell_wall_clock(peer);
         self.tell_decisions_to(peer);
@@ -220,6 +221,8 @@ impl Replica {
                 self.on_wall_clock(peer, millis, &durable, &heads)
             }
             Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
+            Message::AckWanted { seq } => self.on_ack_wanted(peer, seq),
+            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads),
             Message::KnowsDecisions { index } => self.on_knows_decisions(peer, index),
             Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
         }
@@ -352,7 +355,8 @@ impl Replica {
         }
     }
 
-    fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        self.acknowledgements.note_news();
         self.note_own_log(peer, durable.get(self.config.dc));
         self.note_taken(peer, durable);
         let too_far_behind = self.log.note_told(peer, durable, linked);

@@ -60,6 +60,12 @@ pub enum Message {
     /// and its durable vector with the heads of these logs, as in [`Heartbeat`]. It relays entries before it
     /// can send a heartbeat.
     WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
+    /// Commits of the sender wait for a majority: it asks for an [`Message::Acknowledged`] when the receiver
+    /// has the sender's log up to `seq`, or a part of what it lacks, on disk. From version 3 on.
+    AckWanted { seq: u64 },
+    /// The answer: the durable vector of the sender, with the heads of these logs, as in [`Heartbeat`]. Only
+    /// after a heartbeat on the same link.
+    Acknowledged { durable: VersionVector, heads: Vec<(DcId, u64)> },
     /// The sender knows the decisions of the control group up to this number. The receiver sends those that follow.
     KnowsDecisions { index: Index },
     /// Decisions of the control group, beginning with the one after this number.

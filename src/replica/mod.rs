@@ -26,6 +26,7 @@ mod id_reservation;
 mod lease_calls;
 mod lifecycle;
 mod links;
+mod majority;
 mod members;
 mod message;
 mod output_commit;
@@ -52,7 +53,7 @@ pub mod watch_call;
 mod watches;
 
 pub use anti_entropy::Summed;
-pub use config::{AgreedConfig, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use geolock_api::names::Position;
@@ -76,6 +77,7 @@ use std::collections::VecDeque;
 
 use crate::base::bugs::Bug;
 use crate::base::deadlines::Deadlines;
+use crate::base::histogram::Histogram;
 use crate::base::hybrid_clock::HybridClock;
 use crate::base::time::{Instant, Now};
 use crate::base::work;
@@ -168,6 +170,9 @@ pub struct Replica {
     checkpoint_builder: Option<checkpoint_builder::CheckpointBuilder>,
     counts: Counts,
     acquires: Acquires,
+    /// How long answers waited for a majority that has their commits now.
+    majority_waits: Histogram,
+    acknowledgements: majority::Acknowledgements,
     effects: VecDeque<Effect>,
 }
 
@@ -183,7 +188,7 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.on_load(load),
-            Event::LinkUp { peer } => self.on_link_up(peer),
+            Event::LinkUp { peer, version } => self.on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
             Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
@@ -236,6 +241,7 @@ impl Replica {
             || self.is_naming()
             || self.has_more_durable()
             || self.truncates
+            || self.has_majority_news()
             || (self.deferred.has_reclaims() && self.knows_earlier_runs());
         is_busy || goes_on || self.locks.has_work(self.now.mono)
     }

@@ -15,6 +15,7 @@ use super::force_release::Audit;
 use super::id_reservation::{Reservation, Reservations};
 use super::lifecycle::{Lifecycle, Parameters};
 use super::links::Links;
+use super::majority::Acknowledgements;
 use super::members::Members;
 use super::output_commit::OutputCommit;
 use super::reachability::Reachability;
@@ -27,6 +28,7 @@ use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::deadlines::Deadlines;
+use crate::base::histogram::Histogram;
 use crate::base::hybrid_clock::HybridClock;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Inbox, Log};
@@ -116,6 +118,8 @@ impl Replica {
             pump: false,
             counts: Counts::default(),
             acquires: Acquires::default(),
+            majority_waits: Histogram::default(),
+            acknowledgements: Acknowledgements::new(),
             effects: VecDeque::new(),
             now,
             config,
@@ -160,7 +164,8 @@ impl Replica {
             self.note_forced(forced, Position::default());
         }
         for row in checkpoint.outcomes {
-            self.transactions.outcomes.restore(row, self.now.mono);
+            let needs_majority = !self.config.local.majority_buckets.is_empty();
+            self.transactions.outcomes.restore(row, needs_majority, self.now.mono);
         }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())

@@ -24,6 +24,7 @@ impl Replica {
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
             acquires: self.acquires,
+            majority_waits: self.majority_waits,
         }
     }
 
@@ -70,6 +71,7 @@ impl Replica {
             snapshots: store.snapshots,
             tombstones_pending: store.uncompacted,
             keys_expiring: self.expiry.len() as u64,
+            waiting_for_majority: self.transactions.majority.len() as u64,
             part_transfers_sent: moves.part_transfers_sent,
             part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,

@@ -113,6 +113,7 @@ impl Replica {
             self.schedule();
         }
         self.send_entries();
+        self.update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
@@ -244,6 +245,7 @@ impl Replica {
             self.emit(output);
         }
         if news {
+            self.acknowledgements.note_news();
             self.wake_snapshot_waits();
         }
     }
@@ -282,6 +284,7 @@ impl Replica {
                 }
             }
             Output::Effect(effect) => self.effects.push_back(effect),
+            Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
             Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
             Output::Heartbeat(_) => {}
             Output::AskState(peer) => self.ask_for_more(peer),

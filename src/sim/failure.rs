@@ -75,6 +75,9 @@ pub enum FailureKind {
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
     NotSerialised,
+    /// A commit was answered as durable at a majority, and no majority had it on disk; or it was lost
+    /// although most disks were not.
+    NotAtMajority,
     /// A transaction was committed more than once.
     CommittedTwice,
     /// Something was committed that its client did not ask for, or that the client heard would not be
@@ -137,6 +140,7 @@ impl FailureKind {
             FailureKind::BelowBound => "a bounded counter stays above its bound",
             FailureKind::SnapshotTooOld => "a snapshot shows what its client asked it to show",
             FailureKind::NotSerialised => "transactions in conflict on a lock see each other's commits",
+            FailureKind::NotAtMajority => "a commit that is durable at a majority is on most disks",
             FailureKind::CommittedTwice => "a transaction is committed at most once",
             FailureKind::GhostCommit => "nothing is committed that its client was told would not be",
             FailureKind::CommitLost => "a commit that its client was told of stays",
@@ -288,6 +292,9 @@ pub struct Outcome {
     pub uncommitted: u64,
     /// Calls of transactions that were sent again because the answer was lost.
     pub retried: u64,
+    /// Answers that a commit is durable at a majority, and that it is not yet.
+    pub at_majority: u64,
+    pub not_at_majority: u64,
     /// Keys that a commit removed.
     pub removals: u64,
     /// Number of expiries of keys.
@@ -345,6 +352,8 @@ impl Outcome {
         self.commit_hand_offs += other.commit_hand_offs;
         self.uncommitted += other.uncommitted;
         self.retried += other.retried;
+        self.at_majority += other.at_majority;
+        self.not_at_majority += other.not_at_majority;
         self.removals += other.removals;
         self.keys_expired += other.keys_expired;
         self.messages += other.messages;
@@ -407,10 +416,12 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals, {} keys lapsed",
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed",
             self.commits,
             self.locked_commits,
             self.commit_hand_offs,
+            self.at_majority,
+            self.not_at_majority,
             self.uncommitted,
             self.retried,
             self.removals,

@@ -97,5 +97,8 @@ hunts! {
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
     an_parts_return_past_an_exclusive_request: ReturnedPastExclusive, ReadersEverywhere, 10 s, seeds 0..3, as GivenUnasked | Overtaken;
     ao_locks_elsewhere_count_for_the_limit: AwayElsewhereCounted, General, 10 s, seeds 0..6, as GivenUnasked;
+    aq_a_member_counts_twice: MemberCountsTwice, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    ar_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }

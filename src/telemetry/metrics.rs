@@ -143,6 +143,10 @@ impl Page<'_> {
             part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns_age, idle_returns_number, idle_returns_shared, entries_made, entries_applied, entries_relayed, duplicates,
             violations, skew_pauses, commits, removals, aborts, transactions_killed,
             anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed,
+            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
+            held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, waiting_for_majority, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
+            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
+            violations, skew_pauses, commits, removals, aborts, transactions_killed, anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, commits_not_at_majority,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases that have not ended", leases),
@@ -163,6 +167,7 @@ impl Page<'_> {
             ("snapshots", "Open snapshots: of transactions, and of a checkpoint in progress", snapshots),
             ("tombstones_pending", "Tombstones of keys and elements that a datacenter may not have seen removed", tombstones_pending),
             ("keys_expiring", "Keys with an expiry time, or with a value that was written as done", keys_expiring),
+            ("commits_waiting_for_majority", "Commits that are answered when a majority of the datacenters has them on disk", waiting_for_majority),
         ] {
             self.gauge(name, help, value)?;
         }
@@ -200,6 +205,7 @@ impl Page<'_> {
             ("keys_expired", "Keys that this datacenter ended: they expired, or their value was written as done", keys_expired),
             ("watch_events_dropped", "Grants and releases that were not sent to watches because their clients read too slowly", watch_events_dropped),
             ("force_releases", "Requests whose locks were released by force", force_releases),
+            ("commits_not_at_majority", "Commits that were to wait for a majority and did not reach one in time", commits_not_at_majority),
             ("calls_shed", "Calls refused because the server was overloaded; included in geolock_refusals_total", calls_shed),
         ] {
             self.counter(name, help, value)?;
@@ -253,6 +259,11 @@ impl Page<'_> {
             observed(metric.encode_family(&[("origin", origin)])?, histogram)?;
         }
         for (name, help, histogram) in [
+            (
+                "majority_wait",
+                "Time from a commit until a majority had it on disk, of commits that waited for that",
+                &snapshot.status.majority_waits,
+            ),
             ("journal_sync", "Time of a write and a sync of the journal", &snapshot.sync_times),
             (
                 "mailbox_delay",

@@ -14,13 +14,15 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::operation::{self, Operation};
-use super::{CommonArgs, failure, one_shot, show};
+use super::{Committed, CommonArgs, failure, one_shot, show};
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::lock;
 use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
 use geolock_api::names::LockName;
-use geolock_client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
+use geolock_client::{
+    Batch, Client, CommitError, Key, Mode, Transacted, Transaction, TxnRequest, Update, Value, Wait,
+};
 
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
@@ -128,7 +130,7 @@ async fn transact(
             None => {}
             Some(Operation::Commit) => {
                 commits.store(true, Ordering::Relaxed);
-                return committed(&txn.commit().await.map_err(failure)?, common);
+                return committed(txn.commit_with(Batch::new()).await, common);
             }
             Some(Operation::Abort) => {
                 txn.abort().await.map_err(|error| failure(error.into()))?;
@@ -150,7 +152,7 @@ async fn transact(
     }
     if args.commit_at_end && is_whole {
         commits.store(true, Ordering::Relaxed);
-        return committed(&txn.commit().await.map_err(failure)?, common);
+        return committed(txn.commit_with(Batch::new()).await, common);
     }
     // If this fails, dropping the handle aborts the transaction; it commits in neither case.
     let _ = txn.abort().await;
@@ -169,14 +171,14 @@ fn ended_early(lines: usize, commit_at_end: bool) -> anyhow::Error {
     )
 }
 
-fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
+fn committed(outcome: Result<Transacted, CommitError>, common: &CommonArgs) -> Result<(), Failure> {
+    let done = Committed::of(outcome)?;
     if common.store.json {
-        print(json!({ "commit": show::snapshot(commit) }))
+        print(json!({ "commit": show::snapshot(&done.commit) }))?;
     } else if common.snapshot {
-        print(show::snapshot(commit))
-    } else {
-        Ok(())
+        print(show::snapshot(&done.commit))?;
     }
+    done.end()
 }
 
 /// Runs a line. Returns the text to show.
@@ -240,7 +242,7 @@ fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
 
 impl TxnArgs {
     fn request(&self) -> Result<TxnRequest, Failure> {
-        let mut request = TxnRequest::new().at_least(self.common.at_least());
+        let mut request = self.common.request();
         for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
             for name in names {
                 let name = LockName::new(name.as_bytes())

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::base::work;
 use crate::causal_log::{Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
-    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
-    ReplicaConfig, Report,
+    AgreedConfig, BucketPattern, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record,
+    Replica, ReplicaConfig, Report,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 
@@ -55,6 +56,10 @@ pub struct Cluster {
     pub bug: Option<Bug>,
     /// The most work that a step of any datacenter did.
     pub most_work: u64,
+    /// The protocol version of links that come up from now on.
+    pub version: u16,
+    /// Of datacenters that start from now on.
+    pub majority_buckets: Vec<BucketPattern>,
     tag: u64,
     local: LocalConfig,
 }
@@ -90,6 +95,8 @@ impl Cluster {
             reports: Vec::new(),
             bug: None,
             most_work: 0,
+            version: PROTOCOL_VERSION,
+            majority_buckets: Vec::new(),
             tag: 0,
             local,
         };
@@ -127,7 +134,8 @@ impl Cluster {
         records: Vec<(Position, Record)>,
     ) -> Replica {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
-        let mut config = ReplicaConfig::new(me, agreed, self.local.clone());
+        let local = LocalConfig { majority_buckets: self.majority_buckets.clone(), ..self.local.clone() };
+        let mut config = ReplicaConfig::new(me, agreed, local);
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
@@ -200,8 +208,8 @@ impl Cluster {
         for (from, to) in [(a, b), (b, a)] {
             self.wires.insert((dc(from), dc(to)), VecDeque::new());
         }
-        self.handle(a, Event::LinkUp { peer: dc(b) });
-        self.handle(b, Event::LinkUp { peer: dc(a) });
+        self.handle(a, Event::LinkUp { peer: dc(b), version: self.version });
+        self.handle(b, Event::LinkUp { peer: dc(a), version: self.version });
     }
 
     pub fn cut(&mut self, a: u8, b: u8) {

@@ -12,6 +12,7 @@ mod keys;
 mod large_commits;
 mod late_timers;
 mod log_recovery;
+mod majority;
 mod not_serving;
 mod overload;
 mod regained;

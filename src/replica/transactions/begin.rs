@@ -10,7 +10,8 @@ use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
 use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
-    AtLeast, Begin, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState, reads_weight,
+    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal,
+    TxnState, reads_weight,
 };
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
@@ -35,7 +36,9 @@ impl Replica {
         let lease = match self.authorise(begin.lease, begin.proof, call) {
             Ok(lease) => lease,
             Err(refusal) => {
-                return self.tell_ended(call, id, (begin.proof, Some(begin)), refusal).map(|()| Begun::Again);
+                let durability = begin.step.durability;
+                let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
+                return told.map(|()| Begun::Again);
             }
         };
         self.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
@@ -56,7 +59,7 @@ impl Replica {
         self.admit_load()?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
-        if self.transactions.len() >= self.config.local.max_transactions {
+        if self.transactions.len() + self.transactions.majority.len() >= self.config.local.max_transactions {
             return Err(full(Limit::Transactions));
         }
         self.admit_bytes(begin.step.weight())?;
@@ -79,6 +82,7 @@ impl Replica {
         call: CallId,
         id: TxnId,
         (proof, begin): (Proof, Option<&Begin>),
+        durability: Durability,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
         if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
@@ -94,7 +98,7 @@ impl Replica {
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
-        self.tell_committed(call, &outcome);
+        self.tell_committed(call, id, &outcome, durability);
         Ok(())
     }
 
@@ -104,7 +108,7 @@ impl Replica {
             if !outcome.content.may_be_of(begin) {
                 return Err(Refusal::IdempotencyKeyReused(id.key));
             }
-            self.tell_committed(call, &outcome);
+            self.tell_committed(call, id, &outcome, begin.step.durability);
             return Ok(true);
         }
         let is_same = |content: Content| content.may_be_of(begin);
@@ -128,8 +132,8 @@ impl Replica {
             Some(Txn::Open(_)) => {
                 // The first step was made: its changes are not made again, its reads are repeated.
                 let reads = begin.step.reads.clone();
-                let step =
-                    crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::Continue };
+                let (changes, then, durability) = (Vec::new(), Then::Continue, Durability::Local);
+                let step = crate::replica::store_call::Step { changes, reads, then, durability };
                 self.step(call, id, step);
                 Ok(true)
             }
@@ -246,14 +250,15 @@ impl Replica {
     pub(in crate::replica) fn on_next_step(&mut self, call: CallId, next_step: NextStep) {
         let id = TxnId { lease: next_step.lease, key: next_step.key };
         if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
-            if let Err(refusal) = self.tell_ended(call, id, (next_step.proof, None), refusal) {
+            let (proof, durability) = (next_step.proof, next_step.step.durability);
+            if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
                 self.refuse(call, refusal);
             }
             return;
         }
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
             return match next_step.step.then {
-                Then::Commit => self.tell_committed(call, &outcome),
+                Then::Commit => self.tell_committed(call, id, &outcome, next_step.step.durability),
                 Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
@@ -322,7 +327,8 @@ impl Replica {
         self.store.close_snapshot(at);
         match values {
             Ok(values) => {
-                let stepped = Stepped { snapshot, token: None, values, state: TxnState::Aborted };
+                let (state, durable) = (TxnState::Aborted, Durable::Here);
+                let stepped = Stepped { snapshot, token: None, values, state, durable };
                 self.reply(call, Reply::Stepped(Box::new(stepped)));
             }
             Err(refusal) => self.refuse(call, refusal.into()),
@@ -382,5 +388,6 @@ impl Replica {
 
 /// Returns the reply to an abort.
 pub(super) fn aborted() -> Stepped {
-    Stepped { snapshot: std::sync::Arc::default(), token: None, values: Vec::new(), state: TxnState::Aborted }
+    let (snapshot, values, state) = (std::sync::Arc::default(), Vec::new(), TxnState::Aborted);
+    Stepped { snapshot, token: None, values, state, durable: Durable::Here }
 }

@@ -175,7 +175,7 @@ pub(super) fn status(
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
-        durations: show_top::durations(&status.acquires, picture),
+        durations: show_top::durations(status, picture),
         uptime_ms: millis(info.started.elapsed()),
         disk_space: disk_space(status.disk_space).into(),
         journal: picture.map(|picture| journal(&picture.journal)),
@@ -258,12 +258,14 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
     }
     by_name!(
         { leases held waiting published remote_requests parked locks_active locks_moved locks_away_here log_entries held_back
-          transactions watches keys value_bytes uncompacted_changes snapshots tombstones_pending keys_expiring }
+          transactions watches keys value_bytes uncompacted_changes snapshots tombstones_pending keys_expiring
+          waiting_for_majority }
         {
             grants grants_local releases refusals timeouts cancels leases_expired part_transfers_sent
             part_transfers_received hand_offs_sent hand_offs_received idle_returns_age idle_returns_number idle_returns_shared entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
             rights_transferred state_transfers_sent state_transfers_received keys_expired watch_events_dropped force_releases calls_shed
+            commits_not_at_majority
         }
     )
 }

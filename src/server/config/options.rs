@@ -61,6 +61,8 @@ pub struct Options {
     #[command(flatten)]
     pub journal: JournalSection,
     #[command(flatten)]
+    pub store: StoreSection,
+    #[command(flatten)]
     pub log: LogSection,
 }
 
@@ -414,6 +416,23 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub min_free_bytes: Option<String>,
+}
+
+/// `[store]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSection {
+    /// Buckets whose commits are answered when a majority of the datacenters has them on disk, also if the
+    /// client did not ask for it; a name that ends with * stands for all that begin so; repeat for each
+    /// (separated by commas in the environment) [default: none]
+    #[arg(
+        id = "store.majority_buckets",
+        long = "store-majority-buckets",
+        env = "GEOLOCK_STORE_MAJORITY_BUCKETS",
+        value_delimiter = ',',
+        value_name = "BUCKET"
+    )]
+    pub majority_buckets: Vec<String>,
 }
 
 /// `[log]`

@@ -109,6 +109,7 @@ impl Promises {
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
             | Message::TooFarBehind { truncated: told }
+            | Message::Acknowledged { durable: told, .. }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
             Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
                 self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
@@ -122,6 +123,7 @@ impl Promises {
             | Message::Holders { .. }
             | Message::Sums { .. }
             | Message::AskRights { .. }
+            | Message::AckWanted { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }

@@ -322,7 +322,7 @@ impl Transactions {
         asked: &AskedStep,
         stepped: &Stepped,
     ) -> Result<(), Broken> {
-        let Stepped { snapshot, values, state, token } = stepped;
+        let Stepped { snapshot, values, state, token, .. } = stepped;
         let vectors = match state {
             TxnState::Committed(vector) => [Some(snapshot), Some(vector)],
             TxnState::Open | TxnState::Aborted => [Some(snapshot), None],

@@ -10,6 +10,7 @@ mod disks;
 mod growth;
 mod habits;
 mod hold;
+mod majority;
 mod profile;
 mod transactions;
 
@@ -170,7 +171,7 @@ pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
 impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
-        let txns = transactions::general(&mut Rng::new(seed, 6));
+        let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
         let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
@@ -192,6 +193,7 @@ impl Plan {
             Profile::Crowds => general.calm().crowds(),
             Profile::Growth => general.calm().growth(&mut Rng::new(seed, 30)),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
+            Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
         }
     }

@@ -36,6 +36,8 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
+    /// Commits wait until a majority has them, among cut links, crashes and lost disks.
+    Majority,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
     /// Datacenters join the cluster while it runs, among crashes and lost links.
@@ -61,6 +63,7 @@ impl Profile {
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
+        ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
         ("growth", Profile::Growth),
     ];

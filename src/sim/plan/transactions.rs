@@ -35,6 +35,11 @@ pub(in crate::sim) struct TxnPlan {
     /// Transactions that require a snapshot with the commits of the client, or of a client elsewhere.
     pub at_least_percent: u64,
     pub patience: Duration,
+    /// Commits that are to be durable at a majority before they are answered.
+    pub majority_percent: u64,
+    pub majority_wait: Duration,
+    /// Links speak a protocol version without requests for acknowledgements.
+    pub old_links: bool,
     /// Pause between the steps.
     pub think: Duration,
     /// Pauses that are longer than the lease lives without renewal.
@@ -61,6 +66,9 @@ impl TxnPlan {
         expire_after: Duration::ZERO,
         at_least_percent: 0,
         patience: Duration::ZERO,
+        majority_percent: 0,
+        majority_wait: Duration::ZERO,
+        old_links: false,
         think: Duration::ZERO,
         long_think_percent: 0,
         max_transaction: Duration::from_secs(20),
@@ -111,12 +119,12 @@ impl TxnPlan {
             return Duration::ZERO;
         }
         let think = if self.long_think_percent > 0 { 2 * ttl } else { self.think };
-        (self.patience + 4 * think).min(self.patience + self.max_transaction)
+        (self.patience + 4 * think).min(self.patience + self.max_transaction) + self.majority_wait
     }
 }
 
 /// Transactions in every other seed.
-pub(super) fn general(rng: &mut Rng) -> TxnPlan {
+pub(super) fn general(rng: &mut Rng, durability: &mut Rng) -> TxnPlan {
     if rng.percent(50) {
         return TxnPlan::NONE;
     }
@@ -136,6 +144,9 @@ pub(super) fn general(rng: &mut Rng) -> TxnPlan {
         expire_after: *rng.pick(&[20 * MS, 400 * MS, 3_000 * MS]),
         at_least_percent: *rng.pick(&[0, 50, 90]),
         patience: *rng.pick(&[20 * MS, 2_000 * MS]),
+        majority_percent: *durability.pick(&[0, 0, 30]),
+        majority_wait: *durability.pick(&[Duration::ZERO, 300 * MS, 5_000 * MS]),
+        old_links: durability.percent(20),
         think: *rng.pick(&[MS, 50 * MS, 400 * MS]),
         long_think_percent: *rng.pick(&[0, 0, 5]),
         max_transaction: *rng.pick(&[1_000 * MS, 20_000 * MS]),

@@ -245,6 +245,7 @@ fn raised_gauge(counts: &Counts) -> Option<&'static str> {
         (counts.uncompacted_changes, "effects of commits that are not folded"),
         (counts.tombstones_pending, "marks of removals"),
         (counts.keys_expiring, "keys that are to lapse"),
+        (counts.waiting_for_majority, "commits that wait for a majority"),
     ];
     gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
 }

@@ -7,6 +7,7 @@
 mod checks;
 mod clients;
 mod disks;
+mod durability;
 mod effects;
 mod faults;
 mod links;
@@ -29,6 +30,7 @@ use crate::base::capacity::DiskSpace;
 use crate::base::rng::Rng;
 use crate::base::work;
 use crate::crdt::VersionVector;
+use crate::crdt::value::Dot;
 use crate::membership::{Index, Proposal};
 use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
 use crate::replica::{Event, Message, Notice};
@@ -226,6 +228,8 @@ struct Chance {
     txns: Rng,
     /// Of operators, and of crowds.
     habits: Rng,
+    /// Which commits wait for a majority.
+    durability: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
     /// Of the control group, and of servers that join.
@@ -254,6 +258,8 @@ pub(super) struct World {
     pub holders: Holders,
     pub txns: Transactions,
     requests: Requests,
+    /// The commits that were answered as durable at a majority, with the losses of each disk at that time.
+    at_majority: BTreeMap<Dot, Vec<u64>>,
     /// The consequences of lost durable data.
     history: disks::History,
     /// Grants by a datacenter that did not know what it had given away.
@@ -316,6 +322,7 @@ impl World {
             holders: Holders::default(),
             txns: Transactions::default(),
             requests: Requests::default(),
+            at_majority: BTreeMap::new(),
             history: disks::History::default(),
             blind_grants: BTreeSet::new(),
             stopped_clients: BTreeMap::new(),
@@ -330,6 +337,7 @@ impl World {
                 fault: Rng::new(seed, 5),
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
+                durability: Rng::new(seed, 26),
                 others: Rng::new(seed, 23),
                 members: Rng::new(seed, 31),
             },

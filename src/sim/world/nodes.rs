@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
+use crate::crdt::VersionVector;
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub copy: Option<Box<Disk>>,
     /// Number of times that its disk has lost durable data; `damage` is the last one.
     pub losses: u64,
+    /// All that was durable on disks of it that are lost.
+    pub lost: VersionVector,
     pub damage: Option<Damage>,
     /// It was blind before its last step: in one step it may grant and write an entry that others have, too.
     pub was_blind: bool,
@@ -91,6 +94,7 @@ impl Node {
             disk: Disk::new(),
             copy: None,
             losses: 0,
+            lost: VersionVector::default(),
             damage: None,
             was_blind: false,
             was_forked: false,

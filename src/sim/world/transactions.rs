@@ -11,7 +11,7 @@ use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
-use crate::replica::store_call::{AtLeast, Read, Stepped, Then, TxnState};
+use crate::replica::store_call::{AtLeast, Durability, Read, Stepped, Then, TxnState};
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
 use crate::sim::plan::LARGE;
@@ -69,6 +69,10 @@ impl World {
         let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
         let long = rng.percent(plan.long_think_percent);
         let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
+        let durability = match self.chance.durability.percent(plan.majority_percent) {
+            true => Durability::Majority { wait: self.chance.durability.around(plan.majority_wait) },
+            false => Durability::Local,
+        };
         let (max_open, may_be_replaced) =
             (plan.max_transaction, self.plan.max_log < LARGE || self.plan.disk.is_copied);
         let mut steps: Vec<TxnStep> = (0..count)
@@ -82,7 +86,7 @@ impl World {
             let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
             steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
         }
-        TxnOrder { locks, at_least, steps, end, think, overflows, max_open, may_be_replaced }
+        TxnOrder { locks, at_least, steps, end, durability, think, overflows, max_open, may_be_replaced }
     }
 
     fn random_reads(&mut self) -> Vec<Key> {
@@ -137,6 +141,9 @@ impl World {
         let durable = &self.nodes[dc.index()].disk.facts.applied;
         let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
         self.blame(judged);
+        if let Some(txn) = asked.txn {
+            self.judge_durability(dc, txn, stepped.durable);
+        }
         let (Some((lease, key)), Some(token)) = (asked.txn, stepped.token) else { return };
         let Some(txn) = self.clients[client].txns().get(&key) else { return };
         let Some(wants) = txn.intent().wants else { return };

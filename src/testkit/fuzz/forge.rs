@@ -31,7 +31,7 @@ pub(super) struct Known {
 
 impl Known {
     pub fn message(&self, from: DcId, choices: &mut Choices<'_>) -> Message {
-        match choices.below(17) {
+        match choices.below(19) {
             0 => Message::Heartbeat(Box::new(self.heartbeat(choices))),
             1 => Message::HeldBack { durable: self.vector(choices) },
             2 => Message::AskHolders { query: choices.number(1), locks: choices.many(3, lock) },
@@ -65,6 +65,8 @@ impl Known {
                 let mut sums = || choices.many(3, |choices| sum_at(choices));
                 Message::Sums { shown: sums(), owned: sums() }
             }
+            17 => Message::AckWanted { seq: self.vector(choices).get(choices.dc(self.members)) },
+            18 => Message::Acknowledged { durable: self.vector(choices), heads: self.heads(choices) },
             _ => Message::Entries(self.entries(from, choices)),
         }
     }

@@ -18,7 +18,7 @@ use super::forge_calls::{Client, SECRET};
 use super::happened::Happened;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
-use crate::base::wire;
+use crate::base::wire::{self, PROTOCOL_VERSION};
 use crate::leases::{OnDisconnect, SessionId};
 use crate::replica::call::{Call, CallId, Reply, Status};
 use crate::replica::{
@@ -395,10 +395,10 @@ impl<'a> World<'a> {
     fn link(&mut self, a: u8, b: u8) {
         self.links.insert((a, b), VecDeque::new());
         self.links.insert((b, a), VecDeque::new());
-        self.handle(a, Event::LinkUp { peer: dc(b) });
+        self.handle(a, Event::LinkUp { peer: dc(b), version: PROTOCOL_VERSION });
         // The first side may have refused the link already.
         if self.links.contains_key(&(b, a)) {
-            self.handle(b, Event::LinkUp { peer: dc(a) });
+            self.handle(b, Event::LinkUp { peer: dc(a), version: PROTOCOL_VERSION });
         }
     }
 

@@ -15,7 +15,12 @@ use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
 
 fn step(changes: usize, then: Then) -> Step {
-    Step { changes: vec![proto::Change::default(); changes], reads: vec![], then: then.into() }
+    Step {
+        changes: vec![proto::Change::default(); changes],
+        reads: vec![],
+        then: then.into(),
+        ..Step::default()
+    }
 }
 
 fn new(step: Step) -> NewTxn {

@@ -108,7 +108,7 @@ fn put(bucket: &str, name: &str) -> proto::Change {
 }
 
 fn step(changes: Vec<proto::Change>, reads: Vec<proto::Key>, then: Then) -> Option<proto::Step> {
-    Some(proto::Step { changes, reads, then: then.into() })
+    Some(proto::Step { changes, reads, then: then.into(), ..Default::default() })
 }
 
 fn prefix(bucket: &str, prefix: &str) -> proto::WatchPrefix {

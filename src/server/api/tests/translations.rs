@@ -259,6 +259,7 @@ fn status() -> Status {
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
         acquires: Acquires { remote: took(5), ..Acquires::default() },
+        majority_waits: took(7),
     }
 }
 
@@ -302,7 +303,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!(shown.boot_id, 99);
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let names: Vec<&str> = shown.durations.keys().map(String::as_str).collect();
-    assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"]);
+    assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay", "majority_wait"]);
     assert_eq!(
         (shown.durations["acquire_local"].count, &shown.durations["acquire_local"].buckets[..]),
         (0, &[][..])

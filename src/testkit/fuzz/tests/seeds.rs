@@ -165,5 +165,10 @@ fn step() -> proto::Step {
     let update = proto::Update { path: vec![], op: Some(proto::update::Op::Counter(-3)) };
     let change =
         proto::Change { key: Some(store_key()), action: Some(proto::change::Action::Update(update)) };
-    proto::Step { changes: vec![change], reads: vec![store_key()], then: proto::Then::Commit.into() }
+    proto::Step {
+        changes: vec![change],
+        reads: vec![store_key()],
+        then: proto::Then::Commit.into(),
+        ..Default::default()
+    }
 }
