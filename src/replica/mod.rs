@@ -11,6 +11,7 @@ mod check;
 mod checkpoint_builder;
 mod client_requests;
 mod clients;
+mod clock_skew;
 mod config;
 mod counter_escrow;
 mod deferred_calls;
