@@ -130,6 +130,8 @@ pub enum Bug {
     WatchMissesPast,
     /// A call that is refused because of overload is executed all the same.
     RefusedIsDone,
+    /// A server does not notice that its clock is behind most others.
+    BehindNotNoticed,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
 }

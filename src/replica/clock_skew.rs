@@ -1,10 +1,31 @@
 //! The clocks of the peers beside ours (`docs/algorithm.md#103-clock-skew`).
+//!
+//! Entries that are stamped too far ahead of a clock are held back there. So a datacenter that is ahead of
+//! most others makes no entries: they would be held back by most. One that is behind most others holds back
+//! the entries of most, so no part may be sent to it; what it makes itself, the others apply. Each of the two
+//! says so, and the others park what needs it. Between two datacenters nobody knows which clock is wrong. One
+//! that says so of itself is believed, and the other one does not count it; but a server whose wall clock has
+//! jumped believes no other one to be wrong.
+//!
+//! A clock that is behind may be set forward at once, because a higher reading repeats none. This is done
+//! only as far as the own wall clock and most members go, so that no single wrong clock drags another one.
 
 use super::Replica;
 use super::effect::Report;
+use super::lifecycle::NotServing;
 use super::wall_clock::millis_of;
+use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use geolock_api::names::DcId;
+
+/// The clock of a peer that was heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ClockSource {
+    /// The hybrid clock, which it stamps with.
+    Heartbeat,
+    /// The bare wall clock: the peer has just started, and stamps nothing.
+    WallClock,
+}
 
 impl Replica {
     /// Returns an upper bound of the age of a heartbeat, in milliseconds, if it echoes a heartbeat of this
@@ -28,14 +49,15 @@ impl Replica {
         // values.
         let ahead_ms =
             if ahead_ms < 0 { ahead_ms.saturating_add_unsigned(delay_ms).min(0) } else { ahead_ms };
-        self.note_ahead(peer, ahead_ms);
+        self.note_ahead(peer, ahead_ms, ClockSource::Heartbeat);
     }
 
     /// The clock of `peer` is `ahead_ms` milliseconds ahead of ours, or behind (negative).
-    pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64) {
+    pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64, source: ClockSource) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let row = &mut self.links.rows[peer.index()];
         row.clock_ahead_ms = Some(ahead_ms);
+        row.is_bare = source == ClockSource::WallClock;
         row.wall_clock = Some((millis_of(&self.clock).saturating_add(ahead_ms), self.now.mono));
         let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
@@ -54,6 +76,7 @@ impl Replica {
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
     /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
     pub(super) fn note_skew(&mut self) {
+        self.note_behind();
         if self.lifecycle.is_starting() {
             // Nothing is stamped before time has passed all readings of before the restart.
             return;
@@ -62,12 +85,56 @@ impl Replica {
         // Within the limit our latest stamp may be that of another member, which our clock took over.
         let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
-        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
-        let heard: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
+        // A peer that says that it is behind is believed, unless our own clock has changed lately.
+        let is_steady = !self.clock.is_following_step();
+        let says_behind =
+            |peer| is_steady && self.reachability.last_told(peer) == Some(NotServing::ClockBehind);
+        let counts = |peer: &DcId| self.log.is_linked(*peer) && !says_behind(*peer);
+        let peers = self.peers().iter().filter(counts);
+        let heard: Vec<i64> = peers.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
         let behind_us = heard.iter().filter(|ahead| **ahead - ours_ahead < -limit).count();
         let active = behind_us * 2 > heard.len();
         if self.lifecycle.on_clock_skew(active) {
             self.report(Report::ClockSkew { active });
+        }
+    }
+    /// Updates the state of a clock that is behind: active when, for a heartbeat, most linked peers have been
+    /// ahead of our clock by more than the limit. A peer that finds itself ahead of most others does not
+    /// count. In a start this is noted, too, so that no part arrives right after it.
+    fn note_behind(&mut self) {
+        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
+        let counts = |peer: &DcId| {
+            self.log.is_linked(*peer) && self.reachability.last_told(*peer) != Some(NotServing::ClockSkew)
+        };
+        let peers = self.peers().iter().filter(counts);
+        let heard: Vec<i64> = peers.filter_map(|peer| self.links.stamps_ahead_ms(peer)).collect();
+        let ahead = heard.iter().copied().filter(|ahead| *ahead > limit);
+        let is_behind = ahead.clone().count() * 2 > heard.len() && !self.faulty(Bug::BehindNotNoticed);
+        let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
+        let since = least.map(|_| *self.links.behind_since.get_or_insert(self.now.mono));
+        self.links.behind_since = since;
+        // Right after a link came up the peer may not have heard yet that it is ahead of most others.
+        let lasts = since.is_some_and(|since| self.now.mono >= since + self.config.agreed.heartbeat);
+        let by_ms = least.filter(|_| lasts);
+        if self.lifecycle.on_clock_behind(by_ms) {
+            self.report(Report::ClockBehind { by_ms });
+            self.park_what_needs_others();
+        }
+    }
+
+    /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
+    pub(super) fn step_forward(&mut self) {
+        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
+        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
+        ahead.sort_unstable_by(|a, b| b.cmp(a));
+        // With so many others this one is in the majority.
+        let others = self.config.agreed.members.len() / 2;
+        let confirmed = others.checked_sub(1).and_then(|last| ahead.get(last)).copied().unwrap_or(0);
+        let most_ms = u64::try_from(confirmed).unwrap_or(0);
+        let by_ms = self.clock.step_forward(self.now, most_ms);
+        if by_ms > 0 {
+            self.links.note_clock_step(by_ms);
+            self.report(Report::ClockSetForward { by_ms });
         }
     }
 }

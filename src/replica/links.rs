@@ -24,6 +24,8 @@ pub(super) struct Links {
     closing: DcSet,
     /// When to retry entries that are stamped too far ahead.
     retry_at: Option<Instant>,
+    /// Since when most linked peers have been ahead of our clock by more than the limit.
+    pub(super) behind_since: Option<Instant>,
 }
 
 #[derive(Clone, Default)]
@@ -37,10 +39,12 @@ pub(super) struct Row {
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
     dropped: bool,
-    clock_ahead_ms: Option<i64>,
+    pub(super) clock_ahead_ms: Option<i64>,
+    /// That is the difference to its wall clock: it has just started, and stamps nothing.
+    pub(super) is_bare: bool,
     /// Wall clock of the peer when it was last heard, in milliseconds since the Unix epoch. Survives the
     /// link.
-    wall_clock: Option<(i64, Instant)>,
+    pub(super) wall_clock: Option<(i64, Instant)>,
     terms: Option<Terms>,
     /// The peer has announced on this link which entries it has, with their hashes.
     told_heads: bool,
@@ -49,14 +53,19 @@ pub(super) struct Row {
     reading_before: Option<(Timestamp, Instant)>,
     /// The token lead that the peer announced, in milliseconds.
     lead_ms: u64,
-    drift_reported: bool,
+    pub(super) drift_reported: bool,
     /// Since when the peer lacks truncated entries; true if that was reported to the operator.
     behind: Option<(Instant, bool)>,
 }
 
 impl Links {
     pub fn new() -> Links {
-        Links { rows: std::array::from_fn(|_| Row::default()), closing: DcSet::EMPTY, retry_at: None }
+        Links {
+            rows: std::array::from_fn(|_| Row::default()),
+            closing: DcSet::EMPTY,
+            retry_at: None,
+            behind_since: None,
+        }
     }
 
     pub fn retry_at(&self) -> Option<Instant> {
@@ -112,6 +121,19 @@ impl Links {
 
     pub fn clock_ahead_ms(&self, peer: DcId) -> Option<i64> {
         self.rows[peer.index()].clock_ahead_ms
+    }
+
+    /// The same for the clock that the peer stamps with.
+    pub fn stamps_ahead_ms(&self, peer: DcId) -> Option<i64> {
+        let row = &self.rows[peer.index()];
+        row.clock_ahead_ms.filter(|_| !row.is_bare)
+    }
+
+    /// Our clock was set forward by so many milliseconds.
+    pub fn note_clock_step(&mut self, by_ms: u64) {
+        for ahead_ms in self.rows.iter_mut().filter_map(|row| row.clock_ahead_ms.as_mut()) {
+            *ahead_ms = ahead_ms.saturating_sub_unsigned(by_ms);
+        }
     }
 
     pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, lead_ms: u64, now: Instant) {
@@ -295,6 +317,7 @@ impl Replica {
         }
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
+        self.step_forward();
         if is_one_history {
             let others = self.peers().difference(DcSet::only(peer));
             for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
@@ -398,13 +421,11 @@ impl Replica {
         self.park_what_needs_others();
     }
 
-    /// Parks the requests that need a member that is away; and, while this datacenter makes no entries, those
-    /// of all others.
+    /// Parks the requests that need a member that is away.
     pub(super) fn park_what_needs_others(&mut self) {
         if self.faulty(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.reachability.unreachable());
         }
-        let away = if self.locks.is_alone() { self.peers() } else { self.reachability.away() };
-        self.locks.set_unreachable(away);
+        self.locks.set_unreachable(self.away());
     }
 }

@@ -207,13 +207,17 @@ impl Page<'_> {
     }
 
     fn state(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let Status { draining, clock_skew, .. } = snapshot.status;
+        let Status { draining, clock_skew, clock_behind_ms, .. } = snapshot.status;
         let ready = snapshot.ready().is_ok();
         self.gauge("ready", "1 if clients should use this server", ready.into())?;
         self.gauge("draining", "1 while the server is shutting down", draining.into())?;
         let help =
             "1 while the clock of this server is too far ahead of most others: it creates no log entries";
         self.gauge("clock_skew", help, clock_skew.into())?;
+        let help =
+            "How far the clock of this server is behind most others, if that is more than max_clock_skew";
+        let mut gauge = self.0.encode_descriptor("clock_behind_seconds", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&(clock_behind_ms as f64 / 1_000.0))?;
         let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is overloaded: new work of clients is refused";

@@ -84,6 +84,7 @@ impl World {
         for (client, key, issued) in waits {
             self.check_wait(client, key, self.now.since(issued));
             self.check_wait_at_home(HolderId { client, key });
+            self.check_spared(HolderId { client, key });
         }
     }
 

@@ -153,6 +153,10 @@ impl World {
                 );
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
+            if self.is_known_behind(to) {
+                let what = format!("{dc} gives parts of {} to {to}, whose clock is far behind", moved.lock);
+                return self.fail(FailureKind::GivenToUnreachable, what);
+            }
             let is_idle =
                 self.plan.may_return_idle(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
             if let Err(broken) = self.requests.on_transfer((dc, to), moved, step, is_idle) {
