@@ -4,7 +4,7 @@
 //! most others makes no entries: they would be held back by most. One that is behind most others holds back
 //! the entries of most, so no part may be sent to it; what it makes itself, the others apply. Each of the two
 //! says so, and the others park what needs it. Between two datacenters nobody knows which clock is wrong. One
-//! that says so of itself is believed, and the other one does not count it; but a server whose wall clock has
+//! that says so of itself is believed, and the other one does not count it; but one whose wall clock has
 //! jumped believes no other one to be wrong.
 //!
 //! A clock that is behind may be set forward at once, because a higher reading repeats none. This is done
@@ -85,31 +85,28 @@ impl Replica {
         // Within the limit our latest stamp may be that of another member, which our clock took over.
         let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
-        // A peer that says that it is behind is believed, unless our own clock has changed lately.
-        let is_steady = !self.clock.is_following_step();
-        let says_behind =
-            |peer| is_steady && self.reachability.last_told(peer) == Some(NotServing::ClockBehind);
-        let counts = |peer: &DcId| self.log.is_linked(*peer) && !says_behind(*peer);
-        let peers = self.peers().iter().filter(counts);
-        let heard: Vec<i64> = peers.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
-        let behind_us = heard.iter().filter(|ahead| **ahead - ours_ahead < -limit).count();
-        let active = behind_us * 2 > heard.len();
+        // In a cluster of two, a server whose wall clock has jumped believes no other one to be wrong.
+        let excused = NotServing::ClockBehind;
+        let is_excused = self.config.agreed.members.len() > 2 || !self.clock.is_following_step();
+        let clocks = self.peers().iter().filter_map(|peer| Some((peer, self.links.clock_ahead_ms(peer)?)));
+        let active =
+            self.is_outvoted(clocks, is_excused.then_some(excused), |ahead| ahead - ours_ahead < -limit);
         if self.lifecycle.on_clock_skew(active) {
             self.report(Report::ClockSkew { active });
         }
     }
+
     /// Updates the state of a clock that is behind: active when, for a heartbeat, most linked peers have been
-    /// ahead of our clock by more than the limit. A peer that finds itself ahead of most others does not
-    /// count. In a start this is noted, too, so that no part arrives right after it.
+    /// ahead of our clock by more than the limit. In a start this is noted, too, so that no part arrives right
+    /// after it.
     fn note_behind(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let counts = |peer: &DcId| {
-            self.log.is_linked(*peer) && self.reachability.last_told(*peer) != Some(NotServing::ClockSkew)
-        };
-        let peers = self.peers().iter().filter(counts);
-        let heard: Vec<i64> = peers.filter_map(|peer| self.links.stamps_ahead_ms(peer)).collect();
-        let ahead = heard.iter().copied().filter(|ahead| *ahead > limit);
-        let is_behind = ahead.clone().count() * 2 > heard.len() && !self.faulty(Bug::BehindNotNoticed);
+        let clocks =
+            || self.peers().iter().filter_map(|peer| Some((peer, self.links.stamps_ahead_ms(peer)?)));
+        let is_behind = self.is_outvoted(clocks(), Some(NotServing::ClockSkew), |ahead| ahead > limit)
+            && !self.faulty(Bug::BehindNotNoticed);
+        let linked = clocks().filter(|(peer, _)| self.log.is_linked(*peer));
+        let ahead = linked.map(|(_, ahead)| ahead).filter(|ahead| *ahead > limit);
         let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
         let since = least.map(|_| *self.links.behind_since.get_or_insert(self.now.mono));
         self.links.behind_since = since;
@@ -120,6 +117,25 @@ impl Replica {
             self.report(Report::ClockBehind { by_ms });
             self.park_what_needs_others();
         }
+    }
+
+    /// Returns true if the differences to most linked peers are `off`, without the peers that say of
+    /// themselves that their clock is wrong (`excused`); or those to most members, whatever they say.
+    fn is_outvoted(
+        &self,
+        clocks: impl Iterator<Item = (DcId, i64)>,
+        excused: Option<NotServing>,
+        off: impl Fn(i64) -> bool,
+    ) -> bool {
+        let (mut all_off, mut counted, mut counted_off) = (0, 0, 0);
+        for (peer, ahead_ms) in clocks.filter(|(peer, _)| self.log.is_linked(*peer)) {
+            let is_off = usize::from(off(ahead_ms));
+            all_off += is_off;
+            if excused.is_none() || self.reachability.last_told(peer) != excused {
+                (counted, counted_off) = (counted + 1, counted_off + is_off);
+            }
+        }
+        counted_off * 2 > counted || all_off * 2 > self.config.agreed.members.len()
     }
 
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.

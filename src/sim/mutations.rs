@@ -95,6 +95,6 @@ hunts! {
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
-    an_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as GivenToUnreachable | Starved | NotAnswered;
+    an_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }

@@ -57,6 +57,17 @@ impl World {
         node.behind_ms.is_some() && node.replica.is_some() && self.now.since(node.started) > KNOWN_AFTER
     }
 
+    /// A server that is far behind says so.
+    pub(super) fn check_behind(&mut self) {
+        for dc in self.members().iter().filter(|dc| self.is_known_behind(*dc)) {
+            let replica = self.node(dc).replica.as_ref();
+            if replica.is_some_and(|replica| replica.status().clock_behind_ms == 0) {
+                let what = format!("{dc} is far behind all others and does not know");
+                return self.fail(FailureKind::Contract, what);
+            }
+        }
+    }
+
     /// A request that needs nothing of a server that is behind waits only for those that hold its locks.
     pub(super) fn check_spared(&mut self, id: HolderId) {
         if self.plan.clock.falls_behind.is_none() {

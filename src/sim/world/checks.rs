@@ -25,6 +25,7 @@ impl World {
         self.copy_disks();
         self.check_replicas(Stage::Running);
         self.check_waits();
+        self.check_behind();
         self.check_descriptions();
         self.check_graces();
     }
