@@ -264,6 +264,18 @@ held          12";
     }
 
     #[test]
+    fn a_clock_that_is_behind_is_named_once() {
+        let mut behind = status();
+        behind.clock_behind_ms = 3_598_000;
+        for peer in &mut behind.peers {
+            (peer.paused_by_skew, peer.connected, peer.reachable) = (true, true, false);
+        }
+        let text = text(&behind);
+        assert!(text.contains("! its clock is behind most others by 59 min 58 s: "), "{text}");
+        assert!(!text.contains("! dc1") && !text.contains("! dc2"), "{text}");
+    }
+
+    #[test]
     fn programs_are_told_all_of_it() {
         let json = json::status(&status());
         assert_eq!((&json["phase"], &json["disk_space"]), (&"grace".into(), &"unspecified".into()));
