@@ -136,6 +136,8 @@ pub enum Bug {
     ReturnedPastExclusive,
     /// Locks whose parts are away elsewhere count for the limit of locks that are away here.
     AwayElsewhereCounted,
+    /// A server does not notice that its clock is behind most others.
+    BehindNotNoticed,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
     /// A commit is durable at a majority when half as many members as that have it: each counts twice.

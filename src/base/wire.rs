@@ -331,6 +331,12 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_reasons() {
+        golden(&NotServing::LogFull, "06");
+        golden(&NotServing::ClockBehind, "07");
+    }
+
+    #[test]
     fn bytes_of_commits() {
         let key = Key::new(b"b", b"k").expect("valid");
         let add = Change {

@@ -301,6 +301,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
+            clock_behind_ms: 0,
             disk_space: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),

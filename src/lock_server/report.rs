@@ -83,6 +83,15 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
+        Report::ClockBehind { by_ms: Some(by_ms) } => tracing::error!(
+            by_ms,
+            "our clock is far behind most others: no locks move to or from here, and nothing that others write is seen here, \
+             until it is set right"
+        ),
+        Report::ClockBehind { by_ms: None } => tracing::info!("our clock is no longer behind most others"),
+        Report::ClockSetForward { by_ms } => {
+            tracing::warn!(by_ms, "the wall clock was set forward, and others agree: following it at once");
+        }
         Report::ClockContradicted { ahead_ms } => log_contradicted(*ahead_ms),
         Report::WallClockJumped { ahead_ms } => {
             tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");

@@ -361,6 +361,9 @@ pub struct Status {
     pub draining: bool,
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
+    /// This datacenter's clock is behind most others by at least so many milliseconds: it holds their entries
+    /// back. 0: it is not, or by less than the limit.
+    pub clock_behind_ms: u64,
     /// Room on the disk of its journal.
     pub disk_space: DiskSpace,
     pub load: Load,

@@ -99,6 +99,16 @@ pub enum Report {
     ClockSkew {
         active: bool,
     },
+    /// Our clock is behind most peers by more than `max_clock_skew`, by at least `by_ms` milliseconds (or
+    /// `None`: no longer): we hold their entries back.
+    ClockBehind {
+        by_ms: Option<u64>,
+    },
+    /// Our wall clock was set forward, and other clocks confirm it: the hybrid clock has followed by so many
+    /// milliseconds at once.
+    ClockSetForward {
+        by_ms: u64,
+    },
     /// After a restart our wall clock is ahead of the clocks of most heard members by more than
     /// `max_clock_skew`; `ahead_ms` is the least of these differences. `None`: no longer. Meanwhile we stamp
     /// nothing.

@@ -11,6 +11,7 @@ mod check;
 mod checkpoint_builder;
 mod client_requests;
 mod clients;
+mod clock_skew;
 mod config;
 mod counter_escrow;
 mod deferred_calls;
@@ -271,9 +272,14 @@ impl Replica {
         self.reachability.unreachable()
     }
 
-    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving.
+    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving. While
+    /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
+    /// others are away: no part can move between it and them.
     pub fn away(&self) -> DcSet {
-        self.reachability.away()
+        match self.locks.is_alone() || self.lifecycle.clock_behind_ms().is_some() {
+            true => self.peers(),
+            false => self.reachability.away(),
+        }
     }
 
     /// Returns the phase of the lifecycle.

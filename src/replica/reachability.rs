@@ -113,6 +113,11 @@ impl Reachability {
         row.not_serving.filter(|_| is_told).map(|why| why.aged(now.saturating_since(at)))
     }
 
+    /// Returns the reason in the latest heartbeat of a peer, reachable or not.
+    pub fn last_told(&self, peer: DcId) -> Option<NotServing> {
+        self.rows[peer.index()].not_serving
+    }
+
     /// Returns the heard peers that do not serve, for a heartbeat.
     pub fn told_not_serving(&self, now: Instant) -> impl Iterator<Item = (DcId, NotServing)> {
         self.peers.iter().filter_map(move |peer| {

@@ -17,6 +17,7 @@ impl Replica {
             phase: self.lifecycle.phase(),
             draining: self.lifecycle.is_draining(),
             clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
+            clock_behind_ms: self.lifecycle.clock_behind_ms().unwrap_or(0),
             disk_space: self.lifecycle.disk_space(),
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),

@@ -100,5 +100,6 @@ hunts! {
     aq_a_member_counts_twice: MemberCountsTwice, Majority, 10 s, seeds 0..4, as NotAtMajority;
     ar_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
     as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
+    at_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }

@@ -138,15 +138,7 @@ impl Page<'_> {
     fn counts(&mut self, counts: &Counts) -> fmt::Result {
         // Destructured so that a new count cannot be forgotten here.
         let Counts {
-            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, locks_away_here, log_entries,
-            held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns_age, idle_returns_number, idle_returns_shared, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed,
-            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, waiting_for_majority, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses, commits, removals, aborts, transactions_killed, anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, commits_not_at_majority,
+            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, locks_away_here, log_entries, held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired, part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns_age, idle_returns_number, idle_returns_shared, entries_made, entries_applied, entries_relayed, duplicates, violations, skew_pauses, commits, removals, aborts, transactions_killed, anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, waiting_for_majority, commits_not_at_majority,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases that have not ended", leases),
@@ -223,13 +215,17 @@ impl Page<'_> {
     }
 
     fn state(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let Status { draining, clock_skew, .. } = snapshot.status;
+        let Status { draining, clock_skew, clock_behind_ms, .. } = snapshot.status;
         let ready = snapshot.ready().is_ok();
         self.gauge("ready", "1 if clients should use this server", ready.into())?;
         self.gauge("draining", "1 while the server is shutting down", draining.into())?;
         let help =
             "1 while the clock of this server is too far ahead of most others: it creates no log entries";
         self.gauge("clock_skew", help, clock_skew.into())?;
+        let help =
+            "How far the clock of this server is behind most others, if that is more than max_clock_skew";
+        let mut gauge = self.0.encode_descriptor("clock_behind_seconds", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&(clock_behind_ms as f64 / 1_000.0))?;
         let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is overloaded: new work of clients is refused";

@@ -49,6 +49,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         phase,
         draining,
         clock_skew: false,
+        clock_behind_ms: 0,
         disk_space: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),

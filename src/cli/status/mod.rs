@@ -92,6 +92,14 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             "its clock is too far ahead of most others: it moves no locks until that is repaired".into(),
         );
     }
+    let is_behind = status.clock_behind_ms > 0;
+    if is_behind {
+        let behind = brief(Duration::from_millis(status.clock_behind_ms));
+        warnings.push(format!(
+            "its clock is behind most others by {behind}: no locks move to or from here, and nothing that others write is \
+             seen here, until it is set right"
+        ));
+    }
     if status.overloaded {
         warnings.push("it is far behind: new locks, transactions, leases and watches are refused".into());
     }
@@ -114,7 +122,8 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     }
     for peer in &status.peers {
         let name = names.show(peer.dc);
-        if !peer.reachable {
+        // A clock that is behind holds the entries of all peers back, and is named once.
+        if !(peer.reachable || is_behind && peer.connected) {
             warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
         }
         if peer.not_serving() != NotServing::Unspecified {
@@ -126,7 +135,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
                 "{name} lacks entries that are not kept here any more: it gets a copy of the state"
             ));
         }
-        if peer.paused_by_skew {
+        if peer.paused_by_skew && !is_behind {
             warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
         }
     }
@@ -252,6 +261,18 @@ held          12";
             text.contains("  waiting      100 B, for room on the disk\n") && !text.contains("free"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_is_named_once() {
+        let mut behind = status();
+        behind.clock_behind_ms = 3_598_000;
+        for peer in &mut behind.peers {
+            (peer.paused_by_skew, peer.connected, peer.reachable) = (true, true, false);
+        }
+        let text = text(&behind);
+        assert!(text.contains("! its clock is behind most others by 59 min 58 s: "), "{text}");
+        assert!(!text.contains("! dc1") && !text.contains("! dc2"), "{text}");
     }
 
     #[test]

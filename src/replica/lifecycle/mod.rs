@@ -71,6 +71,8 @@ pub(in crate::replica) struct Lifecycle {
     /// Leases that have neither reclaimed nor ended since the restart.
     leases_in_grace: usize,
     stalls: WriteStalls,
+    /// By how many milliseconds at least our clock is behind most others, if that exceeds the limit.
+    clock_behind_ms: Option<u64>,
     admission: Admission,
     versions: PeerVersions,
     /// False for a new member whose part is not settled.
@@ -141,6 +143,7 @@ impl Lifecycle {
             questions: Questions::default(),
             leases_in_grace: 0,
             stalls: WriteStalls::new(max_log),
+            clock_behind_ms: None,
             admission: Admission::default(),
             versions: PeerVersions::new(peers),
             may_serve,
@@ -262,6 +265,15 @@ impl Lifecycle {
     /// Our stamps are too far ahead of most linked peers, or no longer. Returns true if that is a change.
     pub fn on_clock_skew(&mut self, active: bool) -> bool {
         let changed = self.stalls.set_clock_skew(active);
+        self.is_pending |= changed;
+        changed
+    }
+
+    /// Our clock is behind most others by at least so many milliseconds, which exceeds the limit, or (`None`)
+    /// no longer. Returns true if it is so now and was not before, or the other way round.
+    pub fn on_clock_behind(&mut self, behind_ms: Option<u64>) -> bool {
+        let before = std::mem::replace(&mut self.clock_behind_ms, behind_ms);
+        let changed = before.is_some() != behind_ms.is_some();
         self.is_pending |= changed;
         changed
     }

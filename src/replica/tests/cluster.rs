@@ -44,8 +44,8 @@ pub struct Node {
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub now: u64,
-    /// How far wall clocks are ahead, in milliseconds.
-    pub ahead: BTreeMap<u8, u64>,
+    /// How far wall clocks are ahead, or behind (negative), in milliseconds.
+    pub ahead: BTreeMap<u8, i64>,
     /// Messages in flight, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
@@ -143,7 +143,10 @@ impl Cluster {
     fn clock(&self, id: u8) -> Now {
         Now {
             mono: Instant::ZERO + Duration::from_millis(self.now),
-            wall: Wall(1_700_000_000_000 + self.now + self.ahead.get(&id).copied().unwrap_or(0)),
+            wall: Wall(
+                (1_700_000_000_000 + self.now)
+                    .saturating_add_signed(self.ahead.get(&id).copied().unwrap_or(0)),
+            ),
         }
     }
 

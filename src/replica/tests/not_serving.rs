@@ -28,11 +28,11 @@ impl Cluster {
         }
     }
 
-    fn owns_all(&self, id: u8, lock: &str) -> bool {
+    pub(super) fn owns_all(&self, id: u8, lock: &str) -> bool {
         (0..3).all(|part| self.nodes[usize::from(id)].replica.owner_of(&name(lock), dc(part)) == dc(id))
     }
 
-    fn why(&self, id: u8, other: u8) -> Option<NotServing> {
+    pub(super) fn why(&self, id: u8, other: u8) -> Option<NotServing> {
         let peers = self.nodes[usize::from(id)].replica.status().peers;
         peers.into_iter().find(|peer| peer.dc == dc(other)).and_then(|peer| peer.not_serving)
     }

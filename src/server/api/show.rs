@@ -82,6 +82,7 @@ fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
         Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
         Some(NotServing::Forked) => (proto::NotServing::Forked, 0),
         Some(NotServing::LogFull) => (proto::NotServing::LogFull, 0),
+        Some(NotServing::ClockBehind) => (proto::NotServing::ClockBehind, 0),
     }
 }
 
@@ -170,6 +171,7 @@ pub(super) fn status(
         grace_leases,
         draining: status.draining,
         clock_skew: status.clock_skew,
+        clock_behind_ms: status.clock_behind_ms,
         overloaded: status.load == Load::TooMuch,
         applied: Some(snapshot(&status.applied)),
         durable: Some(snapshot(&status.durable)),

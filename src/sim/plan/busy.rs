@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::base::rng::Rng;
 use crate::sim::failure::FaultKind;
 use crate::sim::plan::{Habits, LoadPlan, MS, Plan};
 
 impl Plan {
-    pub(super) fn clocks(mut self) -> Plan {
+    pub(super) fn clocks(mut self, rng: &mut Rng) -> Plan {
         self.faults = vec![
             (FaultKind::WallJump, 700 * MS),
             (FaultKind::ClientDisconnects, 2_000 * MS),
@@ -23,6 +24,11 @@ impl Plan {
         // A client that lost its session keeps its lock until the lease is over, some 4 s: five of these may
         // be in front.
         self.max_wait = Some(20_000 * MS);
+        if rng.percent(50) {
+            self.clock.falls_behind = Some(self.trouble / 4);
+            // What needs that server waits for it; `check_spared` judges the rest.
+            self.max_wait = None;
+        }
         self
     }
 

@@ -6,6 +6,7 @@
 //! within a few seeds.
 
 mod busy;
+mod clock;
 mod disks;
 mod growth;
 mod habits;
@@ -16,6 +17,7 @@ mod transactions;
 
 use std::time::Duration;
 
+use clock::ClockPlan;
 pub(super) use habits::Habits;
 pub(super) use hold::IDLE_RETURN_SOON;
 pub use profile::{Profile, UnknownProfile};
@@ -67,27 +69,6 @@ pub(super) struct DiskPlan {
     pub is_copied: bool,
     /// Percentage of losses of durable data that happen while the members that know more are away.
     pub away_percent: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct ClockPlan {
-    /// Maximum drift of a monotonic clock, fast or slow.
-    pub drift_ppm: i64,
-    /// Maximum offset of a wall clock at a start.
-    pub skew: Duration,
-    /// Maximum jump of a wall clock while its node runs.
-    pub jump: Duration,
-    /// Maximum by which a wall clock is ahead at a restart. Beyond `max_clock_skew`, healing takes as long.
-    pub restart_ahead: Duration,
-    /// Maximum by which a wall clock is behind at a restart.
-    pub restart_behind: Duration,
-}
-
-impl ClockPlan {
-    /// Returns true if all wall clocks are right, at every start.
-    pub fn is_right(&self) -> bool {
-        [self.skew, self.jump, self.restart_ahead, self.restart_behind].iter().all(Duration::is_zero)
-    }
 }
 
 /// The load of clients.
@@ -188,7 +169,7 @@ impl Plan {
             Profile::Transactions => Plan { habits, ..general.calm().transactions() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
-            Profile::Clocks => general.calm().clocks(),
+            Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
             Profile::Growth => general.calm().growth(&mut Rng::new(seed, 30)),
@@ -209,7 +190,7 @@ impl Plan {
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
-            clock: general_clock(rng),
+            clock: ClockPlan::general(rng),
             load: general_load(rng, dcs),
             txns: TxnPlan::NONE,
             habits: Habits::NONE,
@@ -255,13 +236,7 @@ impl Plan {
                 is_copied: false,
                 away_percent: 0,
             },
-            clock: ClockPlan {
-                drift_ppm: 0,
-                skew: Duration::ZERO,
-                jump: Duration::ZERO,
-                restart_ahead: Duration::ZERO,
-                restart_behind: Duration::ZERO,
-            },
+            clock: ClockPlan::RIGHT,
             load: LoadPlan {
                 clients: vec![3; 3],
                 hot_locks: 2,
@@ -417,18 +392,6 @@ fn general_disk(rng: &mut Rng) -> DiskPlan {
         checkpoint_before_timer: false,
         is_copied: false,
         away_percent: 0,
-    }
-}
-
-fn general_clock(rng: &mut Rng) -> ClockPlan {
-    let skewed = rng.percent(70);
-    let hours = Duration::from_secs(2 * 3_600);
-    ClockPlan {
-        drift_ppm: *rng.pick(&[0, 100, 10_000]),
-        skew: if skewed { 300 * MS } else { Duration::ZERO },
-        jump: *rng.pick(&[1_000 * MS, 120_000 * MS, hours]),
-        restart_ahead: *rng.pick(&[Duration::ZERO, Duration::ZERO, 1_000 * MS, 30_000 * MS]),
-        restart_behind: *rng.pick(&[Duration::ZERO, 2_000 * MS, hours]),
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 16] = [
+    pub const NAMED: [(&str, Profile); 17] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),

@@ -25,6 +25,7 @@ impl World {
         self.copy_disks();
         self.check_replicas(Stage::Running);
         self.check_waits();
+        self.check_behind();
         self.check_descriptions();
         self.check_graces();
     }
@@ -85,6 +86,7 @@ impl World {
         for (client, key, issued) in waits {
             self.check_wait(client, key, self.now.since(issued));
             self.check_wait_at_home(HolderId { client, key });
+            self.check_spared(HolderId { client, key });
         }
     }
 

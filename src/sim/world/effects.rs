@@ -160,6 +160,10 @@ impl World {
                 );
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
+            if self.is_known_behind(to) {
+                let what = format!("{dc} gives parts of {} to {to}, whose clock is far behind", moved.lock);
+                return self.fail(FailureKind::GivenToUnreachable, what);
+            }
             let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
             let may_return = self.plan.may_return_idle(idle)
                 || self.is_above_limit(replica, &entry_moves)

@@ -4,6 +4,7 @@
 //! A node's effects are performed at once and in order: records go to its disk, messages into the network,
 //! replies to clients; each of these comes back later as an action. The first broken promise ends the run.
 
+mod behind;
 mod checks;
 mod clients;
 mod disks;
@@ -159,6 +160,11 @@ pub(super) enum Action {
         dc: DcId,
     },
     Fault(FaultKind),
+    /// A server restarts with a clock far behind all others, until `SetClock`.
+    FallBehind,
+    SetClock {
+        node: DcId,
+    },
     /// A watcher looks after its watch.
     Watcher {
         number: usize,
@@ -369,6 +375,7 @@ impl World {
         }
         self.plan_joins(all.difference(members), seed, bugs);
         self.plan_faults();
+        self.plan_clocks();
         self.plan_operators();
         self.plan_watchers();
         self.queue.push(Moment::from_millis(250), Action::Sample);
@@ -465,6 +472,8 @@ impl World {
                 }
             }
             Action::Fault(kind) => self.on_fault(kind),
+            Action::FallBehind => self.on_fall_behind(),
+            Action::SetClock { node } => self.set_clock_right(node),
             Action::Watcher { number } => self.on_watcher(number),
             Action::Decide { proposal } => self.on_decide(*proposal),
             Action::Learn { node, index } => self.on_learn(node, index),

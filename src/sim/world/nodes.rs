@@ -27,6 +27,8 @@ pub(crate) struct Node {
     /// `None` while it is down.
     pub replica: Option<Box<Replica>>,
     pub clock: NodeClock,
+    /// It is kept behind all others by so many milliseconds.
+    pub behind_ms: Option<i64>,
     pub disk: Disk,
     /// The disk as it was some time before.
     pub copy: Option<Box<Disk>>,
@@ -91,6 +93,7 @@ impl Node {
             config,
             replica: None,
             clock: NodeClock::new(Instant::ZERO, Moment::START, 0, 0),
+            behind_ms: None,
             disk: Disk::new(),
             copy: None,
             losses: 0,
@@ -195,6 +198,7 @@ impl World {
         let drift = if first { rng.signed(plan.drift_ppm) } else { self.nodes[dc.index()].clock.drift_ppm() };
         let origin = Instant::from_nanos(rng.between(0, 1 << 50));
         let off = match self.phase {
+            _ if self.nodes[dc.index()].behind_ms.is_some() => -self.nodes[dc.index()].behind_ms.unwrap_or(0),
             Phase::Healing | Phase::Calm => 0,
             Phase::Trouble if first => rng.signed(plan.skew.as_millis() as i64),
             Phase::Trouble => {

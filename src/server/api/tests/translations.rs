@@ -242,6 +242,7 @@ fn status() -> Status {
         disk_space: DiskSpace::Low,
         load: Load::TooMuch,
         clock_skew: true,
+        clock_behind_ms: 0,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         peers: vec![PeerStatus {
