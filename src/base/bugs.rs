@@ -124,6 +124,10 @@ pub enum Bug {
     KeyOfSession,
     /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,
+    /// A lease whose client does not come back after a restart never ends.
+    AbandonedLeaseStays,
+    /// A transaction opens although its snapshot lacks commits that the client has seen elsewhere.
+    AtLeastIgnored,
     /// A refused commit leaves its changes in the transaction.
     RefusedStays,
     /// A resumed watch misses the events before its resumption.
