@@ -112,6 +112,8 @@ pub enum Bug {
     LostTokensNotPassed,
     /// All expired waits end in one step, however many.
     AllWaitsAtOnce,
+    /// The digest of a value is computed from all of its elements for each change.
+    LargeValueWalked,
     /// A lock is granted again before its force release is durable.
     ForceNotDurable,
     /// The server does not remember from which lease a lock was taken by force.

@@ -287,6 +287,8 @@ pub struct Outcome {
     pub removals: u64,
     /// Number of expiries of keys.
     pub keys_expired: u64,
+    /// Committed changes of a thousand elements or more, or of 64 KiB or more.
+    pub large_changes: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Messages that overtook another one.
@@ -339,6 +341,7 @@ impl Outcome {
         self.retried += other.retried;
         self.removals += other.removals;
         self.keys_expired += other.keys_expired;
+        self.large_changes += other.large_changes;
         self.messages += other.messages;
         self.overtaking += other.overtaking;
         self.duplicates += other.duplicates;
@@ -398,14 +401,15 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals, {} keys lapsed",
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals, {} keys lapsed, {} large changes",
             self.commits,
             self.locked_commits,
             self.commit_hand_offs,
             self.uncommitted,
             self.retried,
             self.removals,
-            self.keys_expired
+            self.keys_expired,
+            self.large_changes
         )?;
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

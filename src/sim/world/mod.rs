@@ -16,6 +16,7 @@ mod pauses;
 mod show;
 mod transactions;
 mod watchers;
+mod wide;
 
 use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -211,6 +212,8 @@ struct Chance {
     txns: Rng,
     /// Of operators, and of crowds.
     habits: Rng,
+    /// Of changes of wide keys.
+    wide: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
 }
@@ -311,6 +314,7 @@ impl World {
                 fault: Rng::new(seed, 5),
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
+                wide: Rng::new(seed, 25),
                 others: Rng::new(seed, 23),
             },
             trace: Trace::new(trace),
