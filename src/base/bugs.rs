@@ -112,6 +112,8 @@ pub enum Bug {
     LostTokensNotPassed,
     /// All expired waits end in one step, however many.
     AllWaitsAtOnce,
+    /// The digest of a value is computed from all of its elements for each change.
+    LargeValueWalked,
     /// A lock is granted again before its force release is durable.
     ForceNotDurable,
     /// The server does not remember from which lease a lock was taken by force.
@@ -124,6 +126,10 @@ pub enum Bug {
     KeyOfSession,
     /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,
+    /// A lease whose client does not come back after a restart never ends.
+    AbandonedLeaseStays,
+    /// A transaction opens although its snapshot lacks commits that the client has seen elsewhere.
+    AtLeastIgnored,
     /// A refused commit leaves its changes in the transaction.
     RefusedStays,
     /// A resumed watch misses the events before its resumption.

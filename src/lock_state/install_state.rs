@@ -14,6 +14,7 @@ use super::inspect::Inspect;
 use super::locks::Locks;
 use super::request::{Origin, RequestRow};
 use crate::base::time::Instant;
+use crate::base::work;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
@@ -32,8 +33,10 @@ pub(crate) struct Foreign<'a> {
 }
 
 impl Foreign<'_> {
-    /// Returns the ownership map with the transfers of `beyond` applied, too.
+    /// Returns the ownership map with the transfers of `beyond` applied, too. It is copied and compared
+    /// whole, in one step: an exception to the bound of a step (`docs/algorithm.md#122-not-promised`).
     fn ownership_with_ours(&self) -> Ownership {
+        work::count(self.ownership.len());
         let mut ownership = self.ownership.clone();
         for op in &self.beyond {
             if let Op::Split { part } = op {
@@ -127,6 +130,7 @@ impl Locks {
             self.schedule.is_in_log(),
             "what moves in a step is in the log before a state replaces what is known"
         );
+        work::count(self.tables.owners.map().len() + foreign.requests.len());
         let tables = &mut self.tables;
         tables.request_table.close_readers();
         let theirs = foreign.ownership_with_ours();

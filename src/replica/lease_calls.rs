@@ -173,6 +173,10 @@ impl Replica {
         while ended < ENDED_PER_STEP
             && let Some(index) = self.leases.next_expired(now, &mut looks)
         {
+            if self.faulty(Bug::AbandonedLeaseStays) && self.leases.is_in_grace(index) {
+                self.leases.renew(index, false, now);
+                continue;
+            }
             let row = self.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;

@@ -299,6 +299,8 @@ pub struct Outcome {
     pub removals: u64,
     /// Number of expiries of keys.
     pub keys_expired: u64,
+    /// Committed changes of a thousand elements or more, or of 64 KiB or more.
+    pub large_changes: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Messages that overtook another one.
@@ -356,6 +358,7 @@ impl Outcome {
         self.not_at_majority += other.not_at_majority;
         self.removals += other.removals;
         self.keys_expired += other.keys_expired;
+        self.large_changes += other.large_changes;
         self.messages += other.messages;
         self.overtaking += other.overtaking;
         self.duplicates += other.duplicates;
@@ -416,7 +419,7 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed",
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed, {} large changes",
             self.commits,
             self.locked_commits,
             self.commit_hand_offs,
@@ -425,7 +428,8 @@ impl fmt::Display for Outcome {
             self.uncommitted,
             self.retried,
             self.removals,
-            self.keys_expired
+            self.keys_expired,
+            self.large_changes
         )?;
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

@@ -102,4 +102,9 @@ hunts! {
     as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
     at_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
+    an_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900000..900060, as ForkMerged | ForkUnseen | NotAnswered;
+    ao_lost_tokens_are_not_passed: LostTokensNotPassed, Disks, 10 s, seeds 900000..900060, as TokenOrder;
+    ap_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 0..60, as NotAnswered | Starved | NotQuiet;
+    aq_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 0..20, as SnapshotTooOld;
+    ar_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 0..3, as TooMuchWork;
 }

@@ -45,6 +45,12 @@ fn transactions_of_servers_that_crash_keep_their_promises() {
 }
 
 #[test]
+fn large_values_are_handled_a_little_at_a_time() {
+    let total = all_pass(Profile::Values, 10, 700..704);
+    assert!(total.large_changes > 20 && total.commits > 300, "{total}");
+}
+
+#[test]
 fn removed_keys_stay_removed() {
     let total = all_pass(Profile::Removals, 10, 300..303);
     assert!(total.commits > 300 && total.removals > 50 && total.keys_expired > 50, "{total}");

@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, dc, name};
 use crate::base::capacity::DiskSpace;
+use crate::leases::Proof;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
 use geolock_api::names::Mode;
@@ -51,6 +52,73 @@ fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     c.release(0, grant.request);
     c.pass(10_000);
     assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    c.granted(0, both);
+}
+
+impl Cluster {
+    /// dc1, which has all parts of "b", does not serve for this reason: a request for "a" and "b" does not
+    /// block one for "a" alone at dc0. Returns the request for both.
+    fn assert_bystanders_go_on(&mut self, is_reason: impl Fn(NotServing) -> bool) -> u64 {
+        let why = self.why(0, 1);
+        assert!(why.is_some_and(is_reason), "dc0 says of dc1: {why:?}");
+        self.open_lease(0, std::time::Duration::from_secs(60));
+        let both = self.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
+        self.run();
+        let alone = self.lock(0, "a");
+        self.run();
+        let grant = self.granted(0, alone);
+        assert!(!self.is_answered(0, both));
+        self.release(0, grant.request);
+        both
+    }
+}
+
+#[test]
+fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.restart(1);
+    c.link_again(1);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Starting);
+    let both = c.assert_bystanders_go_on(|why| why == NotServing::Starting);
+    c.pass(15_000);
+    c.granted(0, both);
+}
+
+/// Its disk is an older one, so leases that it does not know may live.
+#[test]
+fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    let copy = c.nodes[1].records.len();
+    c.use_lock(1, "b");
+    c.crash(1, copy);
+    c.link_again(1);
+    c.pass(2_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::ReadOnly);
+    let both = c.assert_bystanders_go_on(|why| why == NotServing::ReadOnly);
+    for _ in 0..15 {
+        c.pass(5_000);
+        c.call(0, Call::KeepAlive { lease: c.lease(0), proof: Proof::Attached });
+    }
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    c.granted(0, both);
+}
+
+/// Its clock jumps while it serves.
+#[test]
+fn what_needs_a_datacenter_whose_clock_is_ahead_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.pass(1_000);
+    c.ahead.insert(1, 20_000);
+    c.pass(2_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    let both = c.assert_bystanders_go_on(|why| why == NotServing::ClockSkew);
+    c.ahead.clear();
+    c.pass(30_000);
     c.granted(0, both);
 }
 

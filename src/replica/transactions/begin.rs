@@ -3,6 +3,7 @@
 use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
+use crate::base::bugs::Bug;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::replica::Replica;
@@ -229,6 +230,7 @@ impl Replica {
         let durable = self.log.durable();
         // No snapshot opens between the installation of a state and its durability, nor before a regained log
         // is on disk.
+        let wanted: &VersionVector = if self.faulty(Bug::AtLeastIgnored) { durable } else { wanted };
         let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
         missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }

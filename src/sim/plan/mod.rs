@@ -152,8 +152,9 @@ pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
 impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
-        let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
+        let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24))
+            .or_wide(max_log, &mut Rng::new(seed, 27));
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
         let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
         let general = Plan { max_away_locks: hold::max_away_locks(seed), ..general };
@@ -167,6 +168,7 @@ impl Plan {
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),
             Profile::Transactions => Plan { habits, ..general.calm().transactions() },
+            Profile::Values => Plan { habits, ..general.calm().values() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
             Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),

@@ -25,6 +25,8 @@ pub enum Profile {
     Tangle,
     /// Crashes and lost links between locked transactions.
     Transactions,
+    /// The same, with values of thousands of elements, and registers of 64 KiB and more.
+    Values,
     /// No faults. Keys are removed while transactions that have not seen it change them.
     Removals,
     /// Datacenters are away for longer than the others keep entries for them.
@@ -48,7 +50,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 17] = [
+    pub const NAMED: [(&str, Profile); 18] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -58,6 +60,7 @@ impl Profile {
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),
         ("transactions", Profile::Transactions),
+        ("values", Profile::Values),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),
         ("clocks", Profile::Clocks),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::rng::Rng;
 use crate::sim::failure::{FaultKind, Outcome};
-use crate::sim::plan::{MS, Plan};
+use crate::sim::plan::{LARGE, MS, Plan};
 
 /// The transactions that clients run, beside their lock requests.
 #[derive(Clone, Debug)]
@@ -45,6 +45,10 @@ pub(in crate::sim) struct TxnPlan {
     /// Pauses that are longer than the lease lives without renewal.
     pub long_think_percent: u64,
     pub max_transaction: Duration,
+    /// Transactions that also change or read wide keys: sets, maps, registers and counters that may be large.
+    pub wide_percent: u64,
+    /// Changes of wide keys that name a thousand elements or fields or more, or have 64 KiB or more.
+    pub large_percent: u64,
     /// With fewer commits a run proves nothing.
     pub least_commits: u64,
 }
@@ -72,6 +76,8 @@ impl TxnPlan {
         think: Duration::ZERO,
         long_think_percent: 0,
         max_transaction: Duration::from_secs(20),
+        wide_percent: 0,
+        large_percent: 0,
         least_commits: 0,
     };
 
@@ -151,6 +157,19 @@ pub(super) fn general(rng: &mut Rng, durability: &mut Rng) -> TxnPlan {
         long_think_percent: *rng.pick(&[0, 0, 5]),
         max_transaction: *rng.pick(&[1_000 * MS, 20_000 * MS]),
         least_commits: 3,
+        ..TxnPlan::NONE
+    }
+}
+
+impl TxnPlan {
+    /// Adds wide keys to one seed of four that has transactions, from a random stream of its own, so that no
+    /// other choice of a seed depends on them. Not to small logs: one large commit would be more than these
+    /// may have.
+    pub(super) fn or_wide(self, max_log: usize, rng: &mut Rng) -> TxnPlan {
+        if self.percent == 0 || max_log < LARGE || !rng.percent(25) {
+            return self;
+        }
+        TxnPlan { wide_percent: *rng.pick(&[5, 30]), large_percent: 5, ..self }
     }
 }
 
@@ -175,6 +194,13 @@ impl Plan {
         self.load.release_on_disconnect_percent = 20;
         self.txns = TxnPlan { locked_percent: 80, ..TxnPlan::some() };
         self
+    }
+
+    /// The same with values of thousands of elements, and registers of 64 KiB and more.
+    pub(super) fn values(self) -> Plan {
+        let mut plan = self.transactions();
+        plan.txns = TxnPlan { wide_percent: 60, large_percent: 8, ..plan.txns };
+        plan
     }
 
     pub(super) fn removals(mut self) -> Plan {

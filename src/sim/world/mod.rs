@@ -19,6 +19,7 @@ mod pauses;
 mod show;
 mod transactions;
 mod watchers;
+mod wide;
 
 use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,6 +237,8 @@ struct Chance {
     habits: Rng,
     /// Which commits wait for a majority.
     durability: Rng,
+    /// Of changes of wide keys.
+    wide: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
     /// Of the control group, and of servers that join.
@@ -344,6 +347,7 @@ impl World {
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
                 durability: Rng::new(seed, 26),
+                wide: Rng::new(seed, 28),
                 others: Rng::new(seed, 23),
                 members: Rng::new(seed, 31),
             },

@@ -15,7 +15,7 @@ use crate::replica::store_call::{AtLeast, Durability, Read, Stepped, Then, TxnSt
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
 use crate::sim::plan::LARGE;
-use crate::sim::world::{Action as Happens, World};
+use crate::sim::world::{Action as Happens, World, wide};
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, RequestId};
 use geolock_api::value::{Op, SetOp, Update};
@@ -85,6 +85,10 @@ impl World {
             // Twice: the first one alone is no overflow while the counter is below zero.
             let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
             steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
+        }
+        if !overflows && self.chance.wide.percent(self.plan.txns.wide_percent) {
+            let (plan, rng) = (&self.plan.txns, &mut self.chance.wide);
+            wide::add_to(&mut steps, read_only, plan, rng);
         }
         TxnOrder { locks, at_least, steps, end, durability, think, overflows, max_open, may_be_replaced }
     }
