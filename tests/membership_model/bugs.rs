@@ -19,6 +19,8 @@ pub enum Bug {
     NoExceptions,
     /// A transfer to a member that is over is written down as it is.
     LateTransfersStand,
+    /// `Split` and `Done` for a member that is over count for the next one in its slot.
+    OldWordsCount,
     /// A slot is entered again while registers of its last generation are there.
     OldRegistersStay,
     /// A leaving datacenter enters epochs after its `Leave`.
@@ -51,6 +53,8 @@ pub enum Bug {
     NobodyStays,
     /// A server believes that it is a member if its slot is.
     AdmissionBySlot,
+    /// A server that was evicted before it took a state is admitted again under the same id.
+    ServerAdmittedTwice,
     /// Members that joined later, or left, owe a `Done`, too.
     EverybodyOwesDone,
     /// `Settled` is proposed by the sponsor.
@@ -58,3 +62,36 @@ pub enum Bug {
     /// An unsettled joiner is not evicted with its sponsor.
     JoinerLeftBehind,
 }
+
+/// All of them.
+pub const ALL: [Bug; 29] = [
+    Bug::EnterAppliedTwice,
+    Bug::TransfersInSequence,
+    Bug::ExceptWhatIsAway,
+    Bug::NoHomeWhenSponsorLeaves,
+    Bug::StaysBehind,
+    Bug::NotNamed,
+    Bug::NoExceptions,
+    Bug::LateTransfersStand,
+    Bug::OldWordsCount,
+    Bug::OldRegistersStay,
+    Bug::EntersAfterLeave,
+    Bug::NoCompareAndSet,
+    Bug::SeveralChangesAtOnce,
+    Bug::EntersWithoutTheCut,
+    Bug::EntersBeforeOthersDid,
+    Bug::PromiseBroken,
+    Bug::PromiseForgotten,
+    Bug::CutFromMost,
+    Bug::StateBeyondCut,
+    Bug::EnterNotRepeated,
+    Bug::EndWithoutDone,
+    Bug::LeavesUnseen,
+    Bug::ExitsEarly,
+    Bug::NobodyStays,
+    Bug::AdmissionBySlot,
+    Bug::ServerAdmittedTwice,
+    Bug::EverybodyOwesDone,
+    Bug::SettledBySponsor,
+    Bug::JoinerLeftBehind,
+];

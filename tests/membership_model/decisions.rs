@@ -156,7 +156,7 @@ impl Config {
         }
         let mut next = Config { number: self.number + 1, change: None, ..self.clone() };
         match proposal.command {
-            Command::Admit { slot, server, sponsor } => next.admit(slot, server, sponsor)?,
+            Command::Admit { slot, server, sponsor } => next.admit(slot, server, sponsor, bug)?,
             Command::Begin { ending } => next.begin(ending, bug)?,
             Command::Have { attempt, slot, generation, vector } => {
                 let is_member = next.is_member(slot, generation);
@@ -183,8 +183,15 @@ impl Config {
         Some(next)
     }
 
-    fn admit(&mut self, slot: DcId, server: ServerId, sponsor: DcId) -> Option<()> {
-        let is_vacant = matches!(self.slots[slot].phase, Phase::Free | Phase::Over);
+    /// A server is admitted once: one that was evicted may not know it, whatever it is told of its next
+    /// admission.
+    fn admit(&mut self, slot: DcId, server: ServerId, sponsor: DcId, bug: Option<Bug>) -> Option<()> {
+        let last = &self.slots[slot];
+        let is_vacant = match last.phase {
+            Phase::Free => true,
+            Phase::Over => last.server != server || bug == Some(Bug::ServerAdmittedTwice),
+            _ => false,
+        };
         if !is_vacant || self.slots[sponsor].phase != Phase::Member || self.attempt.is_some() {
             return None;
         }

@@ -38,3 +38,24 @@ fn seeds() {
     }
     assert_eq!(failed, 0, "failed");
 }
+
+#[test]
+fn hunt() {
+    let var = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let from = var("FROM").unwrap_or(0);
+    let count = var("COUNT").unwrap_or(300);
+    let only = std::env::var("BUG").ok();
+    for bug in bugs::ALL {
+        if only.as_ref().is_some_and(|only| *only != format!("{bug:?}")) {
+            continue;
+        }
+        let mut kinds = std::collections::BTreeMap::<_, Vec<u64>>::new();
+        for seed in from..from + count {
+            if let Err(broken) = run(seed, Some(bug)) {
+                kinds.entry(broken.kind).or_default().push(seed);
+            }
+        }
+        let shown: Vec<_> = kinds.iter().map(|(k, v)| (k, v.len(), v[0])).collect();
+        println!("{bug:?}: {shown:?}");
+    }
+}

@@ -5,11 +5,11 @@ use geolock_api::names::{DcId, DcSet};
 use crate::bugs::Bug;
 use crate::checks::{Broken, Kind};
 use crate::decisions::{Command, Phase};
-use crate::slots::{LOCKS, SLOTS, slot, slots};
+use crate::slots::{BySlot, LOCKS, SLOTS, slot, slots};
 use crate::world::{Counts, Hold, World};
 
 /// Number of operations with faults.
-const TROUBLE: usize = 1_200;
+const TROUBLE: usize = 2_000;
 /// Number of rounds in which a world without faults must come to its end.
 const HEALING: usize = 400;
 /// Lines of the trace that a failure shows.
@@ -22,6 +22,8 @@ struct Mix {
     operator: usize,
     evictions: usize,
     states: usize,
+    /// Entries that a site takes late, by slot: of these slots it takes one in ten that it could.
+    slow: BySlot<DcSet>,
 }
 
 /// Runs a seed.
@@ -41,11 +43,18 @@ fn attempt(seed: u64, bug: Option<Bug>, traced: bool) -> (World, Result<Counts, 
     let founders = (seed % SLOTS as u64) as usize + 1;
     let mut world = World::new(seed, (0..founders).map(slot).collect(), bug);
     world.trace = traced.then(Vec::new);
+    let mut slow = BySlot::<DcSet>::default();
+    if world.rng.percent(50) {
+        for _ in 0..=world.rng.below(2) {
+            slow[world.any_slot()].insert(world.any_slot());
+        }
+    }
     let mut draw = |from: &[usize]| world.rng.pick(from).expect("a choice");
     let mix = Mix {
+        slow,
         crashes: draw(&[0, 20, 50]),
-        links: draw(&[0, 30, 60]),
-        operator: draw(&[30, 60, 100]),
+        links: draw(&[0, 40, 100]),
+        operator: draw(&[50, 100]),
         evictions: draw(&[10, 40, 70]),
         states: draw(&[0, 10, 40]),
     };
@@ -63,17 +72,17 @@ impl World {
             let site = self.any_slot();
             let lock = self.rng.below(LOCKS);
             match self.rng.below(100) {
-                0..40 => self.deliver(site)?,
-                40..50 => self.sync_if_up(site)?,
-                50..64 => self.act(site)?,
-                64..70 => self.learn(site)?,
-                70..77 => self.decide_any(true)?,
-                77..84 => self.give_parts(site, lock)?,
+                0..36 => self.deliver(site, mix)?,
+                36..45 => self.sync_if_up(site)?,
+                45..63 => self.act(site)?,
+                63..70 => self.learn(site)?,
+                70..78 => self.decide_any(true)?,
+                78..84 => self.give_parts(site, lock)?,
                 84..88 => self.grant(site, lock)?,
                 88..91 => self.release(site, lock),
                 91..94 if self.rng.percent(mix.crashes) => self.crash_or_restart(site)?,
-                94..96 if self.rng.percent(mix.links) => self.change_link(site),
-                96..98 if self.rng.percent(mix.operator) => self.operate(mix),
+                94..95 if self.rng.percent(mix.links) => self.change_link(site),
+                95..98 if self.rng.percent(mix.operator) => self.operate(mix),
                 98 if self.rng.percent(mix.states) => self.take_any_state(site)?,
                 99 => {
                     self.site_mut(site).now.scan();
@@ -90,19 +99,23 @@ impl World {
     }
 
     /// A site receives an entry: from a site that has it, or from a message that was long on its way.
-    fn deliver(&mut self, site: DcId) -> Result<(), Broken> {
+    fn deliver(&mut self, site: DcId, mix: &Mix) -> Result<(), Broken> {
         if !self.messages.is_empty() && self.rng.percent(40) {
             let index = self.rng.below(self.messages.len());
             let message = self.messages[index];
             if self.rng.percent(30) {
                 self.messages.swap_remove(index);
             }
+            let is_slow = mix.slow[message.to].contains(message.slot) && !self.rng.percent(10);
             return match self.takes(message.to, message.slot, message.seq) {
-                Some(entry) => self.receive(message.to, entry),
-                None => Ok(()),
+                Some(entry) if !is_slow => self.receive(message.to, entry),
+                _ => Ok(()),
             };
         }
-        let offers = self.offers(site);
+        let mut offers = self.offers(site);
+        if !self.rng.percent(10) {
+            offers.retain(|(slot, _)| !mix.slow[site].contains(*slot));
+        }
         match self.rng.pick(&offers).and_then(|(slot, seq)| self.takes(site, slot, seq)) {
             Some(entry) => self.receive(site, entry),
             None => Ok(()),
@@ -198,10 +211,9 @@ impl World {
 
     /// Somebody asks for a change of members.
     fn operate(&mut self, mix: &Mix) {
-        let by = self.any_slot();
-        if !self.can_append(by) || self.now(by).has_left() {
-            return;
-        }
+        let able: Vec<DcId> =
+            slots().filter(|by| self.can_append(*by) && !self.now(*by).has_left()).collect();
+        let Some(by) = self.rng.pick(&able) else { return };
         let known = self.known(by).clone();
         if let Some(attempt) = &known.attempt {
             if self.rng.percent(15) {
@@ -210,17 +222,17 @@ impl World {
             return;
         }
         let target = self.any_slot();
-        if !known.members().contains(target) {
+        let outside: Vec<DcId> = slots().filter(|slot| !known.members().contains(*slot)).collect();
+        if let Some(target) = self.rng.pick(&outside).filter(|_| self.rng.percent(60)) {
             self.propose_admit(by, target);
         } else if self.rng.percent(mix.evictions) {
-            let likely = self.is_cut_off(target) || self.rng.percent(10);
+            let gone = slots().filter(|slot| self.is_cut_off(*slot)).collect::<Vec<_>>();
+            let target = self.rng.pick(&gone).unwrap_or(target);
             let mut ending = DcSet::only(target);
-            if self.rng.percent(20) {
+            if self.rng.percent(25) {
                 ending.insert(self.any_slot());
             }
-            if likely {
-                self.propose_begin(by, ending.intersection(known.members()));
-            }
+            self.propose_begin(by, ending.intersection(known.members()));
         } else if known.slots[target].phase == Phase::Member && self.rng.percent(40) {
             self.propose(by, Command::Leaving { slot: target, generation: known.slots[target].generation });
         }
@@ -325,6 +337,7 @@ impl World {
         let is_there = |slot: DcId| {
             let state = self.now(slot);
             self.is_current(slot)
+                && state.known == latest.number
                 && state.entered == latest.epoch
                 && state.said == latest.epoch
                 && self.steps(slot).is_empty()

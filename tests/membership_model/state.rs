@@ -156,11 +156,8 @@ impl State {
             match op {
                 Op::Transfer(moves) => self.transfer(rules, entry, moves)?,
                 Op::Enter(epoch) => self.note_entered(rules, entry.slot, *epoch)?,
-                Op::Split { part, except } => {
-                    if self.members().contains(*part) {
-                        self.parts.split(entry.slot, *part, except, rules.bug)?;
-                    }
-                }
+                Op::Split { part, .. } | Op::Done { part } if self.is_of_old(rules, entry, *part) => {}
+                Op::Split { part, except } => self.parts.split(entry.slot, *part, except, rules.bug)?,
                 Op::Done { part } => self.done[*part].insert(entry.slot),
                 Op::Leave => {
                     self.left[entry.slot] = entry.seq.generation();
@@ -170,6 +167,12 @@ impl State {
             }
         }
         self.settle(rules)
+    }
+
+    /// Returns true if the member that an entry means is over here. Its slot may be in use again.
+    fn is_of_old(&self, rules: Rules<'_>, entry: &Entry, slot: DcId) -> bool {
+        let meant = rules.configs[entry.epoch].slots[slot].generation;
+        self.is_over(rules, slot, meant) && rules.bug != Some(Bug::OldWordsCount)
     }
 
     fn transfer(&mut self, rules: Rules<'_>, entry: &Entry, moves: &[Move]) -> Result<(), Fault> {

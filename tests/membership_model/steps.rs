@@ -38,7 +38,8 @@ impl World {
             return steps;
         }
         let (state, known) = (self.now(site), self.known(site));
-        if state.generation.is_some_and(|generation| known.is_over(site, generation)) {
+        let ended_before = known.slots[site].server == state.server && known.slots[site].phase == Phase::Over;
+        if state.generation.is_some_and(|generation| known.is_over(site, generation)) || ended_before {
             return vec![Step::Stop];
         }
         if let Some(attempt) = &known.attempt
