@@ -61,10 +61,12 @@ pub enum Bug {
     SettledBySponsor,
     /// An unsettled joiner is not evicted with its sponsor.
     JoinerLeftBehind,
+    /// A joiner that has no state yet stays when another member is evicted.
+    StatelessJoinerStays,
 }
 
 /// All of them.
-pub const ALL: [Bug; 29] = [
+pub const ALL: [Bug; 30] = [
     Bug::EnterAppliedTwice,
     Bug::TransfersInSequence,
     Bug::ExceptWhatIsAway,
@@ -94,4 +96,5 @@ pub const ALL: [Bug; 29] = [
     Bug::EverybodyOwesDone,
     Bug::SettledBySponsor,
     Bug::JoinerLeftBehind,
+    Bug::StatelessJoinerStays,
 ];

@@ -143,6 +143,9 @@ impl World {
 
     pub fn check_decision(&mut self, proposal: &Proposal) -> Result<(), Broken> {
         let latest = self.latest().clone();
+        let before = &self.configs[latest.number - 1].cuts;
+        let lowered = before.iter().filter(|(slot, cut)| latest.cuts[*slot] < **cut).count();
+        self.counts.lowered += lowered;
         match (proposal.command, latest.change) {
             (Command::Admit { .. }, Some(Change::Admit(slot))) => {
                 self.counts.joins += 1;

@@ -40,8 +40,9 @@ pub struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     Admit { slot: DcId, server: ServerId, sponsor: DcId },
-    /// These members are to end.
-    Begin { ending: DcSet },
+    /// These members are to end. The cuts of those in `again` are made anew: they ended last, and not all have
+    /// entered that.
+    Begin { ending: DcSet, again: DcSet },
     /// A member promised to take nothing more of them, and has this.
     Have { attempt: Number, slot: DcId, generation: Generation, vector: Vector },
     Abort { attempt: Number },
@@ -63,7 +64,16 @@ pub struct Proposal {
 pub struct Attempt {
     pub number: Number,
     pub ending: DcSet,
+    /// Members that ended before; their cuts are made anew.
+    pub again: DcSet,
     pub reports: BySlot<Option<Vector>>,
+}
+
+impl Attempt {
+    /// Returns the members of whom nothing more is taken.
+    pub fn frozen(&self) -> DcSet {
+        self.ending.union(self.again)
+    }
 }
 
 /// A change of members.
@@ -85,6 +95,8 @@ pub struct Config {
     pub change: Option<Change>,
     pub slots: BySlot<Slot>,
     pub attempt: Option<Attempt>,
+    /// The members whose end not all may have entered: ends since the last admission.
+    pub ended_last: DcSet,
     /// The last entry that counts, of each generation that is over.
     pub cuts: BTreeMap<(DcId, Generation), Seq>,
 }
@@ -103,6 +115,7 @@ impl Config {
             change: None,
             slots: BySlot(std::array::from_fn(|index| slot(crate::slots::slot(index)))),
             attempt: None,
+            ended_last: DcSet::EMPTY,
             cuts: BTreeMap::new(),
         }
     }
@@ -157,7 +170,7 @@ impl Config {
         let mut next = Config { number: self.number + 1, change: None, ..self.clone() };
         match proposal.command {
             Command::Admit { slot, server, sponsor } => next.admit(slot, server, sponsor, bug)?,
-            Command::Begin { ending } => next.begin(ending, bug)?,
+            Command::Begin { ending, again } => next.begin(ending, again, bug)?,
             Command::Have { attempt, slot, generation, vector } => {
                 let is_member = next.is_member(slot, generation);
                 let attempt = next.attempt.as_mut().filter(|it| it.number == attempt)?;
@@ -197,11 +210,12 @@ impl Config {
         }
         let generation = self.slots[slot].generation + 1;
         self.slots[slot] = Slot { generation, phase: Phase::Joining, server, admitted: self.number, sponsor };
+        self.ended_last = DcSet::EMPTY;
         self.change = Some(Change::Admit(slot));
         Some(())
     }
 
-    fn begin(&mut self, ending: DcSet, bug: Option<Bug>) -> Option<()> {
+    fn begin(&mut self, ending: DcSet, again: DcSet, bug: Option<Bug>) -> Option<()> {
         let members = self.members();
         let has_joiners =
             ending.is_superset(self.unsettled_of(ending)) || bug == Some(Bug::JoinerLeftBehind);
@@ -212,8 +226,10 @@ impl Config {
             && members != ending
             && has_joiners
             && somebody_stays
+            && self.ended_last.is_superset(again)
             && self.attempt.is_none();
-        may.then(|| self.attempt = Some(Attempt { number: self.number, ending, reports: BySlot::default() }))
+        let (number, reports) = (self.number, BySlot::default());
+        may.then(|| self.attempt = Some(Attempt { number, ending, again, reports }))
     }
 
     fn end(&mut self, attempt: Number, bug: Option<Bug>) -> Option<()> {
@@ -223,12 +239,13 @@ impl Config {
         if missing.count() > allowed {
             return None;
         }
-        for slot in attempt.ending.iter() {
+        for slot in attempt.frozen().iter() {
             let reported = attempt.reports.0.iter().flatten().map(|vector| vector[slot]);
             let cut = reported.max().unwrap_or_default();
             self.cuts.insert((slot, self.slots[slot].generation), cut);
             self.slots[slot].phase = Phase::Over;
         }
+        self.ended_last = attempt.frozen();
         self.change = Some(Change::End(attempt.ending, true));
         Some(())
     }
@@ -250,6 +267,7 @@ impl Config {
         }
         self.slots[slot].phase = Phase::Over;
         self.cuts.insert((slot, generation), cut);
+        self.ended_last = DcSet::only(slot);
         self.change = Some(Change::End(DcSet::only(slot), false));
         Some(())
     }

@@ -22,6 +22,7 @@ struct Mix {
     operator: usize,
     evictions: usize,
     states: usize,
+    disks: usize,
     /// Entries that a site takes late, by slot: of these slots it takes one in ten that it could.
     slow: BySlot<DcSet>,
 }
@@ -57,6 +58,7 @@ fn attempt(seed: u64, bug: Option<Bug>, traced: bool) -> (World, Result<Counts, 
         operator: draw(&[50, 100]),
         evictions: draw(&[10, 40, 70]),
         states: draw(&[0, 10, 40]),
+        disks: draw(&[0, 0, 10, 25]),
     };
     let result = world.trouble(&mix).and_then(|()| world.heal()).map(|()| world.counts);
     (world, result)
@@ -80,7 +82,7 @@ impl World {
                 78..84 => self.give_parts(site, lock)?,
                 84..88 => self.grant(site, lock)?,
                 88..91 => self.release(site, lock),
-                91..94 if self.rng.percent(mix.crashes) => self.crash_or_restart(site)?,
+                91..94 if self.rng.percent(mix.crashes) => self.crash_or_restart(site, mix)?,
                 94..95 if self.rng.percent(mix.links) => self.change_link(site),
                 95..98 if self.rng.percent(mix.operator) => self.operate(mix),
                 98 if self.rng.percent(mix.states) => self.take_any_state(site)?,
@@ -180,9 +182,15 @@ impl World {
         if faults && self.rng.percent(15) { Ok(()) } else { self.decide(&proposal) }
     }
 
-    fn crash_or_restart(&mut self, site: DcId) -> Result<(), Broken> {
+    fn crash_or_restart(&mut self, site: DcId, mix: &Mix) -> Result<(), Broken> {
         if !self.site(site).up {
             self.restart(site);
+            return Ok(());
+        }
+        if self.rng.percent(mix.disks) && self.is_current(site) && self.somebody_is_left(site) {
+            self.note(|| format!("{site} loses its disk"));
+            self.counts.lost_disks += 1;
+            self.wipe(site);
             return Ok(());
         }
         let tail = self.site(site).tail.len();
@@ -226,7 +234,8 @@ impl World {
         if let Some(target) = self.rng.pick(&outside).filter(|_| self.rng.percent(60)) {
             self.propose_admit(by, target);
         } else if self.rng.percent(mix.evictions) {
-            let gone = slots().filter(|slot| self.is_cut_off(*slot)).collect::<Vec<_>>();
+            let lost = self.lost(&known);
+            let gone = slots().filter(|slot| self.is_cut_off(*slot) || lost.contains(*slot)).collect::<Vec<_>>();
             let target = self.rng.pick(&gone).unwrap_or(target);
             let mut ending = DcSet::only(target);
             if self.rng.percent(25) {
@@ -252,10 +261,18 @@ impl World {
     fn propose_begin(&mut self, by: DcId, ending: DcSet) {
         let known = self.known(by);
         let joiners = known.unsettled_of(ending);
-        let ending = if self.is(Bug::JoinerLeftBehind) { ending } else { ending.union(joiners) };
+        let mut ending = if self.is(Bug::JoinerLeftBehind) { ending } else { ending.union(joiners) };
+        // A joiner without a state waits for every member's `Enter`, perhaps for that of one that is to end.
+        if !ending.is_empty() && !self.is(Bug::StatelessJoinerStays) {
+            let seen = &self.site(by).durable.seen;
+            let stateless = known.unsettled().iter().filter(|slot| seen[*slot] < known.slots[*slot].admitted);
+            ending = ending.union(stateless.collect());
+        }
         let remaining = known.members().difference(ending);
-        if remaining.contains(by) && known.attempt.is_none() && self.may_change(by, remaining) {
-            self.propose(by, Command::Begin { ending });
+        let all_entered = self.may_change(by, remaining);
+        let again = if all_entered { DcSet::EMPTY } else { known.ended_last };
+        if remaining.contains(by) && known.attempt.is_none() && (all_entered || !again.is_empty()) {
+            self.propose(by, Command::Begin { ending, again });
         }
     }
 
@@ -282,7 +299,7 @@ impl World {
                 self.decide_any(false)?;
             }
         }
-        Err(Broken::new(Kind::Stuck, format!("{:#?}", self.latest())))
+        Err(Broken::new(Kind::Stuck, format!("{:?}", self.latest())))
     }
 
     /// A site takes all steps and entries that it can.
@@ -320,13 +337,22 @@ impl World {
         })
     }
 
-    /// The operator of a world without faults: nothing is evicted, everybody is admitted.
+    /// The operator of a world without faults: members that lost their disks are evicted, everybody is
+    /// admitted.
     fn manage(&mut self, by: DcId) {
         let known = self.known(by).clone();
-        if !self.can_append(by) || self.now(by).has_left() || known.attempt.is_some() {
+        let lost = self.lost(&known);
+        if !self.can_append(by) || self.now(by).has_left() {
             return;
         }
-        if let Some(target) = slots().find(|slot| !known.members().contains(*slot)) {
+        if let Some(attempt) = &known.attempt {
+            let missing = known.reporters(attempt.ending).iter().filter(|slot| attempt.reports[*slot].is_none());
+            if missing.into_iter().any(|slot| lost.contains(slot)) {
+                self.propose(by, Command::Abort { attempt: attempt.number });
+            }
+        } else if !lost.is_empty() {
+            self.propose_begin(by, lost);
+        } else if let Some(target) = slots().find(|slot| !known.members().contains(*slot)) {
             self.propose_admit(by, target);
         }
     }

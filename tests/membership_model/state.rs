@@ -37,7 +37,8 @@ pub struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     pub attempt: Number,
-    pub ending: DcSet,
+    /// Nothing more is taken of these.
+    pub frozen: DcSet,
     pub have: Vector,
 }
 
@@ -199,15 +200,20 @@ impl State {
     }
 
     fn enter(&mut self, rules: Rules<'_>, epoch: Number) -> Result<(), Fault> {
-        let config = &rules.configs[epoch];
+        let first = (self.entered + 1).min(epoch);
         self.entered = epoch;
-        match config.change.expect("an epoch is a change of members") {
-            Change::Admit(member) => {
+        (first..=epoch).try_for_each(|number| self.change_members(rules, &rules.configs[number]))
+    }
+
+    fn change_members(&mut self, rules: Rules<'_>, config: &Config) -> Result<(), Fault> {
+        match config.change {
+            None => {}
+            Some(Change::Admit(member)) => {
                 self.seen[member] = 0;
                 self.done[member] = DcSet::EMPTY;
                 self.parts.admit(member, config.slots[member].sponsor, rules.bug);
             }
-            Change::End(over, _) => {
+            Some(Change::End(over, _)) => {
                 self.parts.table.remove(over);
                 for member in self.members().iter() {
                     let sponsor = self.parts.table.sponsor(member);

@@ -48,7 +48,7 @@ impl World {
         let promise = state.promise.filter(|promise| is_open(promise.attempt));
         let too_much = |slot: DcId| {
             let promised = promise.is_some_and(|promise| {
-                promise.ending.contains(slot) && image.applied[slot] > promise.have[slot]
+                promise.frozen.contains(slot) && image.applied[slot] > promise.have[slot]
             });
             promised || known.is_beyond_cut(slot, image.applied[slot])
         };

@@ -50,7 +50,7 @@ impl World {
         if state.generation.is_none() {
             return steps;
         }
-        steps.extend(self.next_epoch(site).filter(|epoch| self.can_enter(site, *epoch)).map(Step::Enter));
+        steps.extend(self.enterable(site).map(Step::Enter));
         if state.has_left() {
             steps.extend(self.may_exit_early(site).then_some(Step::Exit));
             return steps;
@@ -85,7 +85,7 @@ impl World {
             Step::Promise => {
                 let attempt = self.known(site).attempt.as_ref().expect("an attempt under way");
                 let have = self.now(site).applied;
-                let promise = Promise { attempt: attempt.number, ending: attempt.ending, have };
+                let promise = Promise { attempt: attempt.number, frozen: attempt.frozen(), have };
                 self.journal(site, Record::Promise(promise))?;
             }
             Step::Report => {
@@ -140,17 +140,26 @@ impl World {
         is_complete.then_some(Step::End(attempt.number))
     }
 
-    fn next_epoch(&self, site: DcId) -> Option<Number> {
+    /// Returns the epoch that a site can enter now. An attempt may have begun over an end that not all could
+    /// enter; then a site enters both ends at once.
+    fn enterable(&self, site: DcId) -> Option<Number> {
         let state = self.now(site);
-        (state.entered + 1..=state.known).find(|number| self.configs[*number].change.is_some())
+        if state.has_left() && !self.is(Bug::EntersAfterLeave) {
+            return None;
+        }
+        let changes = || (state.entered + 1..=state.known).filter(|number| self.configs[*number].change.is_some());
+        let first = changes().next()?;
+        if let Some(Change::Admit(_)) = self.configs[first].change {
+            return Some(first);
+        }
+        let is_end = |number: &Number| matches!(self.configs[*number].change, Some(Change::End(..)));
+        changes().take_while(is_end).find(|epoch| self.can_enter_ends(site, *epoch))
     }
 
-    fn can_enter(&self, site: DcId, epoch: Number) -> bool {
+    /// Returns true if a site can enter all ends up to an epoch.
+    fn can_enter_ends(&self, site: DcId, epoch: Number) -> bool {
         let (state, config) = (self.now(site), &self.configs[epoch]);
-        if state.has_left() && !self.is(Bug::EntersAfterLeave) {
-            return false;
-        }
-        let Some(Change::End(over, _)) = config.change else { return true };
+        let over = self.configs[state.entered].members().difference(config.members());
         let has_cut = |slot: DcId| {
             let generation = config.slots[slot].generation;
             config.cuts.get(&(slot, generation)).is_some_and(|cut| state.applied[slot] == *cut)
@@ -158,9 +167,8 @@ impl World {
         let has_cuts = over.iter().all(has_cut) || self.is(Bug::EntersWithoutTheCut);
         let settled = config.members().difference(config.unsettled()).intersection(state.members());
         let none_goes_along = settled.iter().all(|part| state.parts.table.sponsor(part) == part);
-        let remaining = config.members();
-        let others_did = state.all_entered(self.rules(), remaining, config, config.last_epoch);
-        !over.contains(site)
+        let others_did = state.all_entered(self.rules(), config.members(), config, state.entered);
+        config.members().contains(site)
             && has_cuts
             && (none_goes_along || self.is(Bug::EndWithoutDone))
             && (others_did || self.is(Bug::EntersBeforeOthersDid))

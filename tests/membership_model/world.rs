@@ -7,7 +7,7 @@ use geolock_api::names::{DcId, DcSet};
 
 use crate::bugs::Bug;
 use crate::checks::{Broken, Kind};
-use crate::decisions::{Command, Config, Proposal, ServerId};
+use crate::decisions::{Command, Config, Phase, Proposal, ServerId};
 use crate::rng::Rng;
 use crate::slots::{BySlot, LOCKS, SLOTS, Seq, Vector, covers, slot, slots};
 use crate::state::{Entry, Op, Record, Rules, State, Summary};
@@ -282,6 +282,25 @@ impl World {
         self.note(|| format!("{site} has an empty directory, server {server}"));
     }
 
+    /// Returns the members whose server lost its disk. They do not come back.
+    pub fn lost(&self, config: &Config) -> DcSet {
+        let is_lost = |slot: &DcId| self.now(*slot).server != config.slots[*slot].server;
+        config.members().iter().filter(is_lost).collect()
+    }
+
+    /// Returns true if a member would be left that is not leaving, ending or lost.
+    pub fn somebody_is_left(&self, without: DcId) -> bool {
+        let latest = self.latest();
+        let ending = latest.attempt.as_ref().map_or(DcSet::EMPTY, |attempt| attempt.ending);
+        let is_sure = |slot: DcId| {
+            slot != without
+                && self.is_current(slot)
+                && latest.slots[slot].phase == Phase::Member
+                && !ending.contains(slot)
+        };
+        slots().any(is_sure)
+    }
+
     pub fn propose(&mut self, by: DcId, command: Command) {
         let checked = self.known(by).epoch;
         self.note(|| format!("{by} proposes {command:?} as of e{checked}"));
@@ -290,6 +309,13 @@ impl World {
 
     /// One proposal is decided, or is void.
     pub fn decide(&mut self, proposal: &Proposal) -> Result<(), Broken> {
+        // The operator lets nobody go if all others lost their disks: no member would be left.
+        if let Command::Leaving { slot, .. } = proposal.command
+            && !self.somebody_is_left(slot)
+            && !self.is(Bug::NobodyStays)
+        {
+            return Ok(());
+        }
         let Some(config) = self.latest().decide(proposal, self.bug) else {
             self.counts.void += 1;
             return Ok(());
@@ -324,7 +350,7 @@ impl World {
         let (state, known) = (self.now(site), self.known(site));
         let is_promised = state.promise.is_some_and(|promise| {
             let is_open = known.attempt.as_ref().is_some_and(|attempt| attempt.number == promise.attempt);
-            is_open && promise.ending.contains(slot) && !self.is(Bug::PromiseBroken)
+            is_open && promise.frozen.contains(slot) && !self.is(Bug::PromiseBroken)
         });
         is_promised || known.is_beyond_cut(slot, seq) || state.left[slot] >= seq.generation()
     }
