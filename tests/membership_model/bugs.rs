@@ -11,6 +11,8 @@ pub enum Bug {
     ExceptWhatIsAway,
     /// `Home` is not written for a part that was split off when the sponsor's part leaves.
     NoHomeWhenSponsorLeaves,
+    /// A part is sent home before the sponsor split it off: its member may not live yet.
+    HomeBeforeSplit,
     /// A part does not go along when the sponsor's part is moved by a datacenter that does not know of it.
     StaysBehind,
     /// A datacenter that knows of a part that goes along does not name it.
@@ -39,6 +41,10 @@ pub enum Bug {
     PromiseForgotten,
     /// An end is decided when one report is missing.
     CutFromMost,
+    /// An attempt over an end that not all have entered lets them take entries up to the old cut.
+    OldCutNotFrozen,
+    /// An attempt over an end that not all have entered leaves its cuts as they are.
+    OldCutStays,
     /// A state may contain entries beyond a cut.
     StateBeyondCut,
     /// `Enter` is not said again after a crash.
@@ -66,11 +72,12 @@ pub enum Bug {
 }
 
 /// All of them.
-pub const ALL: [Bug; 30] = [
+pub const ALL: [Bug; 33] = [
     Bug::EnterAppliedTwice,
     Bug::TransfersInSequence,
     Bug::ExceptWhatIsAway,
     Bug::NoHomeWhenSponsorLeaves,
+    Bug::HomeBeforeSplit,
     Bug::StaysBehind,
     Bug::NotNamed,
     Bug::NoExceptions,
@@ -85,6 +92,8 @@ pub const ALL: [Bug; 30] = [
     Bug::PromiseBroken,
     Bug::PromiseForgotten,
     Bug::CutFromMost,
+    Bug::OldCutNotFrozen,
+    Bug::OldCutStays,
     Bug::StateBeyondCut,
     Bug::EnterNotRepeated,
     Bug::EndWithoutDone,

@@ -3,6 +3,7 @@
 use geolock_api::names::DcId;
 
 use crate::decisions::{Change, Command, Proposal};
+use crate::parts::Move;
 use crate::slots::{LOCKS, slots};
 use crate::world::{Hold, World};
 
@@ -17,6 +18,8 @@ pub enum Kind {
     TwoOwners,
     /// Two sites that applied the same entries disagree.
     Disagree,
+    /// A part is given to a joiner that does not live yet.
+    HeldUp,
     /// A holder lost a part that its grant stands on.
     HolderLosesPart,
     /// Two hold a lock in conflict.
@@ -104,6 +107,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// No part goes to a joiner that is not known to live: nobody could get it back.
+    pub fn check_targets(&self, site: DcId, moves: &[Move]) -> Result<(), Broken> {
+        let state = self.now(site);
+        let admitted = |slot: DcId| self.configs[state.entered].slots[slot].admitted;
+        let lives = |slot: DcId| slot == site || state.seen[slot] >= admitted(slot);
+        match moves.iter().find(|part_move| !lives(part_move.to)) {
+            Some(part_move) => Err(Broken::new(Kind::HeldUp, format!("{site}: {part_move:?}"))),
+            None => Ok(()),
+        }
     }
 
     /// A holder keeps the parts that its grant stands on.

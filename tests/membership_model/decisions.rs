@@ -239,7 +239,8 @@ impl Config {
         if missing.count() > allowed {
             return None;
         }
-        for slot in attempt.frozen().iter() {
+        let renewed = if bug == Some(Bug::OldCutStays) { attempt.ending } else { attempt.frozen() };
+        for slot in renewed.iter() {
             let reported = attempt.reports.0.iter().flatten().map(|vector| vector[slot]);
             let cut = reported.max().unwrap_or_default();
             self.cuts.insert((slot, self.slots[slot].generation), cut);

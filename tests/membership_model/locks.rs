@@ -21,14 +21,22 @@ impl World {
             owned.remove(site);
         }
         let (state, known) = (self.now(site), self.known(site));
-        let asks = |slot: &DcId| *slot != site && known.slots[*slot].phase != Phase::Joining;
+        // A request follows the `Enter` of its maker.
+        let asks = |slot: &DcId| {
+            let asked = &known.slots[*slot];
+            *slot != site && asked.phase != Phase::Joining && state.seen[*slot] >= asked.admitted
+        };
         let askers: Vec<DcId> = state.members().iter().filter(asks).collect();
         let to = self.rng.pick(&askers);
+        let table = &self.now(site).parts.table;
+        let has_home =
+            |part: DcId| part != site && (table.sponsor(part) == part || table.is_split(part));
+        let homes: DcSet = owned.iter().filter(|part| has_home(*part)).collect();
         let mut moves: Vec<Move> = Vec::new();
         let all = self.rng.percent(50);
         for part in owned.iter() {
             if all || self.rng.percent(60) {
-                let home = self.rng.percent(30).then_some(part).filter(|home| *home != site);
+                let home = self.rng.percent(30).then_some(part).filter(|home| homes.contains(*home));
                 moves.extend(home.or(to).map(|to| self.next_move(site, lock, part, to)));
             }
         }
@@ -60,8 +68,9 @@ impl World {
             let Some(part) = members.difference(named).iter().find(follows) else { return };
             let sponsor = self.now(site).parts.table.sponsor(part);
             let with = moves.iter().find(|it| it.part == sponsor).map_or(part, |it| it.to);
-            // With the sponsor's part it may go anywhere but to the member that grants nothing yet.
-            let to = if self.rng.percent(50) && with != site { with } else { part };
+            // Before the split the joiner may not live: its part goes with the sponsor's, in so many words.
+            let is_split = self.now(site).parts.table.is_split(part) || self.is(Bug::HomeBeforeSplit);
+            let to = if is_split && self.rng.percent(50) { part } else { with };
             moves.insert(self.rng.below(moves.len() + 1), self.next_move(site, lock, part, to));
         }
     }

@@ -240,7 +240,7 @@ impl State {
     /// came later knew the joiner from the start.
     fn is_done(&self, rules: Rules<'_>, joiner: DcId) -> bool {
         let admitted = rules.configs[self.entered].slots[joiner].admitted;
-        let before = &rules.configs[admitted - 1];
+        let Some(before) = admitted.checked_sub(1).map(|number| &rules.configs[number]) else { return false };
         let is_done = |slot: DcId| {
             self.done[joiner].contains(slot) || self.is_over(rules, slot, before.slots[slot].generation)
         };

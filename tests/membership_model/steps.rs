@@ -85,7 +85,8 @@ impl World {
             Step::Promise => {
                 let attempt = self.known(site).attempt.as_ref().expect("an attempt under way");
                 let have = self.now(site).applied;
-                let promise = Promise { attempt: attempt.number, frozen: attempt.frozen(), have };
+                let frozen = if self.is(Bug::OldCutNotFrozen) { attempt.ending } else { attempt.frozen() };
+                let promise = Promise { attempt: attempt.number, frozen, have };
                 self.journal(site, Record::Promise(promise))?;
             }
             Step::Report => {

@@ -193,6 +193,9 @@ impl World {
 
     /// Appends an entry to the log of a site.
     pub fn append(&mut self, site: DcId, ops: Vec<Op>) -> Result<(), Broken> {
+        if let Some(Op::Transfer(moves)) = ops.first() {
+            self.check_targets(site, moves)?;
+        }
         let state = self.now(site);
         let generation = state.generation.expect("a site with a log");
         let enters = ops.iter().find_map(|op| if let Op::Enter(epoch) = op { Some(*epoch) } else { None });
