@@ -47,6 +47,8 @@ pub enum Bug {
     OldCutStays,
     /// A state may contain entries beyond a cut.
     StateBeyondCut,
+    /// A member takes no state of one that left in an earlier epoch.
+    NoStateOfLeaver,
     /// `Enter` is not said again after a crash.
     EnterNotRepeated,
     /// A sponsor's end is entered while parts may go with the sponsor's parts.
@@ -72,7 +74,7 @@ pub enum Bug {
 }
 
 /// All of them.
-pub const ALL: [Bug; 33] = [
+pub const ALL: [Bug; 34] = [
     Bug::EnterAppliedTwice,
     Bug::TransfersInSequence,
     Bug::ExceptWhatIsAway,
@@ -95,6 +97,7 @@ pub const ALL: [Bug; 33] = [
     Bug::OldCutNotFrozen,
     Bug::OldCutStays,
     Bug::StateBeyondCut,
+    Bug::NoStateOfLeaver,
     Bug::EnterNotRepeated,
     Bug::EndWithoutDone,
     Bug::LeavesUnseen,

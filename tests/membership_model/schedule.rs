@@ -190,6 +190,7 @@ impl World {
         if self.rng.percent(mix.disks) && self.is_current(site) && self.somebody_is_left(site) {
             self.note(|| format!("{site} loses its disk"));
             self.counts.lost_disks += 1;
+            self.lost_servers.insert(self.now(site).server);
             self.wipe(site);
             return Ok(());
         }

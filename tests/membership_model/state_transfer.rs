@@ -5,7 +5,7 @@ use geolock_api::names::DcId;
 use crate::bugs::Bug;
 use crate::checks::{Broken, Kind};
 use crate::slots::{covers, slots};
-use crate::state::{Record, State};
+use crate::state::{Entry, Op, Record, State};
 use crate::world::World;
 
 impl World {
@@ -21,10 +21,12 @@ impl World {
             Some(generation) => !state.has_left() && !image.is_over(rules, site, generation),
             None => self.may_give_first(site, giver),
         };
+        // One that left enters nothing any more, and may be the only one that has some entries, in a state.
+        let is_of_leaver = image.has_left() && !self.is(Bug::NoStateOfLeaver);
         let lacks_nothing = covers(&image.applied, &state.base);
         is_ready
             && lacks_nothing
-            && image.entered >= state.entered
+            && (image.entered >= state.entered || is_of_leaver)
             && !image.is_over(rules, site, generation)
             && !self.has_too_much(site, image)
     }
@@ -88,7 +90,11 @@ impl World {
             for slot in slots().filter(|slot| mine.applied[*slot] > merged.applied[*slot]).collect::<Vec<_>>() {
                 let seq = merged.next_of(self.rules(), slot);
                 let entry = self.entries.get(&(slot, seq));
-                let fits = entry.filter(|it| covers(&merged.applied, &it.deps) && it.epoch <= merged.entered);
+                let is_entered = |it: &Entry| {
+                    let enters = slot == mine.me && matches!(it.ops[..], [Op::Enter(_)]);
+                    it.epoch <= merged.entered || enters
+                };
+                let fits = entry.filter(|it| covers(&merged.applied, &it.deps) && is_entered(it));
                 let Some(entry) = fits else { continue };
                 goes_on = true;
                 if let Err(fault) = merged.apply(self.rules(), &Record::Entry(entry.clone())) {

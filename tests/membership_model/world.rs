@@ -1,6 +1,6 @@
 //! Sites, the links between them, the list of decisions, and the operations that a schedule is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use geolock_api::names::{DcId, DcSet};
@@ -100,6 +100,8 @@ pub struct World {
     /// Links that do not work.
     pub broken_links: BySlot<DcSet>,
     pub next_server: ServerId,
+    /// The servers that lost their disks.
+    pub lost_servers: BTreeSet<ServerId>,
     pub founders: DcSet,
     /// The state of all who applied a vector.
     pub seen_vectors: BTreeMap<Vector, Summary>,
@@ -128,6 +130,7 @@ impl World {
             sites: (0..SLOTS).map(site).collect(),
             broken_links: BySlot::default(),
             next_server: SLOTS as ServerId,
+            lost_servers: BTreeSet::new(),
             founders,
             seen_vectors: BTreeMap::new(),
             counts: Counts::default(),
@@ -287,7 +290,7 @@ impl World {
 
     /// Returns the members whose server lost its disk. They do not come back.
     pub fn lost(&self, config: &Config) -> DcSet {
-        let is_lost = |slot: &DcId| self.now(*slot).server != config.slots[*slot].server;
+        let is_lost = |slot: &DcId| self.lost_servers.contains(&config.slots[*slot].server);
         config.members().iter().filter(is_lost).collect()
     }
 
