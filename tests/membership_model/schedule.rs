@@ -12,8 +12,6 @@ use crate::world::{Counts, Hold, World};
 const TROUBLE: usize = 2_000;
 /// Number of rounds in which a world without faults must come to its end.
 const HEALING: usize = 400;
-/// Lines of the trace that a failure shows.
-const TRACE: usize = 100_000;
 
 /// How often things happen, in percent of chances; drawn for each run.
 struct Mix {
@@ -32,12 +30,11 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, Broken> {
     attempt(seed, bug, false).1
 }
 
-/// Runs a seed and returns its trace, too.
-pub fn trace(seed: u64, bug: Option<Bug>) -> String {
-    let (world, result) = attempt(seed, bug, true);
+/// Runs a seed, and returns the last lines of its trace.
+pub fn trace(seed: u64, bug: Option<Bug>, most: usize) -> String {
+    let (world, _) = attempt(seed, bug, true);
     let lines = world.trace.unwrap_or_default();
-    let shown = lines.len().saturating_sub(TRACE);
-    format!("{}\n{result:?}", lines[shown..].join("\n"))
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 fn attempt(seed: u64, bug: Option<Bug>, traced: bool) -> (World, Result<Counts, Broken>) {
@@ -278,7 +275,7 @@ impl World {
     }
 
     /// No faults from here on: everything that was begun ends, and every server becomes a member.
-    fn heal(&mut self) -> Result<(), Broken> {
+    pub fn heal(&mut self) -> Result<(), Broken> {
         self.note(|| "no more faults".to_owned());
         self.messages.clear();
         for site in slots() {
@@ -304,7 +301,7 @@ impl World {
     }
 
     /// A site takes all steps and entries that it can.
-    fn catch_up(&mut self, site: DcId) -> Result<(), Broken> {
+    pub fn catch_up(&mut self, site: DcId) -> Result<(), Broken> {
         for _ in 0..200 {
             self.learn(site)?;
             self.sync(site)?;

@@ -89,7 +89,8 @@ impl World {
             goes_on = false;
             for slot in slots().filter(|slot| mine.applied[*slot] > merged.applied[*slot]).collect::<Vec<_>>() {
                 let seq = merged.next_of(self.rules(), slot);
-                let entry = self.entries.get(&(slot, seq));
+                let is_here = seq <= mine.applied[slot] && !self.configs[mine.known].is_beyond_cut(slot, seq);
+                let entry = self.entries.get(&(slot, seq)).filter(|_| is_here);
                 let is_entered = |it: &Entry| {
                     let enters = slot == mine.me && matches!(it.ops[..], [Op::Enter(_)]);
                     it.epoch <= merged.entered || enters
