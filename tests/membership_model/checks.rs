@@ -147,7 +147,8 @@ impl World {
         for other in others {
             if self.is_current(site) && self.is_current(other) {
                 let hold = self.site(site).holds[lock];
-                let text = format!("lock {lock}: {site} {hold:?}, {other} {:?}", self.site(other).holds[lock]);
+                let text =
+                    format!("lock {lock}: {site} {hold:?}, {other} {:?}", self.site(other).holds[lock]);
                 return Err(Broken::new(Kind::Conflict, text));
             }
             self.counts.conflicts_excused += 1;

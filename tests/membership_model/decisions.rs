@@ -1,5 +1,5 @@
 //! The list of decisions of the control group: totally ordered, each checked against the state that all
-//! before it make. A majority and a leader are not modelled: any proposal may be decided, late, lost or twice.
+//! before it make. A majority and a leader are not modelled: any proposal may be decided, late, twice or not.
 
 use std::collections::BTreeMap;
 
@@ -39,17 +39,43 @@ pub struct Slot {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    Admit { slot: DcId, server: ServerId, sponsor: DcId },
-    /// These members are to end. The cuts of those in `again` are made anew: they ended last, and not all have
-    /// entered that.
-    Begin { ending: DcSet, again: DcSet },
+    Admit {
+        slot: DcId,
+        server: ServerId,
+        sponsor: DcId,
+    },
+    /// These members are to end. The cuts of those in `again` are made anew: they ended last, and not all
+    /// have entered that.
+    Begin {
+        ending: DcSet,
+        again: DcSet,
+    },
     /// A member promised to take nothing more of them, and has this.
-    Have { attempt: Number, slot: DcId, generation: Generation, vector: Vector },
-    Abort { attempt: Number },
-    End { attempt: Number },
-    Settled { slot: DcId, generation: Generation },
-    Leaving { slot: DcId, generation: Generation },
-    Left { slot: DcId, generation: Generation, cut: Seq },
+    Have {
+        attempt: Number,
+        slot: DcId,
+        generation: Generation,
+        vector: Vector,
+    },
+    Abort {
+        attempt: Number,
+    },
+    End {
+        attempt: Number,
+    },
+    Settled {
+        slot: DcId,
+        generation: Generation,
+    },
+    Leaving {
+        slot: DcId,
+        generation: Generation,
+    },
+    Left {
+        slot: DcId,
+        generation: Generation,
+        cut: Seq,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,10 +243,8 @@ impl Config {
 
     fn begin(&mut self, ending: DcSet, again: DcSet, bug: Option<Bug>) -> Option<()> {
         let members = self.members();
-        let has_joiners =
-            ending.is_superset(self.unsettled_of(ending)) || bug == Some(Bug::JoinerLeftBehind);
-        let somebody_stays =
-            !self.staying().difference(ending).is_empty() || bug == Some(Bug::NobodyStays);
+        let has_joiners = ending.is_superset(self.unsettled_of(ending)) || bug == Some(Bug::JoinerLeftBehind);
+        let somebody_stays = !self.staying().difference(ending).is_empty() || bug == Some(Bug::NobodyStays);
         let may = !ending.is_empty()
             && members.is_superset(ending)
             && members != ending
@@ -252,8 +276,7 @@ impl Config {
     }
 
     fn leaving(&mut self, slot: DcId, generation: Generation, bug: Option<Bug>) -> Option<()> {
-        let is_member =
-            self.slots[slot].generation == generation && self.slots[slot].phase == Phase::Member;
+        let is_member = self.slots[slot].generation == generation && self.slots[slot].phase == Phase::Member;
         let ending = self.attempt.as_ref().map_or(DcSet::EMPTY, |attempt| attempt.ending);
         let stay = self.staying().difference(DcSet::only(slot)).difference(ending);
         let somebody_stays = !stay.is_empty() || bug == Some(Bug::NobodyStays);

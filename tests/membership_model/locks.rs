@@ -1,4 +1,4 @@
-//! What owners and clients do at random: parts move, clients hold locks.
+//! Random operations of owners and clients: parts move, clients hold locks.
 
 use geolock_api::names::{DcId, DcSet};
 
@@ -29,8 +29,7 @@ impl World {
         let askers: Vec<DcId> = state.members().iter().filter(asks).collect();
         let to = self.rng.pick(&askers);
         let table = &self.now(site).parts.table;
-        let has_home =
-            |part: DcId| part != site && (table.sponsor(part) == part || table.is_split(part));
+        let has_home = |part: DcId| part != site && (table.sponsor(part) == part || table.is_split(part));
         let homes: DcSet = owned.iter().filter(|part| has_home(*part)).collect();
         let mut moves: Vec<Move> = Vec::new();
         let all = self.rng.percent(50);
@@ -97,6 +96,7 @@ impl World {
         };
         self.site_mut(site).holds[lock] = hold;
         self.counts.grants += 1;
+        self.counts.grants_alone += usize::from(hold == Hold::Exclusive);
         self.note(|| format!("{site} grants lock {lock} {hold:?}"));
         self.check_grant(site, lock)
     }

@@ -220,7 +220,8 @@ mod tests {
             }
             // A sponsor does not end before those that it sponsors.
             for member in (1..PARTS).filter(|member| over >> member & 1 == 1) {
-                let sponsors = (1..PARTS).any(|other| other != member && table.sponsor(dc(other)) == dc(member));
+                let sponsors =
+                    (1..PARTS).any(|other| other != member && table.sponsor(dc(other)) == dc(member));
                 if !sponsors {
                     table.remove(DcSet::only(dc(member)));
                 }

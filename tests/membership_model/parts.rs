@@ -65,7 +65,13 @@ impl Parts {
     ///
     /// `gone`: members of the entry's epoch that are over here. Their parts are ignored, and parts on their
     /// way to them go home.
-    pub fn transfer(&mut self, maker: DcId, moves: &[Move], gone: DcSet, bug: Option<Bug>) -> Result<(), Fault> {
+    pub fn transfer(
+        &mut self,
+        maker: DcId,
+        moves: &[Move],
+        gone: DcSet,
+        bug: Option<Bug>,
+    ) -> Result<(), Fault> {
         let moves = moves.iter().filter(|part_move| !gone.contains(part_move.part));
         if bug == Some(Bug::TransfersInSequence) {
             return moves.copied().try_for_each(|one| {
@@ -156,7 +162,13 @@ impl Parts {
 
     /// From here on the part is the member's own where the sponsor's part is at home, but for the locks
     /// named: there it is at the sponsor, who holds them.
-    pub fn split(&mut self, sponsor: DcId, part: DcId, except: &[usize], bug: Option<Bug>) -> Result<(), Fault> {
+    pub fn split(
+        &mut self,
+        sponsor: DcId,
+        part: DcId,
+        except: &[usize],
+        bug: Option<Bug>,
+    ) -> Result<(), Fault> {
         for lock in except.iter().copied() {
             let (owner, register) = (self.owner(lock, part), self.register(lock, part));
             if bug == Some(Bug::ExceptWhatIsAway) {

@@ -129,9 +129,8 @@ impl World {
         }
         let next = slots().filter(|slot| *slot != site).map(|slot| (slot, state.next_of(self.rules(), slot)));
         let is_offered = |(slot, seq): &(DcId, crate::slots::Seq)| {
-            let gives = |giver: DcId| {
-                giver != site && self.is_linked(site, giver) && self.has(giver, *slot, *seq)
-            };
+            let gives =
+                |giver: DcId| giver != site && self.is_linked(site, giver) && self.has(giver, *slot, *seq);
             slots().any(gives) && self.takes(site, *slot, *seq).is_some()
         };
         next.filter(is_offered).collect()
@@ -185,10 +184,7 @@ impl World {
             return Ok(());
         }
         if self.rng.percent(mix.disks) && self.is_current(site) && self.somebody_is_left(site) {
-            self.note(|| format!("{site} loses its disk"));
-            self.counts.lost_disks += 1;
-            self.lost_servers.insert(self.now(site).server);
-            self.wipe(site);
+            self.lose_disk(site);
             return Ok(());
         }
         let tail = self.site(site).tail.len();
@@ -233,7 +229,8 @@ impl World {
             self.propose_admit(by, target);
         } else if self.rng.percent(mix.evictions) {
             let lost = self.lost(&known);
-            let gone = slots().filter(|slot| self.is_cut_off(*slot) || lost.contains(*slot)).collect::<Vec<_>>();
+            let gone =
+                slots().filter(|slot| self.is_cut_off(*slot) || lost.contains(*slot)).collect::<Vec<_>>();
             let target = self.rng.pick(&gone).unwrap_or(target);
             let mut ending = DcSet::only(target);
             if self.rng.percent(25) {
@@ -344,7 +341,8 @@ impl World {
             return;
         }
         if let Some(attempt) = &known.attempt {
-            let missing = known.reporters(attempt.ending).iter().filter(|slot| attempt.reports[*slot].is_none());
+            let missing =
+                known.reporters(attempt.ending).iter().filter(|slot| attempt.reports[*slot].is_none());
             if missing.into_iter().any(|slot| lost.contains(slot)) {
                 self.propose(by, Command::Abort { attempt: attempt.number });
             }

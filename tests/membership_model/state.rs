@@ -15,13 +15,16 @@ pub enum Op {
     Transfer(Vec<Move>),
     /// From here on the entries of this log are of this epoch.
     Enter(Number),
-    Split { part: DcId, except: Vec<usize> },
+    Split {
+        part: DcId,
+        except: Vec<usize>,
+    },
     /// Nothing goes along here for this joiner any more.
-    Done { part: DcId },
+    Done {
+        part: DcId,
+    },
     /// The last entry of this log. Whatever its maker owns goes home.
     Leave,
-    /// Data.
-    Commit,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,7 +167,6 @@ impl State {
                     self.left[entry.slot] = entry.seq.generation();
                     self.parts.table.remove(DcSet::only(entry.slot));
                 }
-                Op::Commit => {}
             }
         }
         self.settle(rules)
@@ -261,9 +263,7 @@ impl State {
     pub fn summary(&self) -> Summary {
         let members = self.members();
         let table = &self.parts.table;
-        let chain = |slot: DcId| {
-            members.contains(slot).then(|| (table.sponsor(slot), table.is_split(slot)))
-        };
+        let chain = |slot: DcId| members.contains(slot).then(|| (table.sponsor(slot), table.is_split(slot)));
         let part = |lock: usize, slot: DcId| {
             let known = members.contains(slot);
             known.then(|| (self.parts.owner(lock, slot), self.parts.version(lock, slot)))

@@ -12,7 +12,11 @@ impl World {
     /// Returns true if a site would take the state that another one has on its disk.
     pub fn can_take_state(&self, site: DcId, giver: DcId) -> bool {
         let (state, image) = (self.now(site), &self.site(giver).durable);
-        if site == giver || !self.is_linked(site, giver) || image.generation.is_none() || !self.is_admitted(site) {
+        if site == giver
+            || !self.is_linked(site, giver)
+            || image.generation.is_none()
+            || !self.is_admitted(site)
+        {
             return false;
         }
         let rules = self.rules();
@@ -87,7 +91,8 @@ impl World {
         let mut goes_on = true;
         while goes_on {
             goes_on = false;
-            for slot in slots().filter(|slot| mine.applied[*slot] > merged.applied[*slot]).collect::<Vec<_>>() {
+            for slot in slots().filter(|slot| mine.applied[*slot] > merged.applied[*slot]).collect::<Vec<_>>()
+            {
                 let seq = merged.next_of(self.rules(), slot);
                 let is_here = seq <= mine.applied[slot] && !self.configs[mine.known].is_beyond_cut(slot, seq);
                 let entry = self.entries.get(&(slot, seq)).filter(|_| is_here);

@@ -116,8 +116,9 @@ impl World {
     /// Returns true if a site may append entries of its own.
     pub fn can_append(&self, site: DcId) -> bool {
         let state = self.now(site);
-        let is_over =
-            |generation| self.known(site).is_over(site, generation) || state.is_over(self.rules(), site, generation);
+        let is_over = |generation| {
+            self.known(site).is_over(site, generation) || state.is_over(self.rules(), site, generation)
+        };
         self.site(site).up
             && state.generation.is_some_and(|generation| !is_over(generation))
             && state.said >= state.entered
@@ -148,7 +149,8 @@ impl World {
         if state.has_left() && !self.is(Bug::EntersAfterLeave) {
             return None;
         }
-        let changes = || (state.entered + 1..=state.known).filter(|number| self.configs[*number].change.is_some());
+        let changes =
+            || (state.entered + 1..=state.known).filter(|number| self.configs[*number].change.is_some());
         let first = changes().next()?;
         if let Some(Change::Admit(_)) = self.configs[first].change {
             return Some(first);
@@ -213,9 +215,8 @@ impl World {
     fn say_done(&mut self, site: DcId, part: DcId) -> Result<(), Broken> {
         let it = self.site(site);
         let parts = &it.now.parts;
-        let named = (0..LOCKS).filter(|lock| {
-            parts.goes_along(*lock, part) && parts.owner(*lock, part) == site
-        });
+        let named =
+            (0..LOCKS).filter(|lock| parts.goes_along(*lock, part) && parts.owner(*lock, part) == site);
         let moves: Vec<Move> = named
             .map(|lock| {
                 let to = if it.holds[lock] == Hold::Exclusive { site } else { part };
@@ -270,8 +271,8 @@ impl World {
     /// Returns true if a site sees that all changes so far were entered by all who remain.
     pub fn may_change(&self, site: DcId, remaining: DcSet) -> bool {
         let (state, known) = (&self.site(site).durable, self.known(site));
-        let all = state.entered == known.epoch
-            && state.all_entered(self.rules(), remaining, known, known.epoch);
+        let all =
+            state.entered == known.epoch && state.all_entered(self.rules(), remaining, known, known.epoch);
         all || self.is(Bug::SeveralChangesAtOnce)
     }
 

@@ -56,6 +56,7 @@ pub struct Counts {
     pub merges: usize,
     pub transfers: usize,
     pub grants: usize,
+    pub grants_alone: usize,
     pub conflicts_excused: usize,
     pub orphans: usize,
     pub void: usize,
@@ -78,6 +79,7 @@ impl Counts {
         self.merges += other.merges;
         self.transfers += other.transfers;
         self.grants += other.grants;
+        self.grants_alone += other.grants_alone;
         self.conflicts_excused += other.conflicts_excused;
         self.orphans += other.orphans;
         self.void += other.void;
@@ -275,6 +277,14 @@ impl World {
         self.note(|| format!("{site} restarts"));
     }
 
+    /// A site loses its journal, and all its clients know.
+    pub fn lose_disk(&mut self, site: DcId) {
+        self.note(|| format!("{site} loses its disk"));
+        self.counts.lost_disks += 1;
+        self.lost_servers.insert(self.now(site).server);
+        self.wipe(site);
+    }
+
     /// The site becomes a server with an empty directory.
     pub fn wipe(&mut self, site: DcId) {
         let (server, founders) = (self.next_server, self.founders);
@@ -326,7 +336,9 @@ impl World {
             self.counts.void += 1;
             return Ok(());
         };
-        self.note(|| format!("decision {} {:?} changes {:?}", config.number, proposal.command, config.change));
+        self.note(|| {
+            format!("decision {} {:?} changes {:?}", config.number, proposal.command, config.change)
+        });
         self.configs.push(config);
         self.check_decision(proposal)
     }
