@@ -163,7 +163,7 @@ fn pure_rooms_touch_no_clock_no_io_no_randomness() {
 
 /// The rooms that each room of the server may import. Any room may import `base`, itself, and the rooms of
 /// `geolock_api` but `native`, which does IO.
-const IMPORTS: [(&str, &[&str]); 26] = [
+const IMPORTS: [(&str, &[&str]); 27] = [
     ("lib", &["geolock_client"]),
     ("main", &[]),
     ("base", &[]),
@@ -182,6 +182,7 @@ const IMPORTS: [(&str, &[&str]); 26] = [
     ("access", &["pki"]),
     ("journal", &["testkit::faults"]),
     ("interdc", &["pki", "runtime::fine_timer"]),
+    ("control", &["runtime::tasks"]),
     // Its metrics are those of the machine and of the disk.
     ("telemetry", &["access", "crdt", "journal", "replica"]),
     (

@@ -113,7 +113,12 @@ impl Peer {
         })
     }
 
-    async fn candidacy(&self, action: RPCTypes, request: Request, option: RPCOption) -> Rpc<VoteResponse<Types>> {
+    async fn candidacy(
+        &self,
+        action: RPCTypes,
+        request: Request,
+        option: RPCOption,
+    ) -> Rpc<VoteResponse<Types>> {
         let Answer::Vote { vote, granted, last } = self.ask(action, request, &option).await? else {
             return Err(unreadable());
         };

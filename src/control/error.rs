@@ -31,7 +31,9 @@ pub enum StoreError {
          the data directory in the configuration"
     )]
     WrongMember { found: MemberId, expected: MemberId },
-    #[error("the state of the list has {size} bytes, and a snapshot takes {limit}: nothing was lost; report this")]
+    #[error(
+        "the state of the list has {size} bytes, and a snapshot takes {limit}: nothing was lost; report this"
+    )]
     StateTooLarge { size: usize, limit: usize },
 }
 
@@ -52,10 +54,14 @@ pub enum StartError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProposeError {
     /// Nothing changed.
-    #[error("the control group has no leader that a majority of its voters follows: nothing was changed; repeat later")]
+    #[error(
+        "the control group has no leader that a majority of its voters follows: nothing was changed; repeat later"
+    )]
     NoLeader,
     /// Nothing changed.
-    #[error("the control group's leader {leader} cannot be reached from here: nothing was changed; repeat later")]
+    #[error(
+        "the control group's leader {leader} cannot be reached from here: nothing was changed; repeat later"
+    )]
     Unreachable { leader: MemberId },
     /// It may have been carried out, or be later.
     #[error("the control group gave no answer in time: repeat, it may have been done already")]

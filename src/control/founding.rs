@@ -73,7 +73,11 @@ async fn enter<F: Fold>(core: &Core<F>) {
     if let Some(founders) = &core.founders {
         let voters: BTreeSet<_> = core.status().voters;
         if voters != *founders {
-            tracing::warn!(?founders, ?voters, "the configured founders are not the voters: the group's list counts");
+            tracing::warn!(
+                ?founders,
+                ?voters,
+                "the configured founders are not the voters: the group's list counts"
+            );
         }
     }
     core.founding.send_replace(Founding::Done);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use geolock_api::names::DcId;
+use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, Raft, SnapshotPolicy};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -85,6 +86,7 @@ impl<F: Fold> ControlGroup<F> {
             Start::Found(founders) => Some(founders),
             Start::Join => None,
         };
+        let has_log = store.last()?.is_some();
         let (store, list) = (Arc::new(store), SharedList::new());
         let caller = Arc::new(Caller::new(config.me, store.server(), config.transport));
         let (decided, decided_seen) = watch::channel(0);
@@ -107,6 +109,9 @@ impl<F: Fold> ControlGroup<F> {
             tasks: Mutex::default(),
             stop: watch::Sender::new(false),
         });
+        if has_log {
+            core.loaded().await;
+        }
         let founding = tokio::spawn(found(core.clone(), core.stop.subscribe()));
         core.tasks.lock().await.push(founding);
         Ok(ControlGroup(core))
@@ -178,6 +183,19 @@ impl<F: Fold> ControlGroup<F> {
         }
         // An error means that the core had panicked: that has ended the process, or a test.
         let _ = self.0.raft.shutdown().await;
+    }
+}
+
+impl<F: Fold> Core<F> {
+    /// Waits until openraft shows the members that it has read from the log. Until then this member would
+    /// deny to be in a group, and a founder that lost its directory could found another one.
+    async fn loaded(&self) {
+        let mut metrics = self.raft.metrics();
+        while !self.is_in_group() && self.status().failed.is_none() {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
     }
 }
 

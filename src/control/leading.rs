@@ -79,7 +79,8 @@ impl<F: Fold> Core<F> {
     /// Waits for news of the leader, but not for long: its silence is no event.
     async fn until_something_changes(&self) {
         let mut metrics = self.raft.metrics();
-        let (before, pause): (_, Duration) = (metrics.borrow_watched().current_leader, self.timing.heartbeat());
+        let (before, pause): (_, Duration) =
+            (metrics.borrow_watched().current_leader, self.timing.heartbeat());
         let changed = async {
             while metrics.borrow_watched().current_leader == before {
                 if metrics.changed().await.is_err() {
@@ -140,9 +141,12 @@ impl<F: Fold> Core<F> {
                 None => ChangeMembers::AddNodes(BTreeMap::from([(member, new)])),
             },
             MemberStep::Promote(member) if voters.contains(&member) && !changing => return Ok(None),
-            MemberStep::Promote(member) if server(member).is_none() => return Err(Refusal::NotALearner(member)),
+            MemberStep::Promote(member) if server(member).is_none() => {
+                return Err(Refusal::NotALearner(member));
+            }
             MemberStep::Promote(member) => {
-                let matched = metrics.replication.as_ref().and_then(|all| all.get(&member).copied()).flatten();
+                let matched =
+                    metrics.replication.as_ref().and_then(|all| all.get(&member).copied()).flatten();
                 let behind = matched.is_none_or(|matched| Some(matched) < metrics.local_committed);
                 if !voters.contains(&member) && behind {
                     return Err(Refusal::NotALearner(member));

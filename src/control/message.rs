@@ -83,8 +83,14 @@ pub enum MemberStep {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Appended(Appended),
-    Vote { vote: WireVote, granted: bool, last: Option<WireLogId> },
-    Installed { vote: WireVote },
+    Vote {
+        vote: WireVote,
+        granted: bool,
+        last: Option<WireLogId>,
+    },
+    Installed {
+        vote: WireVote,
+    },
     /// True if an election begins.
     Transferred(bool),
     Identity(Identity),

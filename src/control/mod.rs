@@ -12,7 +12,7 @@
 //! Nothing on the path of a lock waits for the control group. Its figures are those of a handful of voters
 //! and a few decisions a day; so it is written to be simple and to lose nothing, not to be fast.
 //!
-//! # What protects a vote
+//! # Votes that are not forgotten
 //!
 //! A voter that forgets its vote can elect two leaders of one term, and one that forgets its log can lose
 //! decisions. Against crashes the store syncs both before anything is answered. Against a lost directory

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use geolock_api::names::{DcId, DcSet};
 use tokio::sync::oneshot;
 
-use super::frame::{Frame, FrameError, FrameKind};
+use super::frame::{Frame, FrameError, FrameKind, MAX_PAYLOAD};
 use super::route::{Routes, Step};
 use super::transport::{Calling, ControlTransport, Unreachable};
 
@@ -107,8 +107,9 @@ impl<L: ControlLinks> Relay<L> {
         Ok(None)
     }
 
-    /// Sends the answer to a request.
+    /// Sends the answer to a request: at most [`MAX_PAYLOAD`] bytes.
     pub fn answer(&self, incoming: &Incoming, answer: Bytes) {
+        assert!(answer.len() <= MAX_PAYLOAD, "a longer answer would cost the link");
         self.links.send(incoming.by, incoming.frame.answered(FrameKind::Answer(answer)).encode());
     }
 

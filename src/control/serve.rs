@@ -49,8 +49,7 @@ impl<F: Fold> Core<F> {
         if request.len() > MAX_PAYLOAD {
             return Err(Refusal::Malformed);
         }
-        let envelope: Envelope =
-            wire::decode("control request", request).map_err(|_| Refusal::Malformed)?;
+        let envelope: Envelope = wire::decode("control request", request).map_err(|_| Refusal::Malformed)?;
         self.check_addresses(from, &envelope)?;
         let limit = match envelope.request {
             Request::Lead(_) => &self.for_leader,
@@ -88,7 +87,9 @@ impl<F: Fold> Core<F> {
         }
         match envelope.to_server {
             Some(expected) if expected != server => {
-                self.founding.send_replace(Founding::OtherDirectory { known: expected });
+                if !self.is_in_group() {
+                    self.founding.send_replace(Founding::OtherDirectory { known: expected });
+                }
                 return Err(Refusal::WrongServer { member: me, server });
             }
             None if !matches!(envelope.request, Request::Identify { .. } | Request::Lead(_)) => {

@@ -1,6 +1,6 @@
 //! A leader that is gone is replaced.
 
-use super::{World, decide, dc, member, until};
+use super::{World, dc, decide, member, until};
 
 /// The release of openraft before this one draws an election timeout once for each process, so that two
 /// survivors with equal ones can split every vote.

@@ -3,7 +3,7 @@
 use openraft::errors::{InitializeError, RaftError};
 
 use super::{World, decide, member, members, names, until};
-use crate::control::{Founding, MemberId, MemberStep, Refusal, ProposeError, Start, StartError};
+use crate::control::{Founding, MemberId, MemberStep, ProposeError, Refusal, Start, StartError};
 
 #[tokio::test]
 async fn founders_with_different_lists_found_nothing() {

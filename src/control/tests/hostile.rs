@@ -79,11 +79,7 @@ fn impossible() -> Vec<Request> {
         },
         Request::Vote(Candidacy { vote: vote(u64::MAX, false), last: None, transfer: true }),
         Request::PreVote(Candidacy { vote: vote(90, true), last: None, transfer: false }),
-        Request::Vote(Candidacy {
-            vote: vote(90, false),
-            last: Some(at(1, u64::MAX)),
-            transfer: false,
-        }),
+        Request::Vote(Candidacy { vote: vote(90, false), last: Some(at(1, u64::MAX)), transfer: false }),
         snapshot(good.clone(), b"\xff\xff\xff"),
         snapshot(member_list(vec![], BTreeSet::new()), b"\0"),
         snapshot(WireMembers { servers: BTreeMap::new(), ..good }, b"\0"),

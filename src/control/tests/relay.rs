@@ -48,7 +48,10 @@ fn a_frame_is_passed_on_once_and_only_to_its_addressee() {
     let linked = set(&[0, 2]);
     let passed = Step::Send(dc(2), frame(0, 2, 0, REQUEST));
     assert_eq!(routes.arrived(frame(0, 2, 1, REQUEST), dc(0), linked), passed);
-    assert_eq!(routes.arrived(frame(0, 1, 1, REQUEST), dc(0), linked), Step::Deliver(frame(0, 1, 1, REQUEST)));
+    assert_eq!(
+        routes.arrived(frame(0, 1, 1, REQUEST), dc(0), linked),
+        Step::Deliver(frame(0, 1, 1, REQUEST))
+    );
     let no_route = |to: u8| Step::Send(dc(0), frame(to, 0, MAX_HOPS, FrameKind::NoRoute));
     assert_eq!(routes.arrived(frame(0, 2, 0, REQUEST), dc(0), linked), no_route(2));
     assert_eq!(routes.arrived(frame(0, 5, 1, REQUEST), dc(0), linked), no_route(5));

@@ -19,7 +19,8 @@ struct Builder;
 impl StoreBuilder<Types, LogStore, Machine<Names>> for Builder {
     async fn build(&self) -> Result<((), LogStore, Machine<Names>), StorageError<Types>> {
         let store = Arc::new(Store::on(CrashDisk::default(), member(0)).expect("an empty disk"));
-        let machine = Machine { store: store.clone(), list: SharedList::new(), decided: watch::Sender::new(0) };
+        let machine =
+            Machine { store: store.clone(), list: SharedList::new(), decided: watch::Sender::new(0) };
         Ok(((), LogStore(store), machine))
     }
 }

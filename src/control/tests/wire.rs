@@ -1,17 +1,17 @@
 //! Bytes that members exchange and keep on disk: they stay readable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Write};
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt::{Debug, Write};
 
 use super::super::message::{Answer, Appended, Candidacy, Envelope, LeaderRequest, MemberStep, Request};
 use super::super::wire::{WireEntry, WireLogId, WireMembers, WirePayload, WireSnapshot, WireVote};
 use super::{dc, member};
 use crate::base::wire;
-use crate::control::{Frame, FrameKind, Refusal, ServerId};
+use crate::control::{Frame, FrameKind, MemberId, Refusal, ServerId};
 
 fn golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T, expected: &str) {
     let bytes = wire::encode("golden", value).expect("it is small");
@@ -34,18 +34,16 @@ fn member_list() -> WireMembers {
     }
 }
 
-const VOTE: WireVote = WireVote {
-    term: 2,
-    leader: crate::control::MemberId { dc: match geolock_api::names::DcId::new(1) { Some(dc) => dc, None => panic!() }, generation: 3 },
-    committed: true,
-};
+fn vote() -> WireVote {
+    WireVote { term: 2, leader: MemberId { generation: 3, ..member(1) }, committed: true }
+}
 
 #[test]
 fn entries_and_votes_on_disk() {
-    golden(&VOTE, "02010301");
+    golden(&vote(), "02010301");
     golden(&entry(7, WirePayload::Blank), "020700");
     golden(&entry(7, WirePayload::Command(Bytes::from_static(b"ab"))), "020701026162");
-    golden(&entry(7, WirePayload::Members(member_list())), "");
+    golden(&entry(7, WirePayload::Members(member_list())), "020702010200000100020000050100fb2c01");
     let snapshot = WireSnapshot {
         last: Some(WireLogId { term: 2, index: 9 }),
         members_at: None,
@@ -53,7 +51,7 @@ fn entries_and_votes_on_disk() {
         decided: 4,
         state: Bytes::from_static(b"s"),
     };
-    golden(&snapshot, "");
+    golden(&snapshot, "010209000000040173");
 }
 
 #[test]
@@ -66,27 +64,36 @@ fn requests_and_answers() {
         request,
     };
     let entries = vec![entry(7, WirePayload::Blank)];
-    golden(&envelope(Request::Append { vote: VOTE, prev: None, entries, committed: None }), "");
-    let candidacy = Candidacy { vote: VOTE, last: None, transfer: true };
-    golden(&envelope(Request::Vote(candidacy)), "");
-    golden(&envelope(Request::PreVote(candidacy)), "");
-    golden(&envelope(Request::TransferLeader { vote: VOTE, last: None }), "");
-    golden(&envelope(Request::Identify { founders: BTreeSet::from([member(1)]) }), "");
-    golden(&envelope(Request::Lead(LeaderRequest::Propose(Bytes::from_static(b"c")))), "");
-    golden(&envelope(Request::Lead(LeaderRequest::ReadIndex)), "");
-    golden(&envelope(Request::Lead(LeaderRequest::Change(MemberStep::Promote(member(2))))), "");
-    golden(&Answer::Appended(Appended::Conflict), "");
-    golden(&Answer::Vote { vote: VOTE, granted: true, last: None }, "");
-    golden(&Answer::Decided(300), "");
-    golden(&Answer::Refused(Refusal::Busy), "");
-    golden(&Answer::Refused(Refusal::OtherServer(member(2))), "");
+    golden(
+        &envelope(Request::Append { vote: vote(), prev: None, entries, committed: None }),
+        "010001020001020002010301000102070000",
+    );
+    let candidacy = Candidacy { vote: vote(), last: None, transfer: true };
+    golden(&envelope(Request::Vote(candidacy)), "0100010200010201020103010001");
+    golden(&envelope(Request::PreVote(candidacy)), "0100010200010202020103010001");
+    golden(&envelope(Request::TransferLeader { vote: vote(), last: None }), "01000102000102040201030100");
+    golden(&envelope(Request::Identify { founders: BTreeSet::from([member(1)]) }), "0100010200010205010100");
+    golden(
+        &envelope(Request::Lead(LeaderRequest::Propose(Bytes::from_static(b"c")))),
+        "0100010200010206000163",
+    );
+    golden(&envelope(Request::Lead(LeaderRequest::ReadIndex)), "010001020001020601");
+    golden(
+        &envelope(Request::Lead(LeaderRequest::Change(MemberStep::Promote(member(2))))),
+        "010001020001020602010200",
+    );
+    golden(&Answer::Appended(Appended::Conflict), "0002");
+    golden(&Answer::Vote { vote: vote(), granted: true, last: None }, "01020103010100");
+    golden(&Answer::Decided(300), "05fb2c01");
+    golden(&Answer::Refused(Refusal::Busy), "0604");
+    golden(&Answer::Refused(Refusal::OtherServer(member(2))), "060c0200");
 }
 
 #[test]
 fn frames() {
     let frame = |kind| Frame { id: 300, from: dc(1), to: dc(2), hops: 1, kind };
-    golden(&frame(FrameKind::Request(Bytes::from_static(b"r"))), "");
-    golden(&frame(FrameKind::Answer(Bytes::from_static(b"a"))), "");
-    golden(&frame(FrameKind::NoRoute), "");
-    golden(&frame(FrameKind::Busy), "");
+    golden(&frame(FrameKind::Request(Bytes::from_static(b"r"))), "fb2c01010201000172");
+    golden(&frame(FrameKind::Answer(Bytes::from_static(b"a"))), "fb2c01010201010161");
+    golden(&frame(FrameKind::NoRoute), "fb2c0101020102");
+    golden(&frame(FrameKind::Busy), "fb2c0101020103");
 }
