@@ -18,8 +18,8 @@ pub enum Start {
     Join,
 }
 
-/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due more
-/// than twice in an election timeout, and a request outlives an election.
+/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due four
+/// times in an election timeout, and a request outlives an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     election: Duration,

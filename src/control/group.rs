@@ -166,8 +166,8 @@ impl<F: Fold> ControlGroup<F> {
     }
 
     /// Answers a request of another member: the receiving side of
-    /// [`ControlTransport`](super::ControlTransport). `from` is the datacenter that the request is from, as far
-    /// as the links know. Any bytes are answered; a member that shuts down answers with a refusal.
+    /// [`ControlTransport`](super::ControlTransport). `from` is the datacenter that the request is from, as
+    /// far as the links know. Any bytes are answered; a member that shuts down answers with a refusal.
     pub async fn handle_request(&self, from: DcId, request: Bytes) -> Bytes {
         self.0.handle_request(from, &request).await
     }
