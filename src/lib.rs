@@ -29,6 +29,7 @@
 //! - [`runtime`]: small additions to the runtime and the operating system.
 //! - [`pki`]: certificates. [`access`]: who may do what. [`telemetry`]: logs, metrics and health.
 //! - [`journal`]: the disk. [`interdc`]: links to other datacenters.
+//! - [`control`]: the list of decisions on which the datacenters agree by majority.
 //! - [`lock_server`]: the threads around the state machine.
 //! - [`server`]: everything that makes one server of these: configuration, API, start and stop.
 //! - [`cli`]: the command line. [`testkit`]: load test, faults on purpose, fuzzing.
@@ -42,6 +43,7 @@ pub mod access;
 pub mod base;
 pub mod causal_log;
 pub mod cli;
+pub mod control;
 pub mod crdt;
 pub mod interdc;
 pub mod journal;

@@ -183,6 +183,7 @@ const IMPORTS: [(&str, &[&str]); 27] = [
     ("access", &["pki"]),
     ("journal", &["testkit::faults"]),
     ("interdc", &["pki", "runtime::fine_timer"]),
+    ("control", &["runtime::tasks"]),
     // Its metrics are those of the machine and of the disk.
     ("telemetry", &["access", "crdt", "journal", "replica"]),
     (
