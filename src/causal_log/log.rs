@@ -308,7 +308,7 @@ impl Log {
 
     /// Returns true if a peer announced its durable vector on its present link.
     pub fn has_announced(&self, peer: DcId) -> bool {
-        self.peers[peer.index()].link.as_ref().is_some_and(|link| link.told)
+        self.rows[peer.index()].link.as_ref().is_some_and(|link| link.told)
     }
 
     /// Returns the vector that a peer last announced as durable.

@@ -35,7 +35,7 @@ impl Log {
 
     /// Returns the number of the last own entry that a member is known to have durably.
     fn durable_of(&self, member: DcId) -> u64 {
-        let row = &self.peers[member.index()];
+        let row = &self.rows[member.index()];
         match (&row.link, member == self.me) {
             (_, true) => self.durable.get(self.me),
             (Some(link), false) if self.bugs.has(Bug::SentCountsAsDurable) => link.known.get(self.me),
