@@ -132,4 +132,10 @@ pub enum Bug {
     RefusedIsDone,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
+    /// A lock that becomes active takes its parts from the names of the datacenters, not from its home.
+    HomeIgnored,
+    /// Idle parts of a homed lock are returned to the datacenters that they are named after.
+    ReturnedByName,
+    /// Homed locks are used before all members are known to understand their names.
+    HomedTooEarly,
 }

@@ -7,10 +7,11 @@
 //! have the same owner. A different owner means that mutual exclusion is broken ([`DoubleOwner`]); it is
 //! never a conflict to resolve.
 //!
-//! A part without a register is owned by its home. So a part that comes home loses its register, and a lock
-//! that is all home takes no memory; versions count the moves since the part was at home last. The price: two
-//! maps cannot be merged by versions as maps of max registers can, because "no register" may be older or
-//! newer than a register, and only vectors can decide (see `lock_state/install_state.rs`).
+//! A part without a register is at home: its default owner has it (`default_owner.rs`). So a part that comes
+//! home loses its register, and a lock that is all home takes no memory; versions count the moves since the
+//! part was at home last. The price: two maps cannot be merged by versions as maps of max registers can,
+//! because "no register" may be older or newer than a register, and only vectors can decide (see
+//! `lock_state/install_state.rs`).
 //!
 //! Rows are stored in blocks and their index in many small tables, so the map grows without a copy of itself.
 //! A reader reads it in pieces, as it was when the reader was opened, see [`Ownership::open_reader`].
@@ -28,8 +29,9 @@ use serde::de::{Deserializer, Error as _};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
+use super::default_owner::{default_owner, default_parts};
 use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
@@ -141,7 +143,7 @@ impl Ownership {
     }
 
     fn hash(&self, lock: &LockName) -> u32 {
-        short_hash(self.hasher.hash_one(lock.as_bytes()))
+        short_hash(self.hasher.hash_one(lock.identity()))
     }
 
     fn find(&self, lock: &LockName) -> Option<usize> {
@@ -231,24 +233,24 @@ impl Ownership {
     }
 
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.register(lock, part).owner().unwrap_or(part)
+        self.register(lock, part).owner().unwrap_or_else(|| default_owner(lock, part))
     }
 
     /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
-            None => DcSet::only(owner).intersection(members),
+            None => default_parts(lock, owner, members),
             Some(row) => members
                 .iter()
                 .filter(|part| {
                     let register = row.registers.get(part.index()).copied().unwrap_or_default();
-                    register.owner().unwrap_or(*part) == owner
+                    register.owner().unwrap_or_else(|| default_owner(lock, *part)) == owner
                 })
                 .collect(),
         }
     }
 
-    /// Returns true if every part is owned by its home.
+    /// Returns true if every part is at home.
     pub fn is_home(&self, lock: &LockName) -> bool {
         self.find(lock).is_none()
     }
@@ -366,7 +368,7 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        if op.owner == op.part {
+        if op.owner == default_owner(&op.lock, op.part) {
             self.clear(&op.lock, op.part);
         } else {
             self.set(&op.lock, op.part, Register::new(op.version, op.owner));
@@ -383,7 +385,9 @@ impl Ownership {
         let mut bytes = SmallVec::<[u8; 64]>::from_slice(&register.0.to_le_bytes());
         bytes.push(part.get());
         bytes.extend_from_slice(lock.as_bytes());
-        xxh3_128(&bytes)
+        // Members of version 2, which know plain names only, compute the same with no seed.
+        let seed = lock.home().map_or(0, |home| 1 + u64::from(home.get()));
+        xxh3_128_with_seed(&bytes, seed)
     }
 
     /// Returns the sum over all registers: equal maps have equal sums. Walks the whole map.
@@ -436,7 +440,7 @@ impl<'de> Deserialize<'de> for Ownership {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
         let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
         // No client knows all names, so none can choose names that collide.
-        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.as_bytes(), seed));
+        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.identity(), seed));
         let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
         for (lock, registers) in rows {
             let mut registers: Registers = registers.into_iter().map(Register).collect();
@@ -455,7 +459,8 @@ impl<'de> Deserialize<'de> for Ownership {
             }
             // Written by a version in which parts kept their registers at home.
             for (part, register) in (0_u8..).zip(&mut registers) {
-                if register.owner().is_some_and(|owner| owner.get() == part) {
+                let home = DcId::new(part).map(|part| default_owner(&lock, part));
+                if register.owner().is_some_and(|owner| Some(owner) == home) {
                     *register = Register::default();
                 }
             }

@@ -35,11 +35,13 @@ impl Locks {
             match op {
                 Op::Request { id, wants, .. } => {
                     validate_request(&self.tables, dc, *id, wants)?;
+                    self.validate_homes(wants.locks().iter().map(|(lock, _)| lock))?;
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
                 Op::Withdraw { .. } | Op::Commit(_) => {}
                 Op::Transfer { to, parts } => {
+                    self.validate_homes(parts.iter().map(|moved| &moved.lock))?;
                     parts.iter().try_for_each(|lock| self.tables.owners.validate_transfer(dc, *to, lock))?;
                     moved.extend(
                         parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
@@ -52,6 +54,14 @@ impl Locks {
         }
         match first_twice(&mut moved) {
             Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the homes of these locks are members.
+    fn validate_homes<'a>(&self, locks: impl IntoIterator<Item = &'a LockName>) -> Result<(), EntryFault> {
+        match locks.into_iter().find(|lock| !self.tables.view.has_home(lock)) {
+            Some(lock) => Err(EntryFault::UnknownHome { lock: lock.clone() }),
             None => Ok(()),
         }
     }

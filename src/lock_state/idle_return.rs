@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::tables::Tables;
 use crate::base::time::Instant;
+use crate::crdt::default_owner;
 use geolock_api::names::{DcSet, LockName};
 
 /// Minimum number of rows that one round examines.
@@ -103,11 +104,11 @@ impl IdleReturn {
 fn idle_row(tables: &mut Tables, row: usize, soonest: Duration, now: Instant) -> Option<(LockName, DcSet)> {
     let map = tables.owners.map();
     let name = map.lock_at(row)?;
-    let mut parts = tables.owners.parts_here(name);
-    parts.remove(tables.view.me);
-    parts = parts.difference(tables.view.away);
+    let stays = |home| home == tables.view.me || tables.view.away.contains(home);
+    let here = tables.owners.parts_here(name);
+    let parts: DcSet = here.iter().filter(|part| !stays(default_owner(name, *part))).collect();
     // A lock with a row in the lock table is in use, or was so a moment ago.
-    let is_known = tables.locks.find(name.as_bytes()).is_some();
+    let is_known = tables.locks.find(name).is_some();
     let is_known = is_known && !tables.view.bugs.has(Bug::HeldGoesHome);
     if parts.is_empty() || is_known {
         return None;

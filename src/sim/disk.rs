@@ -70,6 +70,7 @@ impl Facts {
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
+            | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}
         }
     }
@@ -338,7 +339,7 @@ mod tests {
             past: Past::default(),
             forced: Vec::new(),
             hashes: Vec::new(),
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
         }

@@ -2,6 +2,7 @@
 
 use super::Schedule;
 use crate::base::bugs::Bug;
+use crate::crdt::default_owner;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -70,12 +71,18 @@ impl Schedule {
         self.output.transfers.push((to, moved));
     }
 
-    /// Returns idle parts of a lock that is not in the lock table to their homes.
+    /// Returns idle parts of a lock that is not in the lock table to their homes: those of one home in one
+    /// transfer.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
-        for part in parts.iter() {
-            let moved = tables.owners.next_versions(name, DcSet::only(part));
-            tables.owners.move_parts(part, &moved);
-            self.output.transfers.push((part, moved));
+        let by_name = tables.view.bugs.has(Bug::ReturnedByName);
+        let home_of = |part| if by_name { part } else { default_owner(name, part) };
+        let mut left = parts;
+        while let Some(home) = left.iter().next().map(home_of) {
+            let together: DcSet = left.iter().filter(|part| home_of(*part) == home).collect();
+            left = left.difference(together);
+            let moved = tables.owners.next_versions(name, together);
+            tables.owners.move_parts(home, &moved);
+            self.output.transfers.push((home, moved));
         }
         self.counts.part_transfers_sent += parts.len() as u64;
         self.counts.idle_returns += 1;
@@ -91,7 +98,7 @@ impl Schedule {
         position: Position,
     ) {
         let me = tables.view.me;
-        let known = tables.locks.find(name.as_bytes());
+        let known = tables.locks.find(name);
         if let Some(index) = known {
             if from == me {
                 // An own transfer that is read from the journal again, or received from peers that kept it.

@@ -46,6 +46,7 @@ mod update;
 pub use fork::Fork;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
+pub(in crate::replica) use peer_versions::CHAINED;
 pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;
@@ -138,7 +139,7 @@ impl Lifecycle {
             leases_in_grace: 0,
             stalls: WriteStalls::new(max_log),
             admission: Admission::default(),
-            versions: PeerVersions::new(peers),
+            versions: PeerVersions::new(me, peers),
             run: Run { began_at: None, clock_ms: 0 },
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,
