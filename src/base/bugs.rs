@@ -152,4 +152,10 @@ pub enum Bug {
     SentCountsAsDurable,
     /// An entry is acknowledged on request when it is applied, before it is durable.
     AckFromMemory,
+    /// A lock that becomes active takes its parts from the names of the datacenters, not from its home.
+    HomeIgnored,
+    /// Idle parts of a homed lock are returned to the datacenters that they are named after.
+    ReturnedByName,
+    /// Homed locks are used before all members are known to understand their names.
+    HomedTooEarly,
 }

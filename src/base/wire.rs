@@ -5,11 +5,17 @@
 //! tests hold them. Streams of links begin with a format version, and segments and checkpoints have one after
 //! their magic (in the rooms that own them), so the codec itself can be replaced.
 
+use std::ops::RangeInclusive;
+
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
+
+/// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
+/// the highest common one is used.
+pub const VERSIONS: RangeInclusive<u16> = 1..=3;
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -152,6 +158,9 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
 }
 
 #[cfg(test)]
+mod homed_names;
+
+#[cfg(test)]
 mod tests {
     use std::fmt::Write;
     use std::sync::Arc;
@@ -289,12 +298,14 @@ mod tests {
             },
             heads: vec![(dc(1), 5)],
             fork: Some((dc(2), 3)),
-            upgraded: DcSet::only(dc(1)),
+            speaks: vec![(dc(1), 2)],
             lead_ms: 7,
             yours: Some((Timestamp::from_raw(3), 250)),
             acknowledged: vec![(dc(2), VersionVector::from_iter([(dc(0), 9)]))],
             ..heartbeat
         };
+        golden(&Message::HeartbeatV2(Box::new(heartbeat.clone())), GOLDEN_HEARTBEAT_V2);
+        let heartbeat = Heartbeat { speaks: vec![(dc(1), 2), (dc(2), 300)], ..heartbeat };
         golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
         golden(&Message::Entries(vec![Arc::new(chained())]), GOLDEN_ENTRIES);
         golden(&Message::HeldBack { durable: VersionVector::default() }, "0200");
@@ -453,7 +464,7 @@ mod tests {
             },
             forced: vec![Arc::new(forced())],
             hashes: vec![(dc(0), vec![0, 7])],
-            chained: true,
+            all_speak: 3,
             fork: Some(Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) }),
             lead_ms: 9,
         };
@@ -476,7 +487,8 @@ mod tests {
 
     const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
     const GOLDEN_HEARTBEAT_V1: &str = "00fc020001000300000402010103fa0102060101";
-    const GOLDEN_HEARTBEAT: &str =
+    const GOLDEN_HEARTBEAT: &str = "11fc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302010202fb2c01070103fa01020109";
+    const GOLDEN_HEARTBEAT_V2: &str =
         "0dfc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302070103fa01020109";
     const GOLDEN_ENTRIES: &str =
         "0e0107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff0109fb2c01";

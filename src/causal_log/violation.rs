@@ -27,10 +27,10 @@ pub enum Violation {
     #[error("the state that it gives cannot be taken over: {why}")]
     State { why: String },
     #[error(
-        "it speaks version 1 of the protocol, but all members have spoken version 2 before: run the release there that \
-         the others run"
+        "it speaks version {speaks} of the protocol, but all members have spoken version {all} before: run the release \
+         there that the others run"
     )]
-    OldVersion,
+    OldVersion { speaks: u16, all: u16 },
 }
 
 /// The rule that an entry breaks.
@@ -78,4 +78,6 @@ pub enum EntryFault {
     NotTheSponsor { part: DcId },
     #[error("says that nothing goes along of part {part}, which was never split off")]
     NotSplit { part: DcId },
+    #[error("names lock {lock}, whose home is no member")]
+    UnknownHome { lock: LockName },
 }

@@ -7,10 +7,11 @@
 //! have the same owner. A different owner means that mutual exclusion is broken ([`DoubleOwner`]); it is
 //! never a conflict to resolve.
 //!
-//! A part without a register is owned by its home. So a part that comes home loses its register, and a lock
-//! that is all home takes no memory; versions count the moves since the part was at home last. The price: two
-//! maps cannot be merged by versions as maps of max registers can, because "no register" may be older or
-//! newer than a register, and only vectors can decide (see `lock_state/install_state.rs`).
+//! A part without a register is at home: its default owner has it (`default_owner.rs`). So a part that comes
+//! home loses its register, and a lock that is all home takes no memory; versions count the moves since the
+//! part was at home last. The price: two maps cannot be merged by versions as maps of max registers can,
+//! because "no register" may be older or newer than a register, and only vectors can decide (see
+//! `lock_state/install_state.rs`).
 //!
 //! Rows are stored in blocks and their index in many small tables, so the map grows without a copy of itself.
 //! A reader reads it in pieces, as it was when the reader was opened, see [`Ownership::open_reader`].
@@ -29,9 +30,10 @@ use serde::de::{Deserializer, Error as _};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use self::recency::{Recency, Use};
+use super::default_owner::{default_owner, default_parts};
 use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
@@ -164,7 +166,7 @@ impl Ownership {
     }
 
     fn hash(&self, lock: &LockName) -> u32 {
-        short_hash(self.hasher.hash_one(lock.as_bytes()))
+        short_hash(self.hasher.hash_one(lock.identity()))
     }
 
     fn find(&self, lock: &LockName) -> Option<usize> {
@@ -267,27 +269,28 @@ impl Ownership {
     }
 
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.owner_in(self.row(lock), part)
+        self.owner_in(self.row(lock), lock, part)
     }
 
-    fn owner_in(&self, row: Option<&Row>, part: DcId) -> DcId {
+    fn owner_in(&self, row: Option<&Row>, lock: &LockName, part: DcId) -> DcId {
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
-        if self.sponsors.is_empty() {
-            return register(part).owner().unwrap_or(part);
+        // Homed locks have no use for sponsors.
+        if self.sponsors.is_empty() || lock.home().is_some() {
+            return register(part).owner().unwrap_or_else(|| default_owner(lock, part));
         }
         self.sponsors.owner(part, register)
     }
 
     /// Returns the parts that go along with these parts of a lock and would move with them unnamed.
     pub fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
-        if self.sponsors.is_empty() {
+        if self.sponsors.is_empty() || lock.home().is_some() {
             return DcSet::EMPTY;
         }
         let row = self.row(lock);
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
         let goes = |it: &Sponsored| {
             let is_unnamed = register(it.part) == Register::default();
-            is_unnamed && parts.contains(it.sponsor) && self.owner_in(row, it.part) != it.part
+            is_unnamed && parts.contains(it.sponsor) && self.owner_in(row, lock, it.part) != it.part
         };
         self.sponsors.iter().filter(goes).map(|it| it.part).collect()
     }
@@ -295,13 +298,13 @@ impl Ownership {
     /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
-            None if self.sponsors.is_empty() => DcSet::only(owner).intersection(members),
+            None if self.sponsors.is_empty() || lock.home().is_some() => default_parts(lock, owner, members),
             None => self.sponsors.default_parts(owner, members),
-            row => members.iter().filter(|part| self.owner_in(row, *part) == owner).collect(),
+            row => members.iter().filter(|part| self.owner_in(row, lock, *part) == owner).collect(),
         }
     }
 
-    /// Returns true if every part is owned by its home.
+    /// Returns true if every part is at home.
     pub fn is_home(&self, lock: &LockName) -> bool {
         self.row(lock).is_none_or(Row::is_home)
     }
@@ -416,7 +419,7 @@ impl Ownership {
     /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at home,
     /// and would go along with it again.
     fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
-        let at_home = self.owner(lock, sponsor) == sponsor;
+        let at_home = lock.home().is_none() && self.owner(lock, sponsor) == sponsor;
         let split: SmallVec<[DcId; 2]> =
             self.sponsors.of(sponsor).filter(|it| it.split).map(|it| it.part).collect();
         for part in split.into_iter().filter(|_| at_home) {
@@ -436,9 +439,11 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        if op.owner == op.part && self.sponsors.get(op.part).is_none() {
+        let is_home = op.owner == default_owner(&op.lock, op.part);
+        let is_settled = op.lock.home().is_some() || self.sponsors.get(op.part).is_none();
+        if is_home && is_settled {
             self.clear(&op.lock, op.part);
-        } else if op.owner == op.part {
+        } else if is_home {
             self.set(&op.lock, op.part, Register::HOME);
         } else {
             self.stay_home(&op.lock, op.part);
@@ -457,7 +462,9 @@ impl Ownership {
         let mut bytes = SmallVec::<[u8; 64]>::from_slice(&register.0.to_le_bytes());
         bytes.push(part.get());
         bytes.extend_from_slice(lock.as_bytes());
-        xxh3_128(&bytes)
+        // Members of version 2, which know plain names only, compute the same with no seed.
+        let seed = lock.home().map_or(0, |home| 1 + u64::from(home.get()));
+        xxh3_128_with_seed(&bytes, seed)
     }
 
     /// Returns the sum over all registers: equal maps have equal sums. Walks the whole map.
@@ -510,7 +517,7 @@ impl<'de> Deserialize<'de> for Ownership {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
         let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
         // No client knows all names, so none can choose names that collide.
-        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.as_bytes(), seed));
+        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.identity(), seed));
         let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
         for (lock, registers) in rows {
             let mut registers: Registers = registers.into_iter().map(Register).collect();
@@ -530,7 +537,8 @@ impl<'de> Deserialize<'de> for Ownership {
             }
             // Written by a version in which parts kept their registers at home.
             for (part, register) in (0_u8..).zip(&mut registers) {
-                if register.owner().is_some_and(|owner| owner.get() == part) {
+                let home = DcId::new(part).map(|part| default_owner(&lock, part));
+                if register.owner().is_some_and(|owner| Some(owner) == home) {
                     *register = Register::default();
                 }
             }

@@ -192,7 +192,7 @@ impl FakeMachine {
             past: Past::default(),
             forced: vec![],
             hashes: vec![],
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
         };

@@ -36,6 +36,7 @@ impl Locks {
             match op {
                 Op::Request { id, wants, .. } => {
                     validate_request(&self.tables, dc, *id, wants)?;
+                    self.validate_homes(members, wants.locks().iter().map(|(lock, _)| lock))?;
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
@@ -44,6 +45,7 @@ impl Locks {
                 Op::Done { part } => self.validate_done(*part)?,
                 Op::Transfer { to, parts } => {
                     let owners = &self.tables.owners;
+                    self.validate_homes(members, parts.iter().map(|moved| &moved.lock))?;
                     parts.iter().try_for_each(|lock| owners.validate_transfer(dc, members, *to, lock))?;
                     moved.extend(
                         parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
@@ -56,6 +58,18 @@ impl Locks {
         }
         match first_twice(&mut moved) {
             Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the homes of these locks are members.
+    fn validate_homes<'a>(
+        &self,
+        members: DcSet,
+        locks: impl IntoIterator<Item = &'a LockName>,
+    ) -> Result<(), EntryFault> {
+        match locks.into_iter().find(|lock| lock.home().is_some_and(|home| !members.contains(home))) {
+            Some(lock) => Err(EntryFault::UnknownHome { lock: lock.clone() }),
             None => Ok(()),
         }
     }

@@ -20,7 +20,8 @@ use super::schedule::Cause;
 use super::tables::Tables;
 use crate::base::time::Instant;
 use crate::base::work;
-use geolock_api::names::{DcSet, LockName};
+use crate::crdt::default_owner;
+use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Minimum number of rows that one round by age examines.
 const LEAST_ROWS: usize = 256;
@@ -184,7 +185,8 @@ impl IdleReturn {
             return None;
         }
         let name = owners.map().lock_at(row)?;
-        let parts = owners.foreign_parts(name).difference(tables.view.away);
+        let is_away = |part: &DcId| tables.view.away.contains(default_owner(name, *part));
+        let parts: DcSet = owners.foreign_parts(name).iter().filter(|part| !is_away(part)).collect();
         if parts.is_empty() || is_in_use(tables, name) {
             return None;
         }
@@ -233,5 +235,5 @@ impl IdleReturn {
 
 /// Returns true if a lock has a row in the lock table: it is in use, or was so a moment ago.
 fn is_in_use(tables: &Tables, name: &LockName) -> bool {
-    tables.locks.find(name.as_bytes()).is_some() && !tables.view.bugs.has(Bug::HeldGoesHome)
+    tables.locks.find(name).is_some() && !tables.view.bugs.has(Bug::HeldGoesHome)
 }

@@ -56,7 +56,9 @@ impl Foreign<'_> {
 /// A reason for which a view cannot be installed. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForeignFault {
-    #[error("part {part} of lock {lock} belongs to {owner}, which is no member, or is a part of none")]
+    #[error(
+        "part {part} of lock {lock} belongs to {owner}: that, the part or the home of the lock is no member"
+    )]
     Stranger { lock: LockName, part: DcId, owner: DcId },
     #[error("part {part} of lock {lock} is here and was given to nobody; it says that {owner} has it")]
     Stolen { lock: LockName, part: DcId, owner: DcId },
@@ -77,7 +79,7 @@ impl Inspect<'_> {
         let member = |dc| members.contains(dc);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
-            if !member(part) || !member(owner) {
+            if !member(part) || !member(owner) || !self.0.view.has_home(lock) {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
@@ -93,7 +95,8 @@ impl Inspect<'_> {
         }
         let is_fine = |row: &&RequestRow| {
             let is_known = member(row.id.dc) && row.id.n <= MAX_NUMBER;
-            is_known && row.wants.validate().is_ok()
+            let has_homes = row.wants.locks().iter().all(|(lock, _)| self.0.view.has_home(lock));
+            is_known && has_homes && row.wants.validate().is_ok()
         };
         match foreign.requests.iter().find(|row| !is_fine(row)) {
             Some(row) => Err(ForeignFault::Request(row.id)),

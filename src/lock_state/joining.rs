@@ -169,6 +169,6 @@ impl Naming {
 }
 
 fn is_held(tables: &Tables, name: &LockName) -> bool {
-    let index = tables.locks.find(name.as_bytes());
+    let index = tables.locks.find(name);
     index.is_some_and(|index| tables.locks[index].holders.mode == Some(Mode::Exclusive))
 }

@@ -50,6 +50,7 @@ impl Locks {
             request_table: RequestTable::default(),
             hot_locks: HotLocks::new(hash_seed),
             policies,
+            homed_since: Position::default(),
         };
         let (schedule, idle_return) = (Schedule::default(), IdleReturn::new(MAX_AWAY_LOCKS));
         Locks { tables, schedule, idle_return, gives_back: false }
@@ -66,6 +67,11 @@ impl Locks {
     pub fn with_bugs(mut self, bugs: Bugs) -> Locks {
         self.tables.view.bugs = bugs;
         self
+    }
+
+    /// The record at this position of the journal allows homed locks: their grants depend on it.
+    pub fn set_homed_since(&mut self, position: Position) {
+        self.tables.homed_since = position;
     }
 
     /// Returns the owners of all parts.
@@ -121,7 +127,7 @@ impl Locks {
         let Tables { locks, hot_locks, .. } = &mut self.tables;
         locks.expire(now);
         if hot_locks.advance(now) {
-            let find = |name: &LockName| locks.find(name.as_bytes());
+            let find = |name: &LockName| locks.find(name);
             hot_locks.halve(|name| find(name).is_some_and(|index| !locks[index].queue.is_empty()));
         }
     }

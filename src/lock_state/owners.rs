@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors};
+use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors, default_owner};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The owners of all parts, as known here.
@@ -46,7 +46,8 @@ impl Owners {
     /// count.
     pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
         let parts = self.parts_here(lock);
-        parts.difference(self.map.going_along(lock, parts)).difference(DcSet::only(self.me))
+        let named = parts.difference(self.map.going_along(lock, parts));
+        named.iter().filter(|part| default_owner(lock, *part) != self.me).collect()
     }
 
     /// Returns the number of locks with foreign parts here. These are the listed ones of the map

@@ -220,6 +220,13 @@ pub enum Refusal {
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
     )]
     HoldersUnknown(usize),
+    #[error(
+        "not yet: this needs version {needs} of the protocol between datacenters, and {behind:?} were not heard to speak \
+         it: wait until all datacenters run a release that does, and were up since"
+    )]
+    NotYet { needs: u16, behind: DcSet },
+    #[error("the home of a lock is a member of the cluster: {home} is none, {members:?} are")]
+    UnknownHome { home: DcId, members: DcSet },
     #[error(transparent)]
     Transaction(#[from] TxnRefusal),
     #[error(transparent)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Replica;
 use super::effect::{Effect, Report};
 use super::id_reservation::NUMBERS_PER_RESERVATION;
+use super::lifecycle::CHAINED;
 use super::message::Message;
 use super::record::Record;
 use crate::base::capacity::DiskSpace;
@@ -270,7 +271,7 @@ impl Replica {
         self.take_in_ops(entry, position);
         // Its maker knew that all members know version 2.
         if entry.prev != 0 {
-            self.lifecycle.versions_mut().note_chained();
+            self.lifecycle.versions_mut().note_all(CHAINED);
         }
         self.log.apply(entry.clone(), position, self.now.mono);
     }

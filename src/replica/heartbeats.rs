@@ -76,7 +76,7 @@ impl Replica {
             terms,
             heads: self.heads_to_tell(),
             fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
-            upgraded: self.lifecycle.versions().upgraded(),
+            speaks: self.lifecycle.versions().to_tell(),
             lead_ms: self.lead.millis,
             acknowledged: self.acknowledged_for(peer),
             yours,

@@ -210,14 +210,11 @@ impl Replica {
 
     fn take_message(&mut self, peer: DcId, message: Message) {
         match message {
-            Message::Heartbeat(heartbeat) => {
-                // Not of a refused peer: it has another member list, and `upgraded` names those members.
-                if self.on_heartbeat(peer, &heartbeat) {
-                    self.note_upgraded(peer, heartbeat.upgraded);
-                }
-            }
+            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
             Message::Entries(entries) => self.on_entries(peer, entries),
-            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
+            Message::HeartbeatV2(_) if self.refuse_version(peer, 2) => {}
+            Message::HeartbeatV2(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
+            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version(peer, 1) => {}
             Message::HeartbeatV1(mut heartbeat) => {
                 // Version 1 does not carry them.
                 heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
@@ -286,12 +283,20 @@ impl Replica {
         self.update_stability();
         self.expire_transfers();
         self.truncate_log();
+        self.record_versions();
         self.locks.begin_idle_return(self.now.mono);
         self.tell_links();
         self.propose_settled();
         self.ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.pump = true;
+    }
+
+    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) {
+        // Not of a refused peer: it has another member list, and `speaks` names those members.
+        if self.on_heartbeat(peer, heartbeat) {
+            self.note_versions(&heartbeat.speaks);
+        }
     }
 
     /// Returns false if the heartbeat broke a rule; then the link is closed.
@@ -308,7 +313,7 @@ impl Replica {
         let floors = heartbeat.floors.iter();
         let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
         let more = heartbeat.heads.iter().map(|(dc, _)| *dc).chain(heartbeat.fork.map(|(dc, _)| dc));
-        let named = named.chain(more).chain(heartbeat.upgraded.iter());
+        let named = named.chain(more).chain(heartbeat.speaks.iter().map(|(dc, _)| *dc));
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
         let knows_decisions = self.knows_decisions() || heartbeat.terms.members.is_empty();

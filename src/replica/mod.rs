@@ -49,6 +49,7 @@ mod top;
 mod transactions;
 mod transfer;
 mod v1;
+mod v2;
 mod wall_clock;
 pub mod watch_call;
 mod watches;

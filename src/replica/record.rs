@@ -71,6 +71,10 @@ pub enum Record {
         index: Index,
         proposal: Box<Proposal>,
     },
+    /// All members are known to speak this version of the protocol.
+    AllSpeak {
+        version: u16,
+    },
 }
 
 impl Checkpoint {
@@ -123,12 +127,27 @@ pub struct Checkpoint {
     pub forced: Vec<Arc<ForceReleased>>,
     /// For each log the hashes of its last entries, up to `applied`; 0: not known.
     pub hashes: Vec<(DcId, Vec<u64>)>,
-    /// All members have known version 2: own entries name their predecessor.
-    pub chained: bool,
+    /// The highest version of the protocol that all members were known to speak: from 2 on, own entries name
+    /// their predecessor. On disk it is one less: version 2 had a boolean here.
+    #[serde(with = "one_less")]
+    pub all_speak: u16,
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,
     /// The members, once there are decisions about them. Stored behind the rest: see `base/wire.rs`.
     #[serde(skip)]
     pub members_state: Option<MembersState>,
+}
+
+/// A number from 1 on as one less, for `#[serde(with)]`.
+mod one_less {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(number: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+        number.saturating_sub(1).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+        Ok(u16::deserialize(deserializer)?.saturating_add(1))
+    }
 }

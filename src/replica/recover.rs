@@ -135,9 +135,7 @@ impl Replica {
         }
         self.position = checkpoint.position;
         checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
-        if checkpoint.chained {
-            self.lifecycle.versions_mut().note_chained();
-        }
+        self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
         self.raise_lead(checkpoint.lead_ms, Position::default());
         if checkpoint.joined {
             self.lifecycle.on_joined();
@@ -225,6 +223,7 @@ impl Replica {
                 }
                 self.take_decision(index, *proposal);
             }
+            Record::AllSpeak { version } => self.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
@@ -301,7 +300,7 @@ impl Replica {
             past: self.watches.history.past(self.log.truncated()),
             forced: self.audit.to_keep(),
             hashes: self.log.hashes(),
-            chained: self.lifecycle.versions().are_chained(),
+            all_speak: self.lifecycle.versions().all(),
             fork: self.lifecycle.fork(),
             lead_ms: self.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),

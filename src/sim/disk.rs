@@ -71,6 +71,7 @@ impl Facts {
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
             | Record::Decided { .. }
+            | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}
         }
     }
@@ -339,7 +340,7 @@ mod tests {
             past: Past::default(),
             forced: Vec::new(),
             hashes: Vec::new(),
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
         }

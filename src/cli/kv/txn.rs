@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, stdin};
-use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,10 +15,10 @@ use tokio::sync::mpsc;
 use super::operation::{self, Operation};
 use super::{Committed, CommonArgs, failure, one_shot, show};
 use crate::cli::failure::{Code, Failure, OrFail as _};
+use crate::cli::home::HomeArgs;
 use crate::cli::lock;
 use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
-use geolock_api::names::LockName;
 use geolock_client::{
     Batch, Client, CommitError, Key, Mode, Transacted, Transaction, TxnRequest, Update, Value, Wait,
 };
@@ -49,6 +48,8 @@ pub(super) struct TxnArgs {
     /// Hold this lock in shared mode; may be given several times
     #[arg(long, value_name = "NAME")]
     shared: Vec<OsString>,
+    #[command(flatten)]
+    home: HomeArgs,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = lock::duration, conflicts_with = "try_once")]
     wait: Option<Duration>,
@@ -245,10 +246,7 @@ impl TxnArgs {
         let mut request = self.common.request();
         for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
             for name in names {
-                let name = LockName::new(name.as_bytes())
-                    .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
-                    .or_fail(Code::Usage)?;
-                request = request.lock(name, mode);
+                request = request.lock(self.home.lock(name)?, mode);
             }
         }
         if let Some(label) = &self.label {

@@ -2,6 +2,7 @@
 
 use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
+use crate::crdt::default_owner;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -88,8 +89,12 @@ impl Schedule {
         if is_wanted && !view.bugs.has(Bug::ReturnedPastExclusive) {
             return;
         }
-        let foreign = owners.foreign_parts(&lock.name).difference(view.away);
-        let parts: DcSet = foreign.iter().filter(|home| !policies.is_exclusive_sooner(lock, *home)).collect();
+        let foreign = owners.foreign_parts(&lock.name);
+        let returns = |part: &DcId| {
+            let home = default_owner(&lock.name, *part);
+            !view.away.contains(home) && !policies.is_exclusive_sooner(lock, home)
+        };
+        let parts: DcSet = foreign.iter().filter(returns).collect();
         if parts.is_empty() {
             return;
         }
@@ -102,10 +107,15 @@ impl Schedule {
     /// Returns idle parts of a lock to their homes. The row of the lock in the lock table, if there is one,
     /// has lost them already.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
-        for part in parts.iter() {
-            let moved = tables.owners.next_versions(name, DcSet::only(part));
-            tables.owners.move_parts(part, &moved);
-            self.output.transfers.push((part, moved));
+        let by_name = tables.view.bugs.has(Bug::ReturnedByName);
+        let home_of = |part| if by_name { part } else { default_owner(name, part) };
+        let mut left = parts;
+        while let Some(home) = left.iter().next().map(home_of) {
+            let together: DcSet = left.iter().filter(|part| home_of(*part) == home).collect();
+            left = left.difference(together);
+            let moved = tables.owners.next_versions(name, together);
+            tables.owners.move_parts(home, &moved);
+            self.output.transfers.push((home, moved));
         }
         self.counts.part_transfers_sent += parts.len() as u64;
         let IdleReturns { age, number, shared } = &mut self.counts.idle_returns;
@@ -126,7 +136,7 @@ impl Schedule {
         position: Position,
     ) {
         let me = tables.view.me;
-        let known = tables.locks.find(name.as_bytes());
+        let known = tables.locks.find(name);
         if let Some(index) = known {
             if from == me {
                 // An own transfer that is read from the journal again, or received from peers that kept it.
@@ -161,7 +171,7 @@ impl Schedule {
     pub fn name_part(&mut self, tables: &mut Tables, name: &LockName, part: DcId, to: DcId) {
         let moved = tables.owners.next_versions(name, DcSet::only(part));
         tables.owners.move_parts(to, &moved);
-        if let Some(index) = tables.locks.find(name.as_bytes()) {
+        if let Some(index) = tables.locks.find(name) {
             tables.locks[index].parts = tables.owners.parts_here(name);
             tables.locks.mark(index);
         }

@@ -46,6 +46,7 @@ mod update;
 pub use fork::Fork;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
+pub(in crate::replica) use peer_versions::CHAINED;
 pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;
@@ -145,7 +146,7 @@ impl Lifecycle {
             stalls: WriteStalls::new(max_log),
             clock_behind_ms: None,
             admission: Admission::default(),
-            versions: PeerVersions::new(peers),
+            versions: PeerVersions::new(me, peers),
             may_serve,
             run: Run { began_at: None, clock_ms: 0 },
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },

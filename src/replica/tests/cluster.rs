@@ -9,7 +9,7 @@ use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
 use crate::base::wire::PROTOCOL_VERSION;
 use crate::base::work;
-use crate::causal_log::{Violation, Wants};
+use crate::causal_log::{Op, Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
@@ -23,8 +23,33 @@ pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
+/// Returns the lock that a story calls so: `a`, or `a@1` with the home dc1.
 pub fn name(lock: &str) -> LockName {
-    LockName::try_from(lock).expect("a valid name")
+    let (bytes, home) = match lock.split_once('@') {
+        Some((bytes, home)) => (bytes, Some(dc(home.parse().expect("a number")))),
+        None => (lock, None),
+    };
+    LockName::with_home(home, bytes.as_bytes()).expect("a valid name")
+}
+
+/// Returns a message as the link between these two has it, which speaks the lower version of both.
+fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Message {
+    let Some(version) = ends.iter().filter_map(|end| old.get(&end.get())).min() else { return message };
+    let locks = match &message {
+        Message::AskHolders { locks, .. } => locks.clone(),
+        Message::Entries(entries) => {
+            let ops = entries.iter().flat_map(|entry| &entry.ops);
+            ops.flat_map(|op| match op {
+                Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| lock.clone()).collect(),
+                Op::Transfer { parts, .. } => parts.iter().map(|moved| moved.lock.clone()).collect(),
+                Op::Withdraw { .. } | Op::Commit(_) => Vec::new(),
+            })
+            .collect()
+        }
+        _ => Vec::new(),
+    };
+    assert!(locks.iter().all(|lock| lock.home().is_none()), "version {version} cannot read {locks:?}");
+    message.for_version(*version).unwrap_or(message)
 }
 
 pub struct Node {
@@ -60,6 +85,8 @@ pub struct Cluster {
     pub version: u16,
     /// Of datacenters that start from now on.
     pub majority_buckets: Vec<BucketPattern>,
+    /// Datacenters that speak an older version of the protocol.
+    pub old: BTreeMap<u8, u16>,
     tag: u64,
     local: LocalConfig,
 }
@@ -74,7 +101,21 @@ impl Cluster {
     }
 
     /// The same; members are given up when entries of `max_log` bytes are kept for them.
-    pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
+    pub fn with_log(size: u8, hold_ms: (u64, u64), max_log: usize) -> Cluster {
+        Cluster::build(size, hold_ms, max_log, (BTreeMap::new(), None))
+    }
+
+    /// The same with datacenters that speak an older version, and a deliberate bug of all.
+    pub fn with_old(size: u8, old: BTreeMap<u8, u16>, bug: Option<Bug>) -> Cluster {
+        Cluster::build(size, (0, 0), 256 << 20, (old, bug))
+    }
+
+    fn build(
+        size: u8,
+        (min_keep_ms, max_keep_ms): (u64, u64),
+        max_log: usize,
+        (old, bug): (BTreeMap<u8, u16>, Option<Bug>),
+    ) -> Cluster {
         let policy = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
@@ -93,10 +134,11 @@ impl Cluster {
             sent: 0,
             late: |_| false,
             reports: Vec::new(),
-            bug: None,
+            bug,
             most_work: 0,
             version: PROTOCOL_VERSION,
             majority_buckets: Vec::new(),
+            old,
             tag: 0,
             local,
         };
@@ -166,6 +208,7 @@ impl Cluster {
                     node.records.push((position, record));
                 }
                 Effect::Send { peer, message } => {
+                    let message = in_version(&self.old, [dc(id), peer], message);
                     self.sent += usize::from(!matches!(message, Message::Heartbeat(_)));
                     let wire = self.wires.get_mut(&(dc(id), peer)).expect("sends go to links that are up");
                     wire.push_back(message);

@@ -8,6 +8,7 @@ mod force_release;
 mod forked;
 mod full_disk;
 mod grace;
+mod homed;
 mod keys;
 mod large_commits;
 mod late_timers;

@@ -56,6 +56,7 @@ pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
     };
     proto::LockDescription {
         name: name(&lock.lock),
+        home: lock.lock.home_field(),
         owners: lock.owners.iter().map(owner).collect(),
         holders: lock.holders.iter().map(holder).collect(),
         unknown_dcs: dcs(lock.unknown),
@@ -124,6 +125,7 @@ pub(super) fn forced(forced: &ForceReleased) -> proto::AuditRecord {
         at_ms: forced.at_ms,
         force_released: Some(force_released(forced)),
         name: name(&forced.lock),
+        home: forced.lock.home_field(),
         mode: mode(forced.mode).into(),
         request: Some(request(forced.request)),
         token: forced.token.0,
@@ -140,6 +142,7 @@ pub(super) fn force_released(forced: &ForceReleased) -> proto::ForceReleased {
 pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     proto::LockSummary {
         name: name(&lock.lock),
+        home: lock.lock.home_field(),
         owned_parts: dcs(lock.owned_parts),
         holders: lock.holders as u64,
         held_mode: lock.held.map_or(proto::Mode::Unspecified, mode).into(),

@@ -97,7 +97,9 @@ impl Promises {
                     return Err(Broken::new(FailureKind::LeftBeforeDurable, what));
                 }
             }
-            Message::Heartbeat(heartbeat) | Message::HeartbeatV1(heartbeat) => {
+            Message::Heartbeat(heartbeat)
+            | Message::HeartbeatV2(heartbeat)
+            | Message::HeartbeatV1(heartbeat) => {
                 self.on_vector(durable, peer, &heartbeat.durable)?;
                 let before = self.clocks.insert(peer, heartbeat.clock);
                 if let Some(before) = before.filter(|before| *before >= heartbeat.clock) {

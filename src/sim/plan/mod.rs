@@ -11,6 +11,7 @@ mod disks;
 mod growth;
 mod habits;
 mod hold;
+mod load;
 mod majority;
 mod profile;
 mod transactions;
@@ -20,6 +21,8 @@ use std::time::Duration;
 use clock::ClockPlan;
 pub(super) use habits::Habits;
 pub(super) use hold::IDLE_RETURN_SOON;
+pub(super) use load::LoadPlan;
+use load::general_load;
 pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
@@ -69,34 +72,6 @@ pub(super) struct DiskPlan {
     pub is_copied: bool,
     /// Percentage of losses of durable data that happen while the members that know more are away.
     pub away_percent: u64,
-}
-
-/// The load of clients.
-#[derive(Clone, Debug)]
-pub(super) struct LoadPlan {
-    /// By datacenter.
-    pub clients: Vec<usize>,
-    pub hot_locks: usize,
-    pub cold_locks: usize,
-    pub hot_percent: u64,
-    /// Percentage of the cold locks that are wanted in one datacenter mostly.
-    pub home_percent: u64,
-    pub max_locks: usize,
-    /// By datacenter.
-    pub shared_percent: Vec<u64>,
-    pub think: Duration,
-    pub hold: Duration,
-    pub ttl: (Duration, Duration),
-    /// Maximum number of concurrent requests of a client.
-    pub concurrent: usize,
-    pub try_percent: u64,
-    pub at_most_percent: u64,
-    pub at_most: Duration,
-    pub cancel_percent: u64,
-    /// Percentage of leases that end with their session.
-    pub release_on_disconnect_percent: u64,
-    /// One way between a client and its server.
-    pub distance: Duration,
 }
 
 /// The choices of one seed.
@@ -156,7 +131,8 @@ impl Plan {
         let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24))
             .or_wide(max_log, &mut Rng::new(seed, 27));
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
-        let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
+        let mut general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
+        general.load.homed_percent = *Rng::new(seed, 29).pick(&[0, 0, 50, 80]);
         let general = Plan { max_away_locks: hold::max_away_locks(seed), ..general };
         match profile {
             Profile::General => general,
@@ -245,6 +221,7 @@ impl Plan {
                 cold_locks: 0,
                 hot_percent: 100,
                 home_percent: 0,
+                homed_percent: 0,
                 max_locks: 1,
                 shared_percent: vec![0; 3],
                 think: 20 * MS,
@@ -394,28 +371,6 @@ fn general_disk(rng: &mut Rng) -> DiskPlan {
         checkpoint_before_timer: false,
         is_copied: false,
         away_percent: 0,
-    }
-}
-
-fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
-    LoadPlan {
-        clients: vec![rng.between(1, 4) as usize; usize::from(dcs)],
-        hot_locks: rng.between(1, 5) as usize,
-        cold_locks: *rng.pick(&[0, 20]),
-        hot_percent: *rng.pick(&[100, 90, 60]),
-        home_percent: 0,
-        max_locks: *rng.pick(&[1, 2, 4]),
-        shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
-        think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),
-        hold: *rng.pick(&[MS, 30 * MS, 300 * MS, 1_500 * MS]),
-        ttl: (1_000 * MS, *rng.pick(&[1_500 * MS, 4_000 * MS])),
-        concurrent: *rng.pick(&[1, 1, 3]),
-        try_percent: *rng.pick(&[0, 20]),
-        at_most_percent: *rng.pick(&[0, 40]),
-        at_most: *rng.pick(&[20 * MS, 1_000 * MS]),
-        cancel_percent: *rng.pick(&[0, 20]),
-        release_on_disconnect_percent: *rng.pick(&[0, 50]),
-        distance: *rng.pick(&[Duration::ZERO, MS, 20 * MS]),
     }
 }
 

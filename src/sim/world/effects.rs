@@ -90,6 +90,7 @@ impl World {
             Record::LeaseOpened(_)
             | Record::IdReservation { .. }
             | Record::Joined
+            | Record::AllSpeak { .. }
             | Record::StatePiece(_)
             | Record::Forked(_)
             | Record::ForkResolved

@@ -301,11 +301,17 @@ struct Locks {
     home: Vec<Vec<LockName>>,
 }
 
+/// Returns the name of the `i`-th lock of a kind. Two homed locks after each other have the same bytes.
+fn lock_name(kind: &str, i: usize, (dcs, is_homed): (u8, bool)) -> LockName {
+    let home = DcId::new((i % usize::from(dcs)) as u8).filter(|_| is_homed);
+    let number = if is_homed { i / 2 } else { i };
+    LockName::with_home(home, format!("{kind}{number}").as_bytes()).expect("a short name is a lock name")
+}
+
 impl World {
     pub fn new(seed: u64, plan: Plan, trace: TraceMode, bugs: Bugs) -> World {
-        let name = |kind: &str, i: usize| {
-            LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
-        };
+        let (mut homes, homed) = (Rng::new(seed, 24), plan.load.homed_percent);
+        let mut name = |kind: &str, i: usize| lock_name(kind, i, (plan.dcs, homes.percent(homed)));
         let cold: Vec<LockName> = (0..plan.load.cold_locks).map(|i| name("cold", i)).collect();
         let dcs = usize::from(plan.dcs);
         let locks = Locks {

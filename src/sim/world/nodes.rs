@@ -257,7 +257,7 @@ impl World {
                 .iter()
                 .map(|(dc, hashes)| (*dc, hashes.last().copied().into_iter().collect()))
                 .collect(),
-            chained: true,
+            all_speak: u16::MAX,
             ..c.clone()
         };
         // Watches can resume from the same events, wherever these are kept.

@@ -91,7 +91,7 @@ impl Known {
             acknowledged: choices.many(2, |choices| (choices.dc(self.members), self.vector(choices))),
             heads: self.heads(choices),
             fork: choices.one_in(255).then(|| (choices.dc(self.members), choices.number(1))),
-            upgraded: self.dcs(choices),
+            speaks: self.dcs(choices).iter().map(|dc| (dc, choices.below(5) as u16)).collect(),
             lead_ms: choices.number(1),
             yours: choices.one_in(2).then(|| (self.stamp(choices), choices.number(9))),
         }
@@ -236,8 +236,19 @@ impl Known {
     }
 }
 
+/// A plain or homed name; the home may be no member.
 pub(super) fn lock(choices: &mut Choices<'_>) -> LockName {
-    LockName::new(choices.pick(&[b"a", b"b", b"c"])).expect("a short name")
+    let dc = DcId::new;
+    let (home, bytes) = choices.pick(&[
+        (None, b"a"),
+        (None, b"b"),
+        (None, b"c"),
+        (dc(0), b"a"),
+        (dc(1), b"a"),
+        (dc(2), b"b"),
+        (dc(9), b"c"),
+    ]);
+    LockName::with_home(home, bytes).expect("a short name")
 }
 
 pub(super) fn key(choices: &mut Choices<'_>) -> Key {

@@ -28,7 +28,7 @@ fn new(step: Step) -> NewTxn {
 }
 
 fn locked(wait: Wait, step: Step) -> NewTxn {
-    let lock = proto::LockMode { name: "x".into(), mode: proto::Mode::Exclusive.into() };
+    let lock = proto::LockMode { name: "x".into(), mode: proto::Mode::Exclusive.into(), home: None };
     NewTxn { locks: vec![lock], wait, ..new(step) }
 }
 

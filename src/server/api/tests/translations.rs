@@ -45,7 +45,7 @@ pub(super) fn secret() -> Bytes {
 }
 
 pub(super) fn lock(name: &[u8], mode: proto::Mode) -> proto::LockMode {
-    proto::LockMode { name: Bytes::copy_from_slice(name), mode: mode.into() }
+    proto::LockMode { name: Bytes::copy_from_slice(name), mode: mode.into(), home: None }
 }
 
 pub(super) fn acquire_message() -> proto::AcquireRequest {
@@ -157,7 +157,7 @@ fn the_other_calls_mean_what_they_say() {
     };
     let target = Target::Key(3);
     assert_eq!(parse::cancel(&cancel, STREAM).ok(), Some(Call::Cancel { lease, proof, target }));
-    let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a") };
+    let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a"), home: None };
     assert_eq!(parse::describe(&describe).ok(), Some(Call::Describe { lock: name("a") }));
 }
 
