@@ -155,6 +155,7 @@ impl Plan {
             Profile::Transactions => Plan { habits, ..general.calm().transactions() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
+            Profile::Homed => general.calm().left_behind().homed(),
             Profile::Clocks => general.calm().clocks(),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),

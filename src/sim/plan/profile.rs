@@ -36,6 +36,8 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
+    /// Most locks have a home; otherwise as `LeftBehind`, and clients die. Idle locks return soon.
+    Homed,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
     /// No faults, no clients of its own: for stories and figures.
@@ -44,7 +46,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 15] = [
+    pub const NAMED: [(&str, Profile); 16] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -56,6 +58,7 @@ impl Profile {
         ("transactions", Profile::Transactions),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),
+        ("homed", Profile::Homed),
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
