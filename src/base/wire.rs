@@ -158,10 +158,9 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
 }
 
 #[cfg(test)]
-mod homed_names;
-
-#[cfg(test)]
 mod tests {
+    mod homed_names;
+
     use std::fmt::Write;
     use std::sync::Arc;
     use std::time::Duration;

@@ -80,7 +80,8 @@ pub fn lock_name(bytes: &[u8], home: Option<u32>) -> String {
     LockName::from_fields(bytes, home).map_or_else(|_| "(no name)".into(), |name| name.to_string())
 }
 
-/// Adds a lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise; and `home`, if it has one.
+/// Adds a lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise; and `home`, if it has
+/// one.
 pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8], home: Option<u32>) {
     insert_name(object, "name", bytes);
     object.extend(home.map(|home| ("home".to_owned(), home.into())));

@@ -23,8 +23,8 @@ use geolock_api::names::{ClusterId, DcId};
 
 use super::error::Identity;
 
-/// The version that is written. The bytes of the files are the same in all versions. In version 1, records and
-/// checkpoints have no hashes of entries; in version 2, names of locks have no home.
+/// The version that is written. The bytes of the files are the same in all versions. In version 1, records
+/// and checkpoints have no hashes of entries; in version 2, names of locks have no home.
 pub(super) const VERSION: u8 = 3;
 /// The oldest version that is read.
 const OLDEST: u8 = 1;

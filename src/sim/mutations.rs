@@ -101,8 +101,8 @@ hunts! {
     ar_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
     as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
     at_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
-    au_a_home_is_ignored: HomeIgnored, General, 10 s, seeds 0..4, as ConflictingHolders | Panic | TwoOwners | Violation;
-    av_idle_parts_go_to_their_namesakes: ReturnedByName, General, 10 s, seeds 0..4, as GivenUnasked;
+    au_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | Panic | TwoOwners | Violation | Starved | NotAnswered;
+    av_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..2, as GivenUnasked;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
     an_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900000..900060, as ForkMerged | ForkUnseen | NotAnswered;
     ao_lost_tokens_are_not_passed: LostTokensNotPassed, Disks, 10 s, seeds 900000..900060, as TokenOrder;

@@ -64,6 +64,12 @@ fn datacenters_that_were_away_for_long_take_over_a_state() {
 }
 
 #[test]
+fn locks_with_a_home_keep_all_promises() {
+    let total = all_pass(Profile::Homed, 10, 700..704);
+    assert!(total.state_transfers_received > 0 && total.hand_offs > 50 && total.grants > 200, "{total}");
+}
+
+#[test]
 fn clocks_that_jump_for_hours_end_no_lease() {
     let total = all_pass(Profile::Clocks, 10, 500..504);
     assert!(total.faults_of(FaultKind::WallJump) > 30 && total.grants > 200, "{total}");

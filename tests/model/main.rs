@@ -4,8 +4,8 @@
 //! small one. It is the place to try a change of the protocol, such as other members, before there is code
 //! for it.
 //!
-//! **Modelled**: three datacenters, two locks with a part for each of them, which may have a home, one client in each datacenter
-//! that wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner
+//! **Modelled**: three datacenters, two locks with a part for each of them, which may have a home, one client
+//! in each datacenter that wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner
 //! transfers parts to the request whose turn it is; a datacenter syncs its journal, receives an entry,
 //! crashes and restarts with any prefix of the records that were not durable; after that a client reclaims
 //! the locks it holds, or its lease has run out.

@@ -291,8 +291,8 @@ impl Client {
         }
     }
 
-    /// Returns true if the request may have come before its server knew that all datacenters understand homes:
-    /// once it has granted one, it knows.
+    /// Returns true if the request may have come before its server knew that all datacenters understand
+    /// homes: once it has granted one, it knows.
     fn may_be_too_early(&self, request: &Request) -> bool {
         names_home(&request.order.wants) && self.first_home.is_none_or(|first| request.issued <= first)
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::rng::Rng;
+use crate::lock_state::HoldRule;
 use crate::sim::failure::FaultKind;
 use crate::sim::plan::{Habits, LoadPlan, MS, Plan};
 
@@ -29,6 +30,17 @@ impl Plan {
             // What needs that server waits for it; `check_spared` judges the rest.
             self.max_wait = None;
         }
+        self
+    }
+
+    /// Locks with a home, which come and go, also within states of other datacenters.
+    pub(super) fn homed(mut self) -> Plan {
+        self.faults.push((FaultKind::ClientDies, 3_000 * MS));
+        self.load.homed_percent = 80;
+        self.load.shared_percent = vec![40; 3];
+        self.load.hot_percent = 50;
+        self.load.think = 60 * MS;
+        self.hold = vec![HoldRule { idle_return_after: 1_000 * MS, ..HoldRule::default() }];
         self
     }
 

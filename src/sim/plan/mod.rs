@@ -147,6 +147,7 @@ impl Plan {
             Profile::Values => Plan { habits, ..general.calm().values() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
+            Profile::Homed => general.calm().left_behind().homed(),
             Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),

@@ -40,6 +40,8 @@ pub enum Profile {
     Disks,
     /// Commits wait until a majority has them, among cut links, crashes and lost disks.
     Majority,
+    /// Most locks have a home; otherwise as `LeftBehind`, and clients die. Idle locks return soon.
+    Homed,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
     /// Datacenters join the cluster while it runs, among crashes and lost links.
@@ -50,7 +52,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 18] = [
+    pub const NAMED: [(&str, Profile); 19] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -63,6 +65,7 @@ impl Profile {
         ("values", Profile::Values),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),
+        ("homed", Profile::Homed),
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),

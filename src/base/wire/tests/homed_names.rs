@@ -1,6 +1,6 @@
 //! The bytes of homed names, and of what came with them: they never change.
 
-use super::{decode, encode};
+use crate::base::wire::{decode, encode};
 use crate::causal_log::{LockParts, Op, Wants};
 use crate::crdt::{Ownership, PartMove};
 use crate::replica::{Message, Record};
