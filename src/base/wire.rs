@@ -168,7 +168,7 @@ mod tests {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    use super::{decode, decode_checkpoint, encode, encode_checkpoint};
+    use super::{decode, encode};
     use crate::base::time::{TimeToLive, Timestamp};
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
@@ -176,7 +176,7 @@ mod tests {
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
-        Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
+        Checkpoint, Floor, Fork, Heartbeat, LeaseRecord, MembersState, Message, NotServing, OutcomeRow, Past,
         Record, RequestRow, StatePiece, SumAt, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
@@ -466,9 +466,13 @@ mod tests {
             all_speak: 3,
             fork: Some(Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) }),
             lead_ms: 9,
+            members_state: None,
         };
-        let bytes = encode_checkpoint(&checkpoint).expect("it is small");
-        assert_eq!(decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes"), checkpoint);
+        for members_state in [None, Some(MembersState::default())] {
+            let checkpoint = Checkpoint { members_state, ..checkpoint.clone() };
+            let bytes = checkpoint.encode().expect("it is small");
+            assert_eq!(Checkpoint::decode(&bytes).expect("its own bytes"), checkpoint);
+        }
     }
 
     #[test]

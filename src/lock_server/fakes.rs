@@ -195,6 +195,7 @@ impl FakeMachine {
             all_speak: 1,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }

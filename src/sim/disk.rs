@@ -343,6 +343,7 @@ mod tests {
             all_speak: 1,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         }
     }
 

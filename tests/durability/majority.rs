@@ -91,17 +91,16 @@ async fn a_commit_without_a_majority_is_asked_for_again_under_its_key() {
     let (mut wan, clients) = servers(3).quick().relayed().serving().await;
     cut_off(&mut wan);
     let mut api = LocksClient::new(channel(&wan).await);
-    let secret = vec![7; 16];
-    let open =
-        proto::OpenLeaseRequest { secret: secret.clone().into(), ttl_ms: 60_000, ..Default::default() };
-    let lease = within(api.open_lease(open)).await.expect("it is up").into_inner().lease;
+    let open = proto::OpenLeaseRequest { ttl_ms: 60_000, ..Default::default() };
+    let opened = within(api.open_lease(open)).await.expect("it is up").into_inner();
+    let (lease, secret) = (opened.lease, opened.secret);
     let change = proto::Change {
         key: Some(proto::Key { bucket: "test".into(), name: "n".into() }),
         action: Some(proto::change::Action::Update(messages::show(Update::counter(1)))),
     };
     let begin = |wait_ms| proto::BeginRequest {
         lease,
-        secret: secret.clone().into(),
+        secret: secret.clone(),
         idempotency_key: 1,
         step: Some(proto::Step {
             changes: vec![change.clone()],

@@ -42,7 +42,11 @@ fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Mes
             ops.flat_map(|op| match op {
                 Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| lock.clone()).collect(),
                 Op::Transfer { parts, .. } => parts.iter().map(|moved| moved.lock.clone()).collect(),
-                Op::Withdraw { .. } | Op::Commit(_) => Vec::new(),
+                Op::Withdraw { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. } => Vec::new(),
             })
             .collect()
         }
@@ -121,11 +125,15 @@ impl Cluster {
             max_keep: Duration::from_millis(max_keep_ms),
         };
         let hold = vec![HoldRule { policy, ..HoldRule::default() }];
-        Cluster::with_options(size, LocalConfig { hold, max_log, ..LocalConfig::default() })
+        Cluster::built(size, LocalConfig { hold, max_log, ..LocalConfig::default() }, (old, bug))
     }
 
     /// The same with these options.
     pub fn with_options(size: u8, local: LocalConfig) -> Cluster {
+        Cluster::built(size, local, (BTreeMap::new(), None))
+    }
+
+    fn built(size: u8, local: LocalConfig, (old, bug): (BTreeMap<u8, u16>, Option<Bug>)) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             now: 1_000,
@@ -228,7 +236,7 @@ impl Cluster {
                     | Report::SumsDiffer { .. }
                     | Report::OptionDiffers { .. }),
                 ) => self.reports.push(report),
-                Effect::Report(_) => {}
+                Effect::Report(_) | Effect::Propose(_) => {}
             }
         }
         node.replica.check();

@@ -167,7 +167,7 @@ impl Known {
             deps.raise(dc, seq);
             Arc::new(Entry {
                 cluster: if choices.one_in(64) { ClusterId::from_raw(1) } else { self.cluster },
-                epoch: u32::from(choices.one_in(64)),
+                epoch: u64::from(choices.one_in(64)),
                 prev: if choices.one_in(64) { choices.number(1) } else { 0 },
                 lead_ms: if choices.one_in(16) { choices.number(1) } else { 0 },
                 dc,
