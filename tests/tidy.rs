@@ -163,7 +163,7 @@ fn pure_rooms_touch_no_clock_no_io_no_randomness() {
 
 /// The rooms that each room of the server may import. Any room may import `base`, itself, and the rooms of
 /// `geolock_api` but `native`, which does IO.
-const IMPORTS: [(&str, &[&str]); 27] = [
+const IMPORTS: [(&str, &[&str]); 28] = [
     ("lib", &["geolock_client"]),
     ("main", &[]),
     ("base", &[]),
@@ -173,8 +173,8 @@ const IMPORTS: [(&str, &[&str]); 27] = [
     ("leases", &["lock_state"]),
     ("store_state", &["crdt", "causal_log"]),
     ("membership", &["crdt"]),
-    ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state"]),
-    ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "replica"]),
+    ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership"]),
+    ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership", "replica"]),
     ("runtime::fine_timer", &[]),
     ("runtime::open_files", &[]),
     ("runtime::tasks", &[]),

@@ -136,6 +136,14 @@ pub enum Bug {
     WatchMissesPast,
     /// A call that is refused because of overload is executed all the same.
     RefusedIsDone,
+    /// A sponsor splits a part off without naming it for the locks that it holds exclusively.
+    SplitUnnamed,
+    /// A member says that nothing goes along any more and has named nothing.
+    DoneUnnamed,
+    /// A new member gets a state before all others have entered its epoch.
+    StateBeforeEpoch,
+    /// A new member serves before its part is settled.
+    ServesUnsettled,
     /// Of too many locks that are away here, those that were used last are returned first.
     NewestReturned,
     /// Foreign parts are returned beside a shared request although an exclusive request waits.

@@ -7,6 +7,8 @@
 
 use std::ops::RangeInclusive;
 
+mod checkpoint;
+
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
 use serde::Serialize;
@@ -16,6 +18,8 @@ use xxhash_rust::xxh3::Xxh3;
 /// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
 /// the highest common one is used.
 pub const VERSIONS: RangeInclusive<u16> = 1..=3;
+
+pub use checkpoint::{decode_checkpoint, encode_checkpoint};
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -52,49 +56,6 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
 /// about acknowledgements.
 pub const PROTOCOL_VERSION: u16 = 3;
-
-/// The beginning of a checkpoint of version 2. One of version 1 begins with a number, and no number begins
-/// like this.
-const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
-/// The beginning of a checkpoint of version 3: as version 2, with a second value behind it.
-const CHECKPOINT_V3: [u8; 2] = [0xff, 3];
-
-/// As [`encode`], for checkpoints. `more` is stored behind the value.
-pub fn encode_checkpoint<T: Serialize, M: Serialize>(
-    value: &T,
-    more: Option<&M>,
-) -> Result<Vec<u8>, WireError> {
-    let what = "checkpoint";
-    let mut bytes = if more.is_some() { CHECKPOINT_V3 } else { CHECKPOINT_V2 }.to_vec();
-    bincode::serde::encode_into_std_write(value, &mut bytes, config::<MAX_CHECKPOINT>())
-        .map_err(|error| WireError { what, reason: error.to_string() })?;
-    if let Some(more) = more {
-        bincode::serde::encode_into_std_write(more, &mut bytes, config::<MAX_CHECKPOINT>())
-            .map_err(|error| WireError { what, reason: error.to_string() })?;
-    }
-    if bytes.len() > MAX_CHECKPOINT {
-        let reason = format!("{} bytes, the limit is {MAX_CHECKPOINT}", bytes.len());
-        return Err(WireError { what, reason });
-    }
-    Ok(bytes)
-}
-
-/// As [`decode`], for checkpoints of this version or an earlier one. Returns the value that is stored behind, too.
-pub fn decode_checkpoint<T, V1, M>(bytes: &[u8]) -> Result<(T, Option<M>), WireError>
-where
-    T: DeserializeOwned,
-    V1: DeserializeOwned + Into<T>,
-    M: DeserializeOwned,
-{
-    if let Some(bytes) = bytes.strip_prefix(&CHECKPOINT_V3) {
-        let (value, more) = decode_limited::<(T, M), MAX_CHECKPOINT>("checkpoint", bytes)?;
-        return Ok((value, Some(more)));
-    }
-    match bytes.strip_prefix(&CHECKPOINT_V2) {
-        Some(bytes) => Ok((decode_limited::<T, MAX_CHECKPOINT>("checkpoint", bytes)?, None)),
-        None => Ok((decode_limited::<V1, MAX_CHECKPOINT>("checkpoint of version 1", bytes)?.into(), None)),
-    }
-}
 
 /// As [`encode`], for the pieces of a state transfer.
 pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {

@@ -13,7 +13,8 @@ use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub cluster: ClusterId,
-    /// The epoch of the maker: that of the last [`Op::Enter`] in its log, this entry included; 0 before the first.
+    /// The epoch of the maker: that of the last [`Op::Enter`] in its log, this entry included; 0 before the
+    /// first.
     pub epoch: u64,
     pub dc: DcId,
     /// Number in the log: 1 for a datacenter's first entry, without gaps.
@@ -46,8 +47,8 @@ pub enum Op {
     Commit(Commit),
     /// The maker enters this epoch: it acts by the members of that decision, from this entry on.
     Enter { epoch: u64 },
-    /// The sponsor of a new member's part splits it off: it belongs to the new member wherever the sponsor's part
-    /// is at home.
+    /// The sponsor of a new member's part splits it off: it belongs to the new member wherever the sponsor's
+    /// part is at home.
     Split { part: DcId },
     /// Nothing goes along with the sponsor's part any more that the maker owns, nor ever will.
     Done { part: DcId },

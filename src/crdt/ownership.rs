@@ -19,24 +19,22 @@
 //! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`, which costs 1.5 to 3.3 KB a lock and 5 us a
 //! transfer; this costs 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
+mod encoding;
 mod recency;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use crdts::CmRDT;
 use foldhash::fast::FixedState;
-use serde::de::{Deserializer, Error as _};
-use serde::ser::SerializeSeq as _;
-use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::recency::{Recency, Use};
 use super::default_owner::{default_owner, default_parts};
 use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
-use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcId, DcSet, LockName};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
 /// the greater number. Version 0 means never moved, or at home ([`Register::HOME`]).
@@ -44,8 +42,8 @@ use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 pub struct Register(u64);
 
 impl Register {
-    /// The part is at home, and its member is not settled: without this register it would go along with the part
-    /// of its sponsor. No owner has so high a number.
+    /// The part is at home, and its member is not settled: without this register it would go along with the
+    /// part of its sponsor. No owner has so high a number.
     pub const HOME: Register = Register(0x40);
 
     pub fn new(version: u64, owner: DcId) -> Register {
@@ -106,7 +104,6 @@ impl Row {
         Row { usage: Use::UNKNOWN, ..self.clone() }
     }
 
-    /// Returns true if no part has moved away.
     fn is_home(&self) -> bool {
         self.registers.iter().all(|register| register.version() == 0)
     }
@@ -262,8 +259,6 @@ impl Ownership {
         &self.sponsors
     }
 
-    /// Returns the parts that are not settled, with their sponsors. A change of them moves no part that has a
-    /// register.
     pub fn sponsors_mut(&mut self) -> &mut Sponsors {
         &mut self.sponsors
     }
@@ -398,7 +393,6 @@ impl Ownership {
         self.drop_if_empty(place);
     }
 
-    /// Removes a row that says nothing any more.
     fn drop_if_empty(&mut self, place: usize) {
         let row = self.at(place);
         if row.is_empty() || (self.sponsors.is_empty() && row.is_home()) {
@@ -406,8 +400,8 @@ impl Ownership {
         }
     }
 
-    /// Removes the `index`-th row if all parts of its lock are at home and settled. Returns true if it did: then
-    /// another lock may have that row.
+    /// Removes the `index`-th row if all parts of its lock are at home and settled. Returns true if it did:
+    /// then another lock may have that row.
     pub fn drop_settled(&mut self, index: usize) -> bool {
         let before = self.rows.len();
         if index < before {
@@ -416,8 +410,8 @@ impl Ownership {
         self.rows.len() < before
     }
 
-    /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at home,
-    /// and would go along with it again.
+    /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at
+    /// home, and would go along with it again.
     fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
         let at_home = lock.home().is_none() && self.owner(lock, sponsor) == sponsor;
         let split: SmallVec<[DcId; 2]> =
@@ -453,8 +447,8 @@ impl CmRDT for Ownership {
 }
 
 impl Ownership {
-    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home, also if it
-    /// says so. Replicas that learn at different moments that a part is settled differ in that.
+    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home, also
+    /// if it says so. Replicas that learn at different moments that a part is settled differ in that.
     pub fn digest(lock: &LockName, part: DcId, register: Register) -> u128 {
         if register.version() == 0 {
             return 0;
@@ -499,57 +493,6 @@ impl std::fmt::Debug for Ownership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let entries = self.iter().map(|(lock, part, r)| ((lock, part), (r.version(), r.owner())));
         f.debug_map().entries(entries).finish()
-    }
-}
-
-impl Serialize for Ownership {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut sequence = serializer.serialize_seq(Some(self.rows.len()))?;
-        for row in self.rows.iter() {
-            sequence
-                .serialize_element(&(&row.lock, row.registers.iter().map(|r| r.0).collect::<Vec<_>>()))?;
-        }
-        sequence.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Ownership {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
-        let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
-        // No client knows all names, so none can choose names that collide.
-        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.identity(), seed));
-        let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
-        for (lock, registers) in rows {
-            let mut registers: Registers = registers.into_iter().map(Register).collect();
-            let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
-            if registers.len() > MAX_DCS {
-                return fault("more parts than there are datacenters");
-            }
-            let says_nothing = |r: &Register| *r == Register::default() || r.is_home();
-            if registers.iter().any(|r| !says_nothing(r) && r.owner().is_none()) {
-                return fault("the owner of a part is no datacenter");
-            }
-            if registers.iter().any(|r| r.version() > MAX_NUMBER) {
-                return fault("no part ever moved so often");
-            }
-            if map.find(&lock).is_some() || home.contains(&lock) {
-                return fault("it is there twice");
-            }
-            // Written by a version in which parts kept their registers at home.
-            for (part, register) in (0_u8..).zip(&mut registers) {
-                let home = DcId::new(part).map(|part| default_owner(&lock, part));
-                if register.owner().is_some_and(|owner| Some(owner) == home) {
-                    *register = Register::default();
-                }
-            }
-            let row = Row { lock, registers, usage: Use::UNKNOWN };
-            if row.is_empty() {
-                home.insert(row.lock);
-            } else {
-                map.push(row);
-            }
-        }
-        Ok(map)
     }
 }
 

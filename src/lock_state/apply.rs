@@ -27,8 +27,8 @@ impl<'a> From<&'a RequestRow> for Published<'a> {
 }
 
 impl Locks {
-    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `members`: those of the epoch
-    /// of the entry.
+    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `members`: those of the
+    /// epoch of the entry.
     pub fn validate(&self, dc: DcId, members: DcSet, ops: &[Op]) -> Result<(), EntryFault> {
         let mut requests = Vec::new();
         let mut moved = Vec::new();

@@ -42,8 +42,8 @@ impl Owners {
         self.map.parts_of(lock, self.me, self.members)
     }
 
-    /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with others do not
-    /// count.
+    /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with
+    /// others do not count.
     pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
         let parts = self.parts_here(lock);
         let named = parts.difference(self.map.going_along(lock, parts));
@@ -56,8 +56,9 @@ impl Owners {
         self.map.listed()
     }
 
-    /// Returns these parts of a lock, and those that go along with them, with the versions that their next transfer
-    /// has. A member that knows of a new member names its part, too: going along unnamed is for the others.
+    /// Returns these parts of a lock, and those that go along with them, with the versions that their next
+    /// transfer has. A member that knows of a new member names its part, too: going along unnamed is for the
+    /// others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
         let parts = parts.union(self.map.going_along(lock, parts));
         let mut moved = Vec::with_capacity(parts.len());
@@ -67,8 +68,8 @@ impl Owners {
         LockParts { lock: lock.clone(), parts: moved }
     }
 
-    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `members`: those of
-    /// the epoch of the entry.
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `members`:
+    /// those of the epoch of the entry.
     pub(super) fn validate_transfer(
         &self,
         dc: DcId,

@@ -437,7 +437,6 @@ pub struct PeerStatus {
 /// Counters and gauges since the start of the process; the edge publishes them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    // gauges
     pub leases: u64,
     pub held: u64,
     pub waiting: u64,
@@ -460,7 +459,6 @@ pub struct Counts {
     pub keys_expiring: u64,
     /// Commits whose answers wait for a majority.
     pub waiting_for_majority: u64,
-    // counters
     pub grants: u64,
     pub grants_local: u64,
     pub releases: u64,

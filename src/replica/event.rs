@@ -32,8 +32,8 @@ pub enum Event {
     Client { call: CallId, request: Call },
     /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
-    /// The control group has made this decision, which has this number. Decisions come in their order, and may come
-    /// again.
+    /// The control group has made this decision, which has this number. Decisions come in their order, and
+    /// may come again.
     Decided { index: Index, proposal: Box<Proposal> },
     /// An operator, or a server that joins, wants this command proposed to the control group.
     Propose { command: Box<Command> },

@@ -407,7 +407,7 @@ impl Replica {
         if !std::mem::replace(is_known, true) {
             self.report(Report::PeerTooFarBehind { peer });
         }
-        if self.members.may_give_to(peer) {
+        if self.members.may_give_to(peer) || self.faulty(Bug::StateBeforeEpoch) {
             self.offer_state(peer);
         }
     }

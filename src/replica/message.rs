@@ -66,7 +66,8 @@ pub enum Message {
     /// The answer: the durable vector of the sender, with the heads of these logs, as in [`Heartbeat`]. Only
     /// after a heartbeat on the same link.
     Acknowledged { durable: VersionVector, heads: Vec<(DcId, u64)> },
-    /// The sender knows the decisions of the control group up to this number. The receiver sends those that follow.
+    /// The sender knows the decisions of the control group up to this number. The receiver sends those that
+    /// follow.
     KnowsDecisions { index: Index },
     /// Decisions of the control group, beginning with the one after this number.
     Decisions { after: Index, proposals: Vec<Proposal> },

@@ -288,8 +288,8 @@ impl Replica {
         self.lifecycle.phase()
     }
 
-    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server joins and
-    /// does not know the members yet.
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
+    /// joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {
         self.peers().contains(dc) || self.members.awaits_state()
     }

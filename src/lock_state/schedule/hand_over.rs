@@ -166,8 +166,8 @@ impl Schedule {
         tables.locks.mark(index);
     }
 
-    /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the new
-    /// member, or this datacenter, which keeps it under the name.
+    /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the
+    /// new member, or this datacenter, which keeps it under the name.
     pub fn name_part(&mut self, tables: &mut Tables, name: &LockName, part: DcId, to: DcId) {
         let moved = tables.owners.next_versions(name, DcSet::only(part));
         tables.owners.move_parts(to, &moved);

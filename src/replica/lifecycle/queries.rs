@@ -40,8 +40,8 @@ impl Lifecycle {
         Permissions { grant: self.state == State::Serving, append }
     }
 
-    /// Returns true if this datacenter may append what members tell each other about members. A new one may, before
-    /// it serves.
+    /// Returns true if this datacenter may append what members tell each other about members. A new one may,
+    /// before it serves.
     pub fn may_enter(&self) -> bool {
         let is_known = !self.is_starting() && !self.is_forked() && self.knows_own_log();
         is_known && self.stalls.first().is_none()

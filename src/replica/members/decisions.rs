@@ -1,9 +1,10 @@
 //! Decisions: how they come, are recorded and passed on.
 //!
-//! The control group orders proposals. Members tell each other how many decisions they know, and send each other
-//! what is missing, so one without a way to the leader learns them, too.
+//! The control group orders proposals. Members tell each other how many decisions they know, and send each
+//! other what is missing, so one without a way to the leader learns them, too.
 
 use super::{Admitted, Change, Members};
+use crate::base::bugs::Bug;
 use crate::membership::{Command, Epoch, Facts, Index, Proposal, Voter};
 use crate::replica::Replica;
 use crate::replica::effect::{Effect, Report};
@@ -77,7 +78,8 @@ impl Replica {
         self.log.set_peers(self.members.peers());
         self.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
-        self.lifecycle.on_may_serve(self.members.may_serve());
+        let is_early = self.faulty(Bug::ServesUnsettled) && !self.members.awaits_state();
+        self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
     }
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
@@ -93,7 +95,8 @@ impl Replica {
         }
     }
 
-    /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are missing here.
+    /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are
+    /// missing here.
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
@@ -127,7 +130,8 @@ impl Replica {
         self.members.peers().difference(self.reachability.unreachable())
     }
 
-    /// Returns true if decisions say who the members are, so a message may name one that is not known here yet.
+    /// Returns true if decisions say who the members are, so a message may name one that is not known here
+    /// yet.
     pub(in crate::replica) fn knows_decisions(&self) -> bool {
         self.members.are_decided() || self.members.awaits_state()
     }

@@ -1,8 +1,8 @@
 //! Entering an epoch: by an entry of the own log, from which on this datacenter acts by the members of that
 //! decision.
 //!
-//! An entry of an epoch that is not entered here is held back: the decision comes, or is on its way. So entries
-//! of two epochs are applied in any causal order, and each is judged by the members of its own.
+//! An entry of an epoch that is not entered here is held back: the decision comes, or is on its way. So
+//! entries of two epochs are applied in any causal order, and each is judged by the members of its own.
 
 use super::join::Join;
 use super::{Change, Members, MembersState};
@@ -30,8 +30,8 @@ impl Members {
         change
     }
 
-    /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait until
-    /// that epoch is entered here.
+    /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
+    /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
         if entry.epoch > self.entered.0 {
             return None;
@@ -44,8 +44,8 @@ impl Members {
 }
 
 impl Replica {
-    /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved in
-    /// this step is in the log.
+    /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
+    /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
         while let Some(epoch) = self.members.to_enter() {
             self.announce_epoch(epoch);
@@ -88,8 +88,8 @@ impl Replica {
         self.follow_peers();
     }
 
-    /// Says, in the own log, that this new member has a state and has entered its epoch. What that does is in the
-    /// state.
+    /// Says, in the own log, that this new member has a state and has entered its epoch. What that does is in
+    /// the state.
     pub(super) fn announce_state(&mut self) {
         let epoch = self.members.entered;
         self.members.entered_by[self.config.dc.index()] = epoch;

@@ -1,12 +1,12 @@
 //! Joining: what members do for a new one, and what the new one does, until its part is settled.
 //!
 //! ```text
-//! decision  Admit       every member enters its epoch; the part of the new member goes along with its sponsor's
-//! state                 some member gives the new one its state, once all have entered
-//! log       Enter       of the new member: it has the state
-//! log       Split       of the sponsor: from here on the part is the new member's own where the sponsor's is at home
-//! log       Done        of every older member: nothing goes along any more where it owns the sponsor's part
-//! decision  Settled     proposed by the new member, which may grant from here on
+//! decision  Admit     every member enters its epoch; the new member's part goes along with its sponsor's
+//! state               some member gives the new one its state, once all have entered
+//! log       Enter     of the new member: it has the state
+//! log       Split     of the sponsor: the part is the new member's own where the sponsor's is at home
+//! log       Done      of every older member: nothing goes along any more with what it owns
+//! decision  Settled   proposed by the new member, which may grant from here on
 //! ```
 
 use super::{Admitted, Members};
@@ -49,8 +49,8 @@ enum Task {
 }
 
 impl Members {
-    /// Returns true if the own log does not say that this member has entered its epoch: it came with a state, or a
-    /// crash took that entry back.
+    /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
+    /// or a crash took that entry back.
     fn owes_announcement(&self) -> bool {
         !self.awaits_state && self.own_member().is_some() && self.entered_by(self.me) < self.entered
     }
@@ -74,8 +74,8 @@ impl Members {
 }
 
 impl Replica {
-    /// Does what the members that are joining need from this datacenter. Call it when all that moved in this step
-    /// is in the log.
+    /// Does what the members that are joining need from this datacenter. Call it when all that moved in this
+    /// step is in the log.
     pub(in crate::replica) fn update_members(&mut self) {
         if self.members.is_quiet() {
             return;
@@ -131,14 +131,14 @@ impl Replica {
         }
     }
 
-    /// Applies what entries beyond an installed state say of members that are joining. The ownership map has the
-    /// splits already.
+    /// Applies what entries beyond an installed state say of members that are joining. The ownership map has
+    /// the splits already.
     pub(in crate::replica) fn take_in_done_beyond(&mut self, entries: &[(DcId, DcId)]) {
         entries.iter().for_each(|(dc, part)| self.take_in_done(*dc, *part));
     }
 
-    /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be lost, so
-    /// it is repeated with each heartbeat.
+    /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be
+    /// lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
         let Some(generation) = self.members.unsettled_generation() else { return };

@@ -1,9 +1,9 @@
-//! The members of the cluster: the decisions that are known here, the epoch that the own log has entered, and the
-//! members that are joining.
+//! The members of the cluster: the decisions that are known here, the epoch that the own log has entered, and
+//! the members that are joining.
 //!
-//! Decisions come from the control group, or from other members (`decisions.rs`). Each member enters an epoch by an
-//! entry of its own log (`enter.rs`), so nothing on the path of a lock waits for a decision. A new member gets
-//! a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
+//! Decisions come from the control group, or from other members (`decisions.rs`). Each member enters an epoch
+//! by an entry of its own log (`enter.rs`), so nothing on the path of a lock waits for a decision. A new
+//! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
 
 mod decisions;
 mod enter;
@@ -54,8 +54,8 @@ struct Admitted {
 }
 
 impl Members {
-    /// Returns the members of a cluster that is founded, or is not known yet (`joins`). `all`: the members of the
-    /// configuration; this datacenter alone if it joins.
+    /// Returns the members of a cluster that is founded, or is not known yet (`joins`). `all`: the members of
+    /// the configuration; this datacenter alone if it joins.
     pub fn new(me: DcId, server: ServerId, all: DcSet, joins: bool) -> Members {
         assert!(all.contains(me), "{me} is a member of its own cluster {all:?}");
         Members {
@@ -139,13 +139,14 @@ impl Members {
         self.own_member().is_some_and(|member| member.phase != Phase::Joining) && self.all.contains(self.me)
     }
 
-    /// Returns this server as a member: only an admission that names its id makes it one, whoever else has its slot.
+    /// Returns this server as a member: only an admission that names its id makes it one, whoever else has
+    /// its slot.
     fn own_member(&self) -> Option<&Member> {
         self.config.member(self.me).filter(|member| member.server == self.server)
     }
 
-    /// Returns true if a new member may be given a state: every older member has entered its admission. Before
-    /// that, one that has not might have truncated entries that only the giver and itself have.
+    /// Returns true if a new member may be given a state: every older member has entered its admission.
+    /// Before that, one that has not might have truncated entries that only the giver and itself have.
     pub fn may_give_to(&self, peer: DcId) -> bool {
         let join = self.joins.iter().find(|join| join.admitted.dc == peer);
         let have_entered = join.is_none_or(|join| self.have_entered(join.older, join.epoch));

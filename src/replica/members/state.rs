@@ -78,7 +78,8 @@ impl Members {
         })
     }
 
-    /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there stay.
+    /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there
+    /// stay.
     pub fn install(&mut self, state: &MembersState) {
         let known = self.decisions.len();
         for proposal in state.decisions.iter().skip(known) {

@@ -139,7 +139,8 @@ pub(in crate::replica) struct Incoming {
 }
 
 impl Incoming {
-    /// For a cluster with these members, unless decisions say which they are; `store` and `ownership` are empty.
+    /// For a cluster with these members, unless decisions say which they are; `store` and `ownership` are
+    /// empty.
     pub fn new(members: Option<DcSet>, store: Store, ownership: Ownership) -> Incoming {
         let (bytes, requests, expiring) = (BytesMut::new(), Vec::new(), Vec::new());
         let (head, hashes, lead_ms) = (None, Vec::new(), 0);

@@ -252,8 +252,8 @@ fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log, is_first: b
     }
 }
 
-/// Returns the parts of new members of which entries that a state lacks say that nothing goes along any more, each
-/// with the maker.
+/// Returns the parts of new members of which entries that a state lacks say that nothing goes along any more,
+/// each with the maker.
 fn done_beyond(head: &Head, log: &Log) -> Vec<(DcId, DcId)> {
     let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
     let done = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));

@@ -201,8 +201,8 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks that the parts that these locks need are durably here, as far as they are parts of `members`, and so are the ends of all leases that
-    /// held them.
+    /// Checks that the parts that these locks need are durably here, as far as they are parts of `members`,
+    /// and so are the ends of all leases that held them.
     fn check_locks(
         &mut self,
         disk: &Disk,

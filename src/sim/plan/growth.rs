@@ -5,9 +5,9 @@ use crate::sim::failure::FaultKind;
 use crate::sim::plan::{LoadPlan, MS, Plan, TxnPlan};
 
 impl Plan {
-    /// One to three datacenters found the cluster, and one to three join it, all within the first half of the run,
-    /// while locks are in use. The faults take back what was not durable, and let entries of different epochs
-    /// overtake each other.
+    /// One to three datacenters found the cluster, and one to three join it, all within the first half of the
+    /// run, while locks are in use. The faults take back what was not durable, and let entries of different
+    /// epochs overtake each other.
     pub(super) fn growth(mut self, rng: &mut Rng) -> Plan {
         self.founders = *rng.pick(&[1, 1, 2, 3]);
         self.dcs = (self.founders + *rng.pick(&[1, 2, 3])).min(5);

@@ -123,7 +123,8 @@ impl World {
         }
     }
 
-    /// A server starts in order to join, and asks a member that serves, until it is admitted; then clients come.
+    /// A server starts in order to join, and asks a member that serves, until it is admitted; then clients
+    /// come.
     pub(super) fn on_join(&mut self, dc: DcId) {
         if !self.control.joining.contains(dc) {
             return;
@@ -183,8 +184,8 @@ impl World {
             .all(|(part, _)| joins(*part) && (to == dc || (to == *part && !self.has_served(to))))
     }
 
-    /// Returns the parts that a transfer to `to` is about: without those of other members that join, unless it is
-    /// about these.
+    /// Returns the parts that a transfer to `to` is about: without those of other members that join, unless
+    /// it is about these.
     pub(super) fn without_joiners(&self, to: DcId, moved: &LockParts) -> LockParts {
         let founded = moved.parts.iter().filter(|(part, _)| part.get() < self.plan.founders || *part == to);
         let parts: Vec<_> = founded.copied().collect();
@@ -196,8 +197,8 @@ impl World {
         !self.control.joining.contains(dc)
     }
 
-    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join, because
-    /// what goes along is in no record.
+    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join,
+    /// because what goes along is in no record.
     pub(super) fn members_on_disks(&self) -> DcSet {
         if self.plan.founders < self.plan.dcs { DcSet::EMPTY } else { self.members() }
     }

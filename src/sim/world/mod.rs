@@ -4,6 +4,7 @@
 //! A node's effects are performed at once and in order: records go to its disk, messages into the network,
 //! replies to clients; each of these comes back later as an action. The first broken promise ends the run.
 
+mod action;
 mod behind;
 mod checks;
 mod clients;
@@ -25,6 +26,7 @@ use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(super) use action::{Action, Said};
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
@@ -33,12 +35,11 @@ use crate::base::rng::Rng;
 use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::membership::{Index, Proposal};
-use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
-use crate::replica::{Event, Message, Notice};
-use crate::sim::client::{Client, Out, Timer};
-use crate::sim::failure::{FailureKind, FaultKind, Outcome};
-use crate::sim::network::{ConnId, Network, Weather};
+use crate::replica::Event;
+use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, SessionId};
+use crate::sim::client::{Client, Out};
+use crate::sim::failure::{FailureKind, Outcome};
+use crate::sim::network::{Network, Weather};
 use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
@@ -51,154 +52,6 @@ const MAX_AT_ONCE: u32 = 100_000;
 /// A node's invariants are checked after this number of its steps: checks after each step would take most of
 /// the time.
 const CHECK_EVERY: u64 = 16;
-
-/// An event.
-#[derive(Debug)]
-pub(super) enum Action {
-    Arrive {
-        from: DcId,
-        to: DcId,
-        conn: ConnId,
-        message: Message,
-    },
-    Flush {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    LinkUp {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    LinkDown {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    /// QUIC's idle timeout of a link that carries nothing.
-    IdleTimeout {
-        a: DcId,
-        b: DcId,
-        conn: ConnId,
-    },
-    Connect {
-        a: DcId,
-        b: DcId,
-    },
-    Uncut {
-        from: DcId,
-        to: DcId,
-    },
-    Break {
-        a: DcId,
-        b: DcId,
-    },
-    /// A link that was silent one way answers again.
-    Unmute {
-        from: DcId,
-        to: DcId,
-    },
-    /// The weather of a link ends.
-    Clear {
-        a: DcId,
-        b: DcId,
-    },
-    /// The peers of a stopped process give its links up.
-    PeersGiveUp {
-        node: DcId,
-        life: u64,
-    },
-    Resume {
-        node: DcId,
-        life: u64,
-    },
-    ResumeClient {
-        client: usize,
-    },
-    Synced {
-        node: DcId,
-        life: u64,
-    },
-    TakeCheckpoint {
-        node: DcId,
-    },
-    CheckpointWritten {
-        node: DcId,
-        life: u64,
-    },
-    Restart {
-        node: DcId,
-        life: u64,
-    },
-    MakeRoom {
-        node: DcId,
-    },
-    ToServer {
-        dc: DcId,
-        session: SessionId,
-        tag: u64,
-        call: Call,
-    },
-    SessionClosed {
-        dc: DcId,
-        session: SessionId,
-    },
-    ToClient {
-        client: usize,
-        session: SessionId,
-        said: Said,
-    },
-    SessionBroken {
-        client: usize,
-        session: SessionId,
-    },
-    Client {
-        client: usize,
-        timer: Timer,
-    },
-    Spawn {
-        dc: DcId,
-    },
-    Fault(FaultKind),
-    /// A server restarts with a clock far behind all others, until `SetClock`.
-    FallBehind,
-    SetClock {
-        node: DcId,
-    },
-    /// A watcher looks after its watch.
-    Watcher {
-        number: usize,
-    },
-    /// An operator takes a lock by force.
-    Force,
-    /// The control group decides a proposal.
-    Decide {
-        proposal: Box<Proposal>,
-    },
-    /// A member learns the next decisions, up to this number.
-    Learn {
-        node: DcId,
-        index: Index,
-    },
-    /// A server joins, or asks again.
-    Join {
-        node: DcId,
-    },
-    /// A server has too much to do, until `Relief`.
-    Overload,
-    Relief {
-        node: DcId,
-    },
-    Sample,
-}
-
-/// A message of a server to a client.
-#[derive(Debug)]
-pub(super) enum Said {
-    Reply { tag: u64, reply: Reply },
-    Notice(Notice),
-}
 
 /// A session as the world knows it.
 #[derive(Debug)]
