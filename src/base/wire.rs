@@ -290,12 +290,12 @@ mod tests {
             },
             "10fb2c01020002010109",
         );
-        golden(&Message::AckWanted { seq: 300 }, "11fb2c01");
+        golden(&Message::AckWanted { seq: 300 }, "12fb2c01");
         let acknowledged = Message::Acknowledged {
             durable: VersionVector::from_iter([(dc(1), 2)]),
             heads: vec![(dc(1), 9)],
         };
-        golden(&acknowledged, "12020002010109");
+        golden(&acknowledged, "13020002010109");
         golden(&sums, "0f01fb2c01020203040506");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");

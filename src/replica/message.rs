@@ -60,6 +60,8 @@ pub enum Message {
     /// and its durable vector with the heads of these logs, as in [`Heartbeat`]. It relays entries before it
     /// can send a heartbeat.
     WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
+    /// The first message on a link, and one every `heartbeat`.
+    Heartbeat(Box<Heartbeat>),
     /// Commits of the sender wait for a majority: it asks for an [`Message::Acknowledged`] when the receiver
     /// has the sender's log up to `seq`, or a part of what it lacks, on disk. From version 3 on.
     AckWanted { seq: u64 },
@@ -71,8 +73,6 @@ pub enum Message {
     KnowsDecisions { index: Index },
     /// Decisions of the control group, beginning with the one after this number.
     Decisions { after: Index, proposals: Vec<Proposal> },
-    /// The first message on a link, and one every `heartbeat`.
-    Heartbeat(Box<Heartbeat>),
 }
 
 /// The state of a datacenter, and its reports of others.

@@ -66,14 +66,14 @@ pub enum Record {
     Forgotten {
         entries: VersionVector,
     },
+    /// All members are known to speak this version of the protocol.
+    AllSpeak {
+        version: u16,
+    },
     /// A decision of the control group, by its number.
     Decided {
         index: Index,
         proposal: Box<Proposal>,
-    },
-    /// All members are known to speak this version of the protocol.
-    AllSpeak {
-        version: u16,
     },
 }
 

@@ -1,6 +1,7 @@
 //! The map, its registers and its readers, compared with maps that are copied whole and merged in any order.
 
 use super::*;
+use geolock_api::names::{MAX_DCS, MAX_NUMBER};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 

@@ -92,7 +92,8 @@ impl Schedule {
         let foreign = owners.foreign_parts(&lock.name);
         let returns = |part: &DcId| {
             let home = default_owner(&lock.name, *part);
-            !view.away.contains(home) && !policies.is_exclusive_sooner(lock, home)
+            // Readers here need the own part, also of a lock whose home is elsewhere.
+            *part != view.me && !view.away.contains(home) && !policies.is_exclusive_sooner(lock, home)
         };
         let parts: DcSet = foreign.iter().filter(returns).collect();
         if parts.is_empty() {
