@@ -91,17 +91,16 @@ async fn a_commit_without_a_majority_is_asked_for_again_under_its_key() {
     let (mut wan, clients) = servers(3).quick().relayed().serving().await;
     cut_off(&mut wan);
     let mut api = LocksClient::new(channel(&wan).await);
-    let secret = vec![7; 16];
-    let open =
-        proto::OpenLeaseRequest { secret: secret.clone().into(), ttl_ms: 60_000, ..Default::default() };
-    let lease = within(api.open_lease(open)).await.expect("it is up").into_inner().lease;
+    let open = proto::OpenLeaseRequest { ttl_ms: 60_000, ..Default::default() };
+    let opened = within(api.open_lease(open)).await.expect("it is up").into_inner();
+    let (lease, secret) = (opened.lease, opened.secret);
     let change = proto::Change {
         key: Some(proto::Key { bucket: "test".into(), name: "n".into() }),
         action: Some(proto::change::Action::Update(messages::show(Update::counter(1)))),
     };
     let begin = |wait_ms| proto::BeginRequest {
         lease,
-        secret: secret.clone().into(),
+        secret: secret.clone(),
         idempotency_key: 1,
         step: Some(proto::Step {
             changes: vec![change.clone()],
@@ -116,8 +115,8 @@ async fn a_commit_without_a_majority_is_asked_for_again_under_its_key() {
     assert_eq!((first.state(), first.durability()), (TransactionState::Committed, proto::Durability::Local));
     assert_eq!(first.missing, [1, 2]);
 
-    let mut again = api.clone();
-    let again = tokio::spawn(async move { again.transact(begin(60_000)).await });
+    let (mut again, request) = (api.clone(), begin(60_000));
+    let again = tokio::spawn(async move { again.transact(request).await });
     waiting(&clients[0], 1).await;
     wan.heal_all();
     let second = within(again).await.expect("it did not panic").expect("it is known").into_inner();

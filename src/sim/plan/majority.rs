@@ -8,14 +8,12 @@ impl Plan {
     /// Many commits wait for a majority, among cut links, crashes and lost disks.
     pub(super) fn majority(self, rng: &mut Rng) -> Plan {
         let mut plan = self.transactions();
-        plan.dcs = *rng.pick(&[3, 3, 5, 2, 4, 1]);
+        plan.dcs = *rng.pick(&[3, 3, 3, 5, 2, 4]);
         plan.net.delays = general_net(rng, plan.dcs).delays;
         plan.load.clients = vec![3; usize::from(plan.dcs)];
         plan.load.shared_percent = vec![30; usize::from(plan.dcs)];
-        if plan.dcs > 1 {
-            plan.faults.push((FaultKind::CutPair, 2_000 * MS));
-            plan.faults.push((FaultKind::Isolate, 4_000 * MS));
-        }
+        plan.faults.push((FaultKind::CutPair, 2_000 * MS));
+        plan.faults.push((FaultKind::Isolate, 4_000 * MS));
         if plan.dcs > 2 && rng.percent(50) {
             plan.faults.push((FaultKind::DiskLost, 4_000 * MS));
             plan.max_lease_ttl = 2_000 * MS;
