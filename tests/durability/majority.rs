@@ -115,8 +115,8 @@ async fn a_commit_without_a_majority_is_asked_for_again_under_its_key() {
     assert_eq!((first.state(), first.durability()), (TransactionState::Committed, proto::Durability::Local));
     assert_eq!(first.missing, [1, 2]);
 
-    let mut again = api.clone();
-    let again = tokio::spawn(async move { again.transact(begin(60_000)).await });
+    let (mut again, request) = (api.clone(), begin(60_000));
+    let again = tokio::spawn(async move { again.transact(request).await });
     waiting(&clients[0], 1).await;
     wan.heal_all();
     let second = within(again).await.expect("it did not panic").expect("it is known").into_inner();
