@@ -95,7 +95,7 @@ hunts! {
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
-    an_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | Panic | TwoOwners | Violation | Starved | NotAnswered;
+    an_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | LeftBeforeDurable | TwoOwners | Panic | Starved | NotAnswered;
     ao_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..2, as GivenUnasked;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
 }

@@ -5,10 +5,10 @@
 //! for it.
 //!
 //! **Modelled**: three datacenters, two locks with a part for each of them, which may have a home, one client
-//! in each datacenter that wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner
-//! transfers parts to the request whose turn it is; a datacenter syncs its journal, receives an entry,
-//! crashes and restarts with any prefix of the records that were not durable; after that a client reclaims
-//! the locks it holds, or its lease has run out.
+//! in each datacenter that wants one set of locks after the other. A step is: a client asks, is granted,
+//! releases; an owner transfers parts to the request whose turn it is; a datacenter syncs its journal,
+//! receives an entry, crashes and restarts with any prefix of the records that were not durable; after that a
+//! client reclaims the locks it holds, or its lease has run out.
 //!
 //! **The network** is the set of all messages ever sent. Any of them may arrive at any datacenter at any
 //! time: never (it was lost), late, out of order, repeatedly, and from any datacenter that had it (it was
