@@ -101,16 +101,16 @@ hunts! {
     ar_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
     as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
     at_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
-    au_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | Panic | TwoOwners | Violation | Starved | NotAnswered;
+    au_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | LeftBeforeDurable | TwoOwners | Violation | Panic | Starved | NotAnswered;
     av_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..2, as GivenUnasked;
     aw_a_sponsor_splits_without_naming: SplitUnnamed, Growth, 20 s, seeds 0..10, as ConflictingHolders | Panic | Violation;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 0..20, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 0..10, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 0..10, as ConflictingHolders | Panic | Violation | TwoOwners;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
-    an_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900000..900060, as ForkMerged | ForkUnseen | NotAnswered;
-    ao_lost_tokens_are_not_passed: LostTokensNotPassed, Disks, 10 s, seeds 900000..900060, as TokenOrder;
-    ap_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 0..60, as NotAnswered | Starved | NotQuiet;
-    aq_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 0..20, as SnapshotTooOld;
-    ar_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 0..3, as TooMuchWork;
+    ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900000..900060, as ForkMerged | ForkUnseen | NotAnswered;
+    bb_lost_tokens_are_not_passed: LostTokensNotPassed, Disks, 10 s, seeds 900000..900060, as TokenOrder;
+    bc_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 0..60, as NotAnswered | Starved | NotQuiet;
+    bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 0..20, as SnapshotTooOld;
+    be_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 0..3, as TooMuchWork;
 }
