@@ -11,7 +11,7 @@ use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
 use crate::base::time::brief;
-use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
+use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, PeerStatus, Phase};
 use geolock_client::Status;
 
 /// Show the state of a datacenter, and its knowledge of the others
@@ -120,24 +120,28 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             warnings.push(format!("its certificate {name} was not renewed: {failure}"));
         }
     }
-    for peer in &status.peers {
-        let name = names.show(peer.dc);
-        // A clock that is behind holds the entries of all peers back, and is named once.
-        if !(peer.reachable || is_behind && peer.connected) {
-            warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
-        }
-        if peer.not_serving() != NotServing::Unspecified {
-            let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
-            warnings.push(format!("{name} {why}: locks with parts there do not move"));
-        }
-        if peer.too_far_behind {
-            warnings.push(format!(
-                "{name} lacks entries that are not kept here any more: it gets a copy of the state"
-            ));
-        }
-        if peer.paused_by_skew && !is_behind {
-            warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
-        }
+    warnings.extend(status.peers.iter().flat_map(|peer| about_peer(peer, &names.show(peer.dc), is_behind)));
+    warnings
+}
+
+/// Returns the warnings about a peer. `is_behind`: the clock here is behind most others.
+fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    // A clock that is behind holds the entries of all peers back, and is named once.
+    if !(peer.reachable || is_behind && peer.connected) {
+        warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
+    }
+    if peer.not_serving() != NotServing::Unspecified {
+        let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
+        warnings.push(format!("{name} {why}: locks with parts there do not move"));
+    }
+    if peer.too_far_behind {
+        warnings.push(format!(
+            "{name} lacks entries that are not kept here any more: it gets a copy of the state"
+        ));
+    }
+    if peer.paused_by_skew && !is_behind {
+        warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
     }
     warnings
 }
@@ -145,7 +149,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+    use geolock_api::proto::{CheckpointStatus, JournalStatus};
     use geolock_client::Snapshot;
 
     fn status() -> Status {

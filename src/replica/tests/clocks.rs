@@ -238,7 +238,7 @@ fn a_datacenter_an_hour_behind_says_so_and_stops_nobody_else() {
     let both = c.acquire(2, &[("a", Mode::Exclusive), ("c", Mode::Exclusive)], Wait::Forever);
     c.pass(2_000);
     assert!(c.owns_all(0, "a"), "dc2 could not use it");
-    // What does not need dc2 moves between the others, and what is at dc2 is used there.
+    // Locks that do not need dc2 move between the others, and those at dc2 are used there.
     for id in [0, 1, 0] {
         let asked = c.lock(id, "a");
         c.pass(2_000);

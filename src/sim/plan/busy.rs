@@ -27,7 +27,7 @@ impl Plan {
         self.max_wait = Some(20_000 * MS);
         if rng.percent(50) {
             self.clock.falls_behind = Some(self.trouble / 4);
-            // What needs that server waits for it; `check_spared` judges the rest.
+            // Requests that need that server wait for it; `check_spared` judges the rest.
             self.max_wait = None;
         }
         self

@@ -276,8 +276,8 @@ impl World {
             self.set_clock_right(from);
             let clock = &self.nodes[from.index()].clock;
             if clock.was_ahead() || (clock.was_wrong() && !confirmed) {
-                // A server with `ClockSkew` is an operator's task: set the clock, restart the server. One
-                // whose clock is behind is right as soon as its clock is.
+                // A server with `ClockSkew` is an operator's task: set the clock, restart the server.
+                // One that was behind is right as soon as its clock is.
                 self.crash(from);
             }
             if !self.is_running(from) {
