@@ -97,8 +97,8 @@ impl Replica {
     }
 
     /// Updates the state of a clock that is behind: active when, for a heartbeat, most linked peers have been
-    /// ahead of our clock by more than the limit. In a start this is noted, too, so that no part arrives right
-    /// after it.
+    /// ahead of our clock by more than the limit. In a start this is noted, too, so that no part arrives
+    /// right after it.
     fn note_behind(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let clocks =
