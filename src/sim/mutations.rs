@@ -108,9 +108,8 @@ hunts! {
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 0..10, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 0..10, as ConflictingHolders | Panic | Violation | TwoOwners;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
-    ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900000..900060, as ForkMerged | ForkUnseen | NotAnswered;
-    bb_lost_tokens_are_not_passed: LostTokensNotPassed, Disks, 10 s, seeds 900000..900060, as TokenOrder;
-    bc_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 0..60, as NotAnswered | Starved | NotQuiet;
-    bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 0..20, as SnapshotTooOld;
+    ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
+    bc_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 1..4, as GraceTooLong | NotAnswered | Starved | NotQuiet;
+    bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 1..3, as SnapshotTooOld;
     be_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 0..3, as TooMuchWork;
 }

@@ -7,11 +7,12 @@ use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation, Wants};
+use crate::lock_state::HoldRule;
 use crate::replica::call::{Call, LockDescription, Refusal, Reply, Wait};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::Then;
 use crate::replica::watch_call::{Pattern, Subject, Watch};
-use crate::replica::{Event, Message, Record};
+use crate::replica::{Event, LocalConfig, Message, Record};
 use geolock_api::names::{ClusterId, DcSet, ForceReason, Mode, RequestId};
 
 impl Cluster {
@@ -137,7 +138,9 @@ fn shared_use_elsewhere_fetches_the_own_part_and_leaves_the_others() {
 
 #[test]
 fn unused_it_goes_home_in_one_transfer() {
-    let mut c = Cluster::new(3, 0, 0);
+    let minute = Duration::from_secs(60);
+    let hold = vec![HoldRule { idle_return_after: minute, ..HoldRule::default() }];
+    let mut c = Cluster::with_options(3, LocalConfig { hold, ..LocalConfig::default() });
     c.use_lock(0, "a@1");
     c.run();
     c.assert_all_at(0, "a@1");
