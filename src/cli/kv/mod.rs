@@ -71,7 +71,7 @@ enum Command {
         #[command(flatten)]
         expiry: ExpiryArgs,
         #[command(flatten)]
-        write: WriteArgs,
+        common: CommonArgs,
     },
     /// Add to a counter and show it
     Incr {
@@ -83,7 +83,7 @@ enum Command {
         #[command(flatten)]
         expiry: ExpiryArgs,
         #[command(flatten)]
-        write: WriteArgs,
+        common: CommonArgs,
     },
     /// Add to a set
     Add {
@@ -94,7 +94,7 @@ enum Command {
         #[command(flatten)]
         expiry: ExpiryArgs,
         #[command(flatten)]
-        write: WriteArgs,
+        common: CommonArgs,
     },
     /// Remove elements from a set, or a key with all its content
     Remove {
@@ -103,7 +103,7 @@ enum Command {
         #[arg(value_name = "ELEMENT")]
         elements: Vec<OsString>,
         #[command(flatten)]
-        write: WriteArgs,
+        common: CommonArgs,
     },
     /// Let a key expire after some time, with all its content
     ///
@@ -117,7 +117,7 @@ enum Command {
         #[arg(value_name = "TIME", value_parser = lock::duration)]
         lives: Duration,
         #[command(flatten)]
-        write: WriteArgs,
+        common: CommonArgs,
     },
     Txn(txn::TxnArgs),
     Watch(watch::WatchArgs),
@@ -145,7 +145,7 @@ struct ExpiryArgs {
     expire: Option<Duration>,
 }
 
-/// Options of every transaction, and of reads.
+/// Options of every transaction.
 #[derive(clap::Args, Clone, Debug)]
 struct CommonArgs {
     #[command(flatten)]
@@ -153,17 +153,6 @@ struct CommonArgs {
     /// Read at least this snapshot, as --snapshot printed it, in any datacenter; waits at most 10 s for it
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     at_least: Option<Snapshot>,
-    /// Print a snapshot as the last line: a read with --at-least that snapshot sees everything that this
-    /// command read and wrote
-    #[arg(long)]
-    snapshot: bool,
-}
-
-/// Options of every transaction that changes something.
-#[derive(clap::Args, Clone, Debug)]
-struct WriteArgs {
-    #[command(flatten)]
-    common: CommonArgs,
     /// How durable a change is before the command ends: `local`, on the disk of the server's datacenter, or
     /// `majority`, on the disks of more than half of the datacenters
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = DurabilityArg::Local)]
@@ -172,6 +161,10 @@ struct WriteArgs {
     /// stays committed [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = lock::duration)]
     majority_wait: Option<Duration>,
+    /// Print a snapshot as the last line: a read with --at-least that snapshot sees everything that this
+    /// command read and wrote
+    #[arg(long)]
+    snapshot: bool,
 }
 
 /// The values of `--durable`.
@@ -185,11 +178,13 @@ pub async fn run(mut args: KvArgs) -> Result<ExitCode, Failure> {
     args.command.store().connect = args.connect;
     match args.command {
         Command::Get { keys, common } => return one_shot::get(&keys, &common).await,
-        Command::Put { key, value, expiry, write } => one_shot::put(&key, &value, expiry, &write).await,
-        Command::Incr { key, by, expiry, write } => one_shot::incr(&key, by, expiry, &write).await,
-        Command::Add { key, elements, expiry, write } => one_shot::add(&key, &elements, expiry, &write).await,
-        Command::Remove { key, elements, write } => one_shot::remove(&key, &elements, &write).await,
-        Command::Expire { key, lives, write } => one_shot::expire(&key, lives, &write).await,
+        Command::Put { key, value, expiry, common } => one_shot::put(&key, &value, expiry, &common).await,
+        Command::Incr { key, by, expiry, common } => one_shot::incr(&key, by, expiry, &common).await,
+        Command::Add { key, elements, expiry, common } => {
+            one_shot::add(&key, &elements, expiry, &common).await
+        }
+        Command::Remove { key, elements, common } => one_shot::remove(&key, &elements, &common).await,
+        Command::Expire { key, lives, common } => one_shot::expire(&key, lives, &common).await,
         Command::Txn(args) => txn::run(args).await,
         Command::Watch(args) => watch::run(args).await,
     }
@@ -204,13 +199,13 @@ fn whole_number(text: &str) -> Result<i64, String> {
 impl Command {
     fn store(&mut self) -> &mut StoreArgs {
         match self {
-            Command::Get { common, .. } => &mut common.store,
-            Command::Put { write, .. }
-            | Command::Incr { write, .. }
-            | Command::Add { write, .. }
-            | Command::Remove { write, .. }
-            | Command::Expire { write, .. } => &mut write.common.store,
-            Command::Txn(args) => &mut args.write.common.store,
+            Command::Get { common, .. }
+            | Command::Put { common, .. }
+            | Command::Incr { common, .. }
+            | Command::Add { common, .. }
+            | Command::Remove { common, .. }
+            | Command::Expire { common, .. } => &mut common.store,
+            Command::Txn(args) => &mut args.common.store,
             Command::Watch(args) => &mut args.store,
         }
     }
@@ -230,6 +225,19 @@ impl CommonArgs {
         self.at_least.as_ref().map_or_else(AtLeast::default, AtLeast::snapshot)
     }
 
+    /// Returns the request of a transaction without locks.
+    fn request(&self) -> TxnRequest {
+        let durability = match self.durable {
+            DurabilityArg::Local => Durability::Local,
+            DurabilityArg::Majority => Durability::Majority,
+        };
+        let request = TxnRequest::new().at_least(self.at_least()).durability(durability);
+        match self.majority_wait {
+            Some(wait) => request.majority_wait(wait),
+            None => request,
+        }
+    }
+
     fn key(&self, name: &OsString) -> Result<Key, Failure> {
         self.key_of(name.as_bytes())
     }
@@ -237,21 +245,6 @@ impl CommonArgs {
     fn key_of(&self, name: &[u8]) -> Result<Key, Failure> {
         let key = Key::new(self.store.bucket.as_bytes(), name);
         key.with_context(|| format!("\"{}\" is no key", name.escape_ascii())).or_fail(Code::Usage)
-    }
-}
-
-impl WriteArgs {
-    /// Returns the request of a transaction without locks.
-    fn request(&self) -> TxnRequest {
-        let durability = match self.durable {
-            DurabilityArg::Local => Durability::Local,
-            DurabilityArg::Majority => Durability::Majority,
-        };
-        let request = TxnRequest::new().at_least(self.common.at_least()).durability(durability);
-        match self.majority_wait {
-            Some(wait) => request.majority_wait(wait),
-            None => request,
-        }
     }
 }
 

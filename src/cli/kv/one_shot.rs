@@ -46,22 +46,22 @@ pub(super) async fn put(
     key: &OsString,
     value: &OsString,
     expiry: ExpiryArgs,
-    write: &WriteArgs,
+    common: &CommonArgs,
 ) -> Result<(), Failure> {
-    let key = write.common.key(key)?;
-    change(expiry.on(Batch::new().update(&key, Update::register(bytes(value))), &key), write).await
+    let key = common.key(key)?;
+    change(expiry.on(Batch::new().update(&key, Update::register(bytes(value))), &key), common).await
 }
 
 pub(super) async fn incr(
     key: &OsString,
     by: i64,
     expiry: ExpiryArgs,
-    write: &WriteArgs,
+    common: &CommonArgs,
 ) -> Result<(), Failure> {
-    let key = write.common.key(key)?;
-    let client = write.common.store.connect.connect(|_| {}).await?;
+    let key = common.key(key)?;
+    let client = common.store.connect.connect(|_| {}).await?;
     let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
-    let done = transact(&client, batch, write).await;
+    let done = transact(&client, batch, common).await;
     let values = match &done {
         Ok(Committed { values: Some(values), .. }) => Ok(values.clone()),
         // The answer was lost.
@@ -70,7 +70,7 @@ pub(super) async fn incr(
     };
     close(client).await;
     let done = done?;
-    show_counted(&key, &done.commit, values, &write.common)?;
+    show_counted(&key, &done.commit, values, common)?;
     done.end()
 }
 
@@ -100,25 +100,29 @@ pub(super) async fn add(
     key: &OsString,
     elements: &[OsString],
     expiry: ExpiryArgs,
-    write: &WriteArgs,
+    common: &CommonArgs,
 ) -> Result<(), Failure> {
-    let key = write.common.key(key)?;
+    let key = common.key(key)?;
     let added = Batch::new().update(&key, Update::set_add(elements.iter().map(bytes)));
-    change(expiry.on(added, &key), write).await
+    change(expiry.on(added, &key), common).await
 }
 
-pub(super) async fn expire(key: &OsString, lives: Duration, write: &WriteArgs) -> Result<(), Failure> {
-    let key = write.common.key(key)?;
-    change(Batch::new().expire(&key, lives), write).await
+pub(super) async fn expire(key: &OsString, lives: Duration, common: &CommonArgs) -> Result<(), Failure> {
+    let key = common.key(key)?;
+    change(Batch::new().expire(&key, lives), common).await
 }
 
-pub(super) async fn remove(key: &OsString, elements: &[OsString], write: &WriteArgs) -> Result<(), Failure> {
-    let key = write.common.key(key)?;
+pub(super) async fn remove(
+    key: &OsString,
+    elements: &[OsString],
+    common: &CommonArgs,
+) -> Result<(), Failure> {
+    let key = common.key(key)?;
     let batch = match elements {
         [] => Batch::new().remove(&key),
         elements => Batch::new().update(&key, Update::set_remove(elements.iter().map(bytes))),
     };
-    change(batch, write).await
+    change(batch, common).await
 }
 
 fn bytes(argument: &OsString) -> Bytes {
@@ -126,12 +130,12 @@ fn bytes(argument: &OsString) -> Bytes {
 }
 
 /// Makes changes, and shows only their commit.
-async fn change(batch: Batch, write: &WriteArgs) -> Result<(), Failure> {
-    let client = write.common.store.connect.connect(|_| {}).await?;
-    let done = transact(&client, batch, write).await;
+async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
+    let client = common.store.connect.connect(|_| {}).await?;
+    let done = transact(&client, batch, common).await;
     close(client).await;
     let done = done?;
-    show_commit(&done.commit, &write.common)?;
+    show_commit(&done.commit, common)?;
     done.end()
 }
 
@@ -142,8 +146,8 @@ fn show_commit(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
     show_snapshot(commit, common)
 }
 
-async fn transact(client: &Client, batch: Batch, write: &WriteArgs) -> Result<Committed, Failure> {
-    Committed::of(client.transact(write.request(), batch).await)
+async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<Committed, Failure> {
+    Committed::of(client.transact(common.request(), batch).await)
 }
 
 async fn read_again(client: &Client, key: &Key, commit: &Snapshot) -> Result<Vec<Value>, ClientError> {

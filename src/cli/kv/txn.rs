@@ -64,7 +64,7 @@ pub(super) struct TxnArgs {
     #[arg(long)]
     commit_at_end: bool,
     #[command(flatten)]
-    pub(super) write: WriteArgs,
+    pub(super) common: CommonArgs,
 }
 
 /// Longest line, in bytes: the limit of a change, and its key.
@@ -73,7 +73,7 @@ const MAX_LINE: u64 = (1 << 20) + (4 << 10);
 pub(super) async fn run(args: TxnArgs) -> Result<(), Failure> {
     let request = args.request()?;
     let mut signals = StopSignals::listen()?;
-    let client = args.write.common.store.connect.connect(|_| {}).await?;
+    let client = args.common.store.connect.connect(|_| {}).await?;
     let commits = AtomicBool::new(false);
     let work = transact(&client, request, &args, &commits);
     let done = unless_stopped(work, &commits, async || signals.next().await).await;
@@ -118,7 +118,7 @@ async fn transact(
     args: &TxnArgs,
     commits: &AtomicBool,
 ) -> Result<(), Failure> {
-    let common = &args.write.common;
+    let common = &args.common;
     let mut txn = client.begin(request).await.map_err(|error| failure(error.into()))?;
     let mut lines = lines();
     let (mut number, mut is_whole) = (0, true);
@@ -243,7 +243,7 @@ fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
 
 impl TxnArgs {
     fn request(&self) -> Result<TxnRequest, Failure> {
-        let mut request = self.write.request();
+        let mut request = self.common.request();
         for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
             for name in names {
                 request = request.lock(self.home.lock(name)?, mode);
