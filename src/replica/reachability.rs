@@ -149,13 +149,6 @@ impl Reachability {
         self.deadline = self.earliest();
     }
 
-    /// A peer that was heard before has restarted and stamps nothing yet: it does not serve until its next
-    /// heartbeat says so.
-    pub fn note_starting(&mut self, peer: DcId) {
-        self.rows[peer.index()].not_serving = Some(NotServing::Starting);
-        self.news = true;
-    }
-
     /// Returns the heard peers with their clocks and ages in milliseconds, for a heartbeat.
     pub fn heard(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
         let row = |peer: DcId| {

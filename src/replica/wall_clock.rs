@@ -116,7 +116,6 @@ impl Replica {
         let ahead_ms =
             i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
         self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
-        self.reachability.note_starting(peer);
         self.step_forward();
         self.compare_heads(peer, durable, heads);
     }

@@ -73,19 +73,6 @@ impl Cluster {
     }
 }
 
-#[test]
-fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
-    let mut c = Cluster::new(3, 0, 0);
-    c.use_lock(0, "a");
-    c.use_lock(1, "b");
-    c.restart(1);
-    c.link_again(1);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Starting);
-    let both = c.assert_bystanders_go_on(|why| why == NotServing::Starting);
-    c.pass(15_000);
-    c.granted(0, both);
-}
-
 /// Its disk is an older one, so leases that it does not know may live.
 #[test]
 fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
@@ -103,23 +90,6 @@ fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
         c.call(0, Call::KeepAlive { lease: c.lease(0), proof: Proof::Attached });
     }
     assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
-    c.granted(0, both);
-}
-
-/// Its clock jumps while it serves.
-#[test]
-fn what_needs_a_datacenter_whose_clock_is_ahead_stops_nobody_else() {
-    let mut c = Cluster::new(3, 0, 0);
-    c.use_lock(0, "a");
-    c.use_lock(1, "b");
-    c.pass(1_000);
-    // The hybrid clock follows a jump slowly.
-    c.ahead.insert(1, 20_000);
-    c.pass(60_000);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
-    let both = c.assert_bystanders_go_on(|why| why == NotServing::ClockSkew);
-    c.ahead.clear();
-    c.pass(30_000);
     c.granted(0, both);
 }
 
