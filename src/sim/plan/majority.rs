@@ -9,6 +9,7 @@ impl Plan {
     pub(super) fn majority(self, rng: &mut Rng) -> Plan {
         let mut plan = self.transactions();
         plan.dcs = *rng.pick(&[3, 3, 3, 5, 2, 4]);
+        plan.founders = plan.dcs;
         plan.net.delays = general_net(rng, plan.dcs).delays;
         plan.load.clients = vec![3; usize::from(plan.dcs)];
         plan.load.shared_percent = vec![30; usize::from(plan.dcs)];
