@@ -76,7 +76,7 @@ hunts! {
     p_an_entry_applied_twice: AppliedTwice, Transactions, 10 s, seeds 0..3, as WrongReading | Diverged | Panic;
     q_a_withdrawn_request_is_served: WithdrawnServed, Resets, 5 s, seeds 0..2, as GivenUnasked | Diverged;
     r_parts_for_who_cannot_be_reached: PartsToUnreachable, DeadWriter, 40 s, seeds 0..2, as GivenToUnreachable;
-    s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 140..290, as HoldLost | ConflictingHolders | TokenOrder;
+    s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 80..90, as HoldLost | ConflictingHolders | TokenOrder;
     t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 416..427, as WrongReading | Resurrected | Diverged | ExpiredEarly;
     u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
     v_an_expiry_that_removes: ExpiryByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | ExpiredEarly;
