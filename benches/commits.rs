@@ -60,7 +60,8 @@ async fn run() -> Result<(), AnyError> {
     if std::env::args().any(|argument| argument == "in-flight") {
         in_flight(&client).await?;
         client.close().await?;
-        return datacenter.stop().await;
+        datacenter.stop().await?;
+        return Ok(());
     }
     let sync = median((0..ROUNDS).map(|_| bare_sync(datacenter.dir())).collect::<Result<_, _>>()?);
     println!("the disk by itself: {sync:.1} us a write and fdatasync");

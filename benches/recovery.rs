@@ -52,7 +52,7 @@ fn measure(dir: &Path) -> Result<(), AnyError> {
     print_restart("from the journal", dir, journal)?;
 
     let (mut journal, events) = open(dir)?;
-    let body = wire::encode_checkpoint(&replica.checkpoint())?;
+    let body = replica.checkpoint().encode()?;
     journal.checkpoint(last.0, body);
     while !matches!(events.recv()?, JournalEvent::CheckpointDone { .. }) {}
     print_restart("from a checkpoint", dir, journal)

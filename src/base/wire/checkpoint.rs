@@ -11,7 +11,7 @@ const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
 /// The beginning of a checkpoint of version 3: as version 2, with a second value behind it.
 const CHECKPOINT_V3: [u8; 2] = [0xff, 3];
 
-/// As [`encode`], for checkpoints. `more` is stored behind the value.
+/// As [`encode`](super::encode), for checkpoints. `more` is stored behind the value.
 pub fn encode_checkpoint<T: Serialize, M: Serialize>(
     value: &T,
     more: Option<&M>,
@@ -31,8 +31,8 @@ pub fn encode_checkpoint<T: Serialize, M: Serialize>(
     Ok(bytes)
 }
 
-/// As [`decode`], for checkpoints of this version or an earlier one. Returns the value that is stored behind,
-/// too.
+/// As [`decode`](super::decode), for checkpoints of this version or an earlier one. Returns the value that is
+/// stored behind, too.
 pub fn decode_checkpoint<T, V1, M>(bytes: &[u8]) -> Result<(T, Option<M>), WireError>
 where
     T: DeserializeOwned,

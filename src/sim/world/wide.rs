@@ -42,7 +42,8 @@ pub(super) fn add_to(steps: &mut [TxnStep], read_only: bool, plan: &TxnPlan, rng
     }
     if rng.percent(50) {
         let step = rng.index(steps.len());
-        steps[step].reads.push(key(*rng.pick(&KEYS)));
+        let read: &str = rng.pick::<&str>(&KEYS);
+        steps[step].reads.push(key(read));
     }
 }
 
