@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
+use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Phase, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
-use geolock_api::names::{ClusterId, Mode, Position};
+use geolock_api::names::{ClusterId, FencingToken, Mode, Position};
 
 impl Cluster {
     fn is_forked(&self, id: u8) -> bool {
@@ -319,8 +320,9 @@ fn a_member_that_goes_back_to_version_1_is_not_let_in() {
 }
 
 /// A wall clock is an hour ahead, and right again after the disk was lost.
-#[test]
-fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+/// dc0 granted "x" while its clock was an hour ahead, then lost its disk, and its clock is right. Returns the
+/// token of that grant, too.
+fn after_a_clock_that_was_ahead(bug: Option<Bug>) -> (Cluster, FencingToken) {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "x");
     c.ahead.insert(0, 3_600_000);
@@ -334,10 +336,17 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
     assert!(Timestamp::from_raw(before.0).millis() > 1_700_003_600_000);
 
     c.ahead.clear();
+    c.bug = bug;
     c.crash(0, 0);
     c.link_again(0);
     c.pass(70_000);
     (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+    (c, before)
+}
+
+#[test]
+fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+    let (mut c, before) = after_a_clock_that_was_ahead(None);
     let mut last = before;
     for id in [0, 1, 0, 2] {
         let tag = c.lock(id, "x");
@@ -358,4 +367,12 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
     let tag = c.lock(1, "x");
     c.run();
     assert!(c.granted(1, tag).token > last);
+}
+
+#[test]
+fn were_lost_tokens_not_passed_it_would_be_noticed() {
+    let (mut c, before) = after_a_clock_that_was_ahead(Some(Bug::LostTokensNotPassed));
+    let tag = c.lock(0, "x");
+    c.run();
+    assert!(c.granted(0, tag).token < before);
 }

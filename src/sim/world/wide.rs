@@ -47,7 +47,8 @@ pub(super) fn add_to(steps: &mut [TxnStep], read_only: bool, plan: &TxnPlan, rng
 }
 
 fn key(name: &str) -> Key {
-    Key::new(b"wide", name.as_bytes()).expect("a short name is a key")
+    // In the bucket that watches follow.
+    Key::new(b"pairs", name.as_bytes()).expect("a short name is a key")
 }
 
 /// Returns one change of a wide key, or several of fields of the map.
