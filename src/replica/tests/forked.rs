@@ -319,7 +319,6 @@ fn a_member_that_goes_back_to_version_1_is_not_let_in() {
     assert_eq!(c.nodes[0].violations, [Violation::OldVersion], "it has spoken version 2 before");
 }
 
-/// A wall clock is an hour ahead, and right again after the disk was lost.
 /// dc0 granted "x" while its clock was an hour ahead, then lost its disk, and its clock is right. Returns the
 /// token of that grant, too.
 fn after_a_clock_that_was_ahead(bug: Option<Bug>) -> (Cluster, FencingToken) {
