@@ -136,7 +136,8 @@ fn heartbeat() -> Heartbeat {
 }
 
 fn acquire() -> ClientMessage {
-    let wanted = proto::LockMode { name: "tenant/7/order".into(), mode: proto::Mode::Exclusive.into() };
+    let wanted =
+        proto::LockMode { name: "tenant/7/order".into(), mode: proto::Mode::Exclusive.into(), home: None };
     let acquire = proto::AcquireRequest {
         lease: LeaseId::new(dc(0), 42).get(),
         locks: vec![wanted],

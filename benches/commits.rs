@@ -10,6 +10,10 @@
 //!
 //! `cargo bench --bench commits`. Beside it the disk alone, in the same run: one write of 200 bytes and one
 //! `fdatasync`. Rounds alternate, so that a busy machine affects all alike; medians count.
+//!
+//! `cargo bench --bench commits -- in-flight` shows updates with 50 and with 5 000 in flight, and their
+//! ratio: the client reports with each one through which key it knows all outcomes, and must not walk those
+//! that it does not know.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 #[path = "../tests/fixture/mod.rs"]
@@ -29,6 +33,8 @@ use rounds::{Round, median, median_of, round};
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 7;
 const TASKS: [usize; 4] = [1, 16, 64, 256];
+/// Updates in flight at once: few, and half of what the outcomes of a lease may be.
+const IN_FLIGHT: [usize; 2] = [50, 5_000];
 const WORKS: [(Work, &str); 4] = [
     (Work::Pair, "pair"),
     (Work::Update, "update"),
@@ -51,6 +57,12 @@ fn main() -> Result<(), AnyError> {
 
 async fn run() -> Result<(), AnyError> {
     let (datacenter, client) = Datacenter::with_client().await?;
+    if std::env::args().any(|argument| argument == "in-flight") {
+        in_flight(&client).await?;
+        client.close().await?;
+        datacenter.stop().await?;
+        return Ok(());
+    }
     let sync = median((0..ROUNDS).map(|_| bare_sync(datacenter.dir())).collect::<Result<_, _>>()?);
     println!("the disk by itself: {sync:.1} us a write and fdatasync");
     println!("medians of {ROUNDS} rounds of {ROUND:?}; ratio: how many times a pair's time");
@@ -79,6 +91,27 @@ async fn run() -> Result<(), AnyError> {
     }
     client.close().await?;
     datacenter.stop().await?;
+    Ok(())
+}
+
+/// Shows updates per second with few and with many in flight.
+async fn in_flight(client: &Client) -> Result<(), AnyError> {
+    println!("updates, medians of {ROUNDS} rounds of {ROUND:?}");
+    println!("{:>9} {:>10} {:>10} {:>10}", "in flight", "per second", "p50 us", "p99 us");
+    let mut rounds: [Vec<Round>; IN_FLIGHT.len()] = Default::default();
+    for _ in 0..ROUNDS {
+        for (rounds, tasks) in rounds.iter_mut().zip(IN_FLIGHT) {
+            let client = client.clone();
+            rounds.push(round(tasks, ROUND, move |task| once(client.clone(), Work::Update, task)).await?);
+        }
+    }
+    for (rounds, tasks) in rounds.iter().zip(IN_FLIGHT) {
+        let of = |figure| median_of(rounds, figure);
+        let figures = (of(|r| r.per_second), of(|r| r.p50), of(|r| r.p99));
+        println!("{tasks:>9} {:>10.0} {:>10.1} {:>10.1}", figures.0, figures.1, figures.2);
+    }
+    let [few, many] = rounds.map(|rounds| median_of(&rounds, |r| r.per_second));
+    println!("ratio {:.2}", many / few);
     Ok(())
 }
 

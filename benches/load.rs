@@ -142,8 +142,11 @@ async fn deaf(cluster: &Cluster, ready: oneshot::Sender<()>) -> Result<(), AnyEr
     let answers = client.session(ReceiverStream::new(stream)).await?;
     let _ = ready.send(());
     for tag in 1.. {
-        let wanted =
-            proto::LockMode { name: format!("deaf/{tag}").into(), mode: proto::Mode::Exclusive.into() };
+        let wanted = proto::LockMode {
+            name: format!("deaf/{tag}").into(),
+            mode: proto::Mode::Exclusive.into(),
+            home: None,
+        };
         let acquire = proto::AcquireRequest {
             lease: lease.lease,
             secret: lease.secret.clone(),

@@ -21,7 +21,7 @@ use geolock::journal::{Journal, JournalEvent, JournalOptions};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::lock_server::recover;
 use geolock::replica::call::{Call, CallId, Reply};
-use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Replica, ReplicaConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
@@ -52,7 +52,7 @@ fn measure(dir: &Path) -> Result<(), AnyError> {
     print_restart("from the journal", dir, journal)?;
 
     let (mut journal, events) = open(dir)?;
-    let body = wire::encode_checkpoint(&replica.checkpoint())?;
+    let body = replica.checkpoint().encode()?;
     journal.checkpoint(last.0, body);
     while !matches!(events.recv()?, JournalEvent::CheckpointDone { .. }) {}
     print_restart("from a checkpoint", dir, journal)
@@ -111,7 +111,7 @@ fn write(journal: &mut Journal, events: &Receiver<JournalEvent>) -> Result<(Repl
 fn commit(lease: LeaseId, n: u64) -> Begin {
     let key = Key::new(b"bench", format!("account/{}", n % KEYS).as_bytes()).expect("a valid key");
     let changes = vec![Change { key, action: Action::Update(Update::of(Op::Counter(1))) }];
-    let step = Step { changes, reads: Vec::new(), then: Then::Commit };
+    let step = Step { changes, reads: Vec::new(), then: Then::Commit, durability: Durability::Local };
     let at_least = AtLeast::default();
     Begin { lease, proof: Proof::Attached, key: n, locks: None, at_least, acknowledged_through: n - 1, step }
 }

@@ -142,7 +142,7 @@ fn acquire(lease: u64, key: u64, slot: usize) -> Call {
     Call::Acquire(proto::AcquireRequest {
         lease,
         secret: Bytes::new(),
-        locks: vec![proto::LockMode { name, mode: proto::Mode::Exclusive.into() }],
+        locks: vec![proto::LockMode { name, mode: proto::Mode::Exclusive.into(), home: None }],
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
         idempotency_key: key,
         label: String::new(),

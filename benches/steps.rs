@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
-use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::watch_call::{Pattern, Subject, Watch};
 use geolock::replica::{Event, LocalConfig};
 use geolock_api::keys::Key;
@@ -44,8 +45,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(members: u8) -> Bench {
-        let local = LocalConfig { max_held: 2_000_000, max_log: 1 << 30, ..LocalConfig::default() };
+    fn new(members: u8, max_away_locks: usize) -> Bench {
+        let hold = vec![HoldRule { idle_return_after: 60 * SECOND, ..HoldRule::default() }];
+        let usual = LocalConfig::default();
+        let local = LocalConfig { hold, max_away_locks, max_held: 2_000_000, max_log: 1 << 30, ..usual };
         let mut all = Replicas::new(members, &local);
         for (a, b) in (0..usize::from(members)).flat_map(|a| (0..a).map(move |b| (b, a))) {
             all.link(a, b);
@@ -95,7 +98,12 @@ impl Bench {
     }
 
     fn commit(&mut self, changes: Vec<Change>, reads: &[&str]) {
-        let step = Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then: Then::Commit };
+        let step = Step {
+            changes,
+            reads: reads.iter().map(|name| key(name)).collect(),
+            then: Then::Commit,
+            durability: Durability::Local,
+        };
         let (lease, key) = (self.lease, self.tag);
         let (proof, at_least, acknowledged_through) =
             (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
@@ -190,7 +198,8 @@ fn locks(bench: &mut Bench) {
     bench.advance(60 * SECOND);
 }
 
-/// That many locks arrive from the other datacenter, are written to a checkpoint, and return home.
+/// That many locks arrive from the other datacenter, are written to a checkpoint, and return home: by age, or
+/// by number while others arrive.
 fn away(bench: &mut Bench) {
     bench.measure();
     let mut before = Vec::new();
@@ -344,9 +353,10 @@ fn compare(bench: &mut Bench) {
 fn main() {
     let asked: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     type Load = fn(&mut Bench);
-    let loads: [(&str, u8, Load); 10] = [
+    let loads: [(&str, u8, Load); 11] = [
         ("locks", 1, locks),
         ("away", 2, away),
+        ("surplus", 2, away),
         ("waits", 1, waits),
         ("readers", 1, readers),
         ("peer", 2, peer),
@@ -361,7 +371,7 @@ fn main() {
         loads.into_iter().filter(|(name, ..)| asked.is_empty() || asked.iter().any(|a| a == name))
     {
         let run = || {
-            let mut bench = Bench::new(members);
+            let mut bench = Bench::new(members, if name == "surplus" { 1 } else { MAX_AWAY_LOCKS });
             load(&mut bench);
             bench.steps()
         };

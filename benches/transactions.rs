@@ -15,7 +15,9 @@ use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
-use geolock::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then, TxnState};
+use geolock::replica::store_call::{
+    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then, TxnState,
+};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};
@@ -139,7 +141,7 @@ impl Bench {
 
     fn update(&mut self, i: usize) {
         let changes = self.change(i, Op::Counter(1));
-        self.begin(None, Step { changes, reads: vec![], then: Then::Commit });
+        self.begin(None, Step { changes, reads: vec![], then: Then::Commit, durability: Durability::Local });
     }
 
     fn read(&mut self, i: usize) {
@@ -149,16 +151,19 @@ impl Bench {
 
     fn locked_once(&mut self, i: usize) {
         let (changes, reads) = (self.change(i, Op::Counter(1)), vec![self.keys[i % WORKING_SET].clone()]);
-        self.begin(Some(i), Step { changes, reads, then: Then::Commit });
+        self.begin(Some(i), Step { changes, reads, then: Then::Commit, durability: Durability::Local });
     }
 
     fn locked_in_steps(&mut self, i: usize) {
         let reads = vec![self.keys[i % WORKING_SET].clone()];
-        self.begin(Some(i), Step { changes: vec![], reads, then: Then::Continue });
+        self.begin(
+            Some(i),
+            Step { changes: vec![], reads, then: Then::Continue, durability: Durability::Local },
+        );
         // The lock may protect a commit that is not durable yet.
         self.sync();
         let changes = self.change(i, Op::Counter(1));
-        let step = Step { changes, reads: vec![], then: Then::Commit };
+        let step = Step { changes, reads: vec![], then: Then::Commit, durability: Durability::Local };
         self.call(Call::Step(NextStep {
             lease: self.lease,
             proof: Proof::Attached,
@@ -172,7 +177,7 @@ impl Bench {
         let element = format!("{}", i % 10_000).into();
         let op = Op::AddWinsSet(SetOp::Add(vec![element]));
         let changes = vec![Change { key: key("set"), action: Action::Update(Update::of(op)) }];
-        self.begin(None, Step { changes, reads: vec![], then: Then::Commit });
+        self.begin(None, Step { changes, reads: vec![], then: Then::Commit, durability: Durability::Local });
     }
 
     /// Returns nanoseconds per operation.
@@ -219,10 +224,13 @@ fn main() {
             action: Action::Update(Update::of(Op::Counter(1))),
         };
         let changes = (0..1_000).map(change).collect();
-        bench.begin(None, Step { changes, reads: vec![], then: Then::Commit });
+        bench.begin(None, Step { changes, reads: vec![], then: Then::Commit, durability: Durability::Local });
     }
     print("commit while 1 000 000 other keys exist", bench.run(Bench::update));
-    bench.begin(None, Step { changes: vec![], reads: vec![], then: Then::Continue });
+    bench.begin(
+        None,
+        Step { changes: vec![], reads: vec![], then: Then::Continue, durability: Durability::Local },
+    );
     print("commit while an old snapshot is open", bench.run(Bench::update));
     print("read while an old snapshot is open", bench.run(Bench::read));
     bench.assert_open();

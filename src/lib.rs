@@ -20,6 +20,7 @@
 //! - [`lock_state`]: who holds, who waits, when parts leave.
 //! - [`leases`]: leases of clients, and the grace period after a restart.
 //! - [`store_state`]: keys and values at every open snapshot.
+//! - [`membership`]: the members and policies of the cluster, as a list of decisions.
 //! - [`replica`]: one datacenter, made of the rooms above.
 //! - [`sim`]: a world of replicas, faults and clients, and the checks of every promise.
 //!
@@ -28,6 +29,7 @@
 //! - [`runtime`]: small additions to the runtime and the operating system.
 //! - [`pki`]: certificates. [`access`]: who may do what. [`telemetry`]: logs, metrics and health.
 //! - [`journal`]: the disk. [`interdc`]: links to other datacenters.
+//! - [`control`]: the list of decisions on which the datacenters agree by majority.
 //! - [`lock_server`]: the threads around the state machine.
 //! - [`server`]: everything that makes one server of these: configuration, API, start and stop.
 //! - [`cli`]: the command line. [`testkit`]: load test, faults on purpose, fuzzing.
@@ -41,12 +43,14 @@ pub mod access;
 pub mod base;
 pub mod causal_log;
 pub mod cli;
+pub mod control;
 pub mod crdt;
 pub mod interdc;
 pub mod journal;
 pub mod leases;
 pub mod lock_server;
 pub mod lock_state;
+pub mod membership;
 pub mod pki;
 pub mod replica;
 pub mod runtime;

@@ -182,6 +182,8 @@ fn has_test(source: &str, name: &str) -> bool {
         return ends.any(|end| !end.is_some_and(|c| c.is_alphanumeric() || c == '_'));
     }
     let Some((before, _)) = source.split_once(&format!("fn {name}(")) else { return false };
+    // Tests within a module are indented.
+    let before = before.trim_end_matches(' ');
     let attributes = before.lines().rev().take_while(|line| !matches!(line.trim(), "" | "}"));
     let is_test = |line: &str| ["#[test]", "#[tokio::test"].iter().any(|test| line.trim().starts_with(test));
     attributes.into_iter().any(is_test)
@@ -235,4 +237,142 @@ fn a_promise_without_its_test_is_found() {
     let source = "fn a() {}\n\n#[tokio::test]\n#[ignore]\nasync fn b() {\n}\nfn c() { FailureKind::Late }\n";
     let names = ["a", "b", "c", "d", "Late", "La"].map(|name| has_test(source, name));
     assert_eq!(names, [false, true, false, false, true, false]);
+}
+
+const EVIDENCE: &str = "docs/evidence.md";
+
+/// Returns the second cells of a table's rows: the tests that hold each fix.
+fn cells(section: &str) -> impl Iterator<Item = &str> {
+    let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what was"));
+    rows.filter_map(|row| row.split('|').nth(2))
+}
+
+/// Returns the tests that a cell names, each with its module or file. `a::{b, c}` names two, and `a::b, ::c`
+/// two of one module.
+fn cited(cell: &str) -> Vec<(String, String)> {
+    let (mut braced, mut text) = (false, String::new());
+    for c in cell.chars().filter(|c| *c != '`') {
+        braced = (braced || c == '{') && c != '}';
+        text.push(if braced && c == ' ' { '\u{a0}' } else { c });
+    }
+    let (mut found, mut module) = (Vec::new(), String::new());
+    for word in text.split([' ', ';', '(', ')']) {
+        let word = word.trim_end_matches([',', ':', '.']);
+        let Some((before, names)) = word.rsplit_once("::") else { continue };
+        if !matches!(before, "" | "..") {
+            module = before.to_owned();
+        }
+        let names = names.trim_matches(['{', '}']).split(',').map(|name| name.trim_matches('\u{a0}'));
+        found.extend(names.map(|name| (module.clone(), name.to_owned())));
+    }
+    found
+}
+
+/// Returns the file of a module, and the modules within the file.
+fn file_of(module: &str) -> Option<(PathBuf, Vec<&str>)> {
+    if let Some((file, inner)) = module.split_once(".rs") {
+        return Some((root().join(format!("{file}.rs")), inner.split("::").skip(1).collect()));
+    }
+    let mut parts: Vec<&str> = module.split("::").collect();
+    let folder = match parts[0] {
+        "geolock_client" => "client/src",
+        "geolock_api" => "api/src",
+        _ => "src",
+    };
+    if folder != "src" {
+        parts.remove(0);
+    }
+    (1..=parts.len()).rev().find_map(|end| {
+        let path = root().join(folder).join(parts[..end].join("/"));
+        let files = [path.with_extension("rs"), path.join("mod.rs")];
+        let file = files.into_iter().find(|file| file.exists())?;
+        Some((file, parts[end..].to_vec()))
+    })
+}
+
+/// Returns true if there is such a test, or such a module of tests.
+fn is_there(module: &str, name: &str) -> bool {
+    let is_module = |path: &str| file_of(path).is_some_and(|(_, inner)| inner.is_empty());
+    if name == "*" || is_module(&format!("{module}::{name}")) {
+        return is_module(module) || name != "*";
+    }
+    let Some((file, inner)) = file_of(module) else { return false };
+    let source = fs::read_to_string(&file).unwrap_or_default();
+    let hunt = format!("\n    {name}: ");
+    let is_inner = inner.iter().all(|inner| source.contains(&format!("mod {inner} {{")));
+    let is_module = name == "tests" && source.contains("mod tests {");
+    is_inner
+        && (is_module
+            || has_test(&source, name)
+            || file.ends_with("sim/mutations.rs") && source.contains(&hunt))
+}
+
+#[test]
+fn tests_that_the_evidence_names_are_there() {
+    let text = fs::read_to_string(root().join(EVIDENCE)).expect("the document is readable");
+    let from = text.split_once("\n## Faults that reviews found").expect("the section is there").1;
+    let section = from.split("\n## ").next().expect("a text has a first part");
+    let (mut faults, mut named) = (Vec::new(), 0);
+    for cell in cells(section) {
+        for (module, name) in cited(cell) {
+            named += 1;
+            if !is_there(&module, &name) {
+                faults.push(format!("{module}::{name}"));
+            }
+        }
+    }
+    assert!(named > 150, "only {named} tests were found");
+    assert!(faults.is_empty(), "{} tests are not there:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn a_test_that_is_not_there_is_found() {
+    let cell = "a::tests::{b, c} (seen), d/e.rs::f, ::g; by hand: `x --y`";
+    let found = cited(cell);
+    let found: Vec<(&str, &str)> = found.iter().map(|(a, b)| (&a[..], &b[..])).collect();
+    assert_eq!(found, [("a::tests", "b"), ("a::tests", "c"), ("d/e.rs", "f"), ("d/e.rs", "g")]);
+    assert!(is_there("access::log_limit::tests", "a_second_has_one_line"));
+    assert!(is_there("sim::mutations", "e_no_grace") && is_there("replica::tests::work", "*"));
+    assert!(!is_there("access::log_limit::tests", "a_second_has_two_lines"));
+    assert!(!is_there("access::nothing::tests", "a_second_has_one_line"));
+}
+
+/// Returns the variants of an enum in a source.
+fn variants<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, body) = source.split_once(&format!("enum {name} {{")).expect("the source has this enum");
+    let body = body.split("\n}").next().expect("a text has a first part");
+    let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    lines.filter_map(|line| line.strip_suffix(',')).collect()
+}
+
+/// Returns true if the source has this word.
+fn has_word(source: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let ends = |before: &str, after: &str| !before.ends_with(is_part) && !after.starts_with(is_part);
+    source.match_indices(word).any(|(at, _)| ends(&source[..at], &source[at + word.len()..]))
+}
+
+#[test]
+fn each_deliberate_bug_is_asked_for_and_caught() {
+    let read = |path: &Path| fs::read_to_string(path).expect("a source is readable");
+    let bugs = read(&root().join("src/base/bugs.rs"));
+    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests");
+    let hunts = read(&root().join("src/sim/mutations.rs"));
+    let hunts = hunts.split_once("\nhunts! {").expect("the hunts are one macro call").1;
+    let (mut stories, mut core) = (String::new(), String::new());
+    for path in files("src", &["rs"]).into_iter().filter(|path| !path.ends_with("base/bugs.rs")) {
+        if is_test(&path) {
+            stories += &read(&path);
+        } else if !path.ends_with("sim/mutations.rs") {
+            core += &read(&path);
+        }
+    }
+    let variants = variants(&bugs, "Bug");
+    assert!(variants.len() > 40, "{variants:?}");
+    for bug in variants {
+        let named = format!("Bug::{bug}");
+        assert!(has_word(&core, &named), "no code has the deliberate bug {bug}: delete it");
+        let is_caught = has_word(hunts, bug) || has_word(&stories, &named);
+        assert!(is_caught, "no hunt of src/sim/mutations.rs and no story is caught with the bug {bug}");
+    }
 }

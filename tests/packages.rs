@@ -8,7 +8,7 @@ const MOST_LINKED: usize = 80;
 /// The most crates that are compiled for it: also those that generate the messages from the .proto.
 const MOST_COMPILED: usize = 115;
 /// Crates of the server. A program that needs one of them names it itself.
-const OF_SERVER: [&str; 18] = [
+const OF_SERVER: [&str; 19] = [
     "anstream",
     "axum",
     "bincode",
@@ -18,6 +18,7 @@ const OF_SERVER: [&str; 18] = [
     "geolock",
     "hdrhistogram",
     "mimalloc",
+    "openraft",
     "prometheus-client",
     "quinn",
     "rcgen",

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum length of a lock name, in bytes.
-pub const MAX_LOCK_NAME: usize = 1024;
+mod lock_name;
+
+pub use lock_name::{LockName, LockNameError, MAX_LOCK_NAME};
+
 /// Maximum number of members of a cluster: a set of datacenters fits one machine word.
 pub const MAX_DCS: usize = 64;
 /// Maximum number of an entry, a request or a move of a part that is accepted from outside. Counting never
@@ -182,73 +184,12 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// A reason for which some bytes are not a lock name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LockNameError {
-    /// There are no bytes.
-    #[error("a lock name has at least 1 byte; this one is empty")]
-    Empty,
-    /// There are this many bytes, more than [`MAX_LOCK_NAME`].
-    #[error("a lock name has at most {MAX_LOCK_NAME} bytes; this one has {0}")]
-    TooLong(usize),
-}
-
-/// The name of a lock: 1 to [`MAX_LOCK_NAME`] arbitrary bytes. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockName(Arc<[u8]>);
-
-impl LockName {
-    /// Copies the bytes, if they are 1 to [`MAX_LOCK_NAME`].
-    pub fn new(bytes: &[u8]) -> Result<LockName, LockNameError> {
-        match bytes.len() {
-            0 => Err(LockNameError::Empty),
-            1..=MAX_LOCK_NAME => Ok(LockName(bytes.into())),
-            len => Err(LockNameError::TooLong(len)),
-        }
-    }
-
-    /// Returns the bytes of the name.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl std::borrow::Borrow<[u8]> for LockName {
-    fn borrow(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl TryFrom<&str> for LockName {
-    type Error = LockNameError;
-
-    fn try_from(name: &str) -> Result<LockName, LockNameError> {
-        LockName::new(name.as_bytes())
-    }
-}
-
 /// Returns true if a character of foreign text, displayed to a person, has another effect than being seen: it
 /// controls the terminal, ends the line, changes the direction of the text, or is invisible.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Readable: bytes that are not printable text are escaped as in Rust's byte strings.
-impl fmt::Display for LockName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) if !text.chars().any(is_deceptive) => f.write_str(text),
-            _ => fmt::Display::fmt(&self.0.escape_ascii(), f),
-        }
-    }
-}
-
-impl fmt::Debug for LockName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// The id of a request for locks: the `n`-th of `dc`. Unique for ever, also across restarts.

@@ -43,7 +43,8 @@ pub type Sets = Arc<Vec<Vec<proto::LockMode>>>;
 /// Returns the sets of locks that requests name.
 pub fn sets() -> Sets {
     let name = |set: usize, i: usize| Bytes::from(format!("crowd/{set}/{i}"));
-    let lock = |set, i| proto::LockMode { name: name(set, i), mode: proto::Mode::Shared.into() };
+    let mode = proto::Mode::Shared.into();
+    let lock = |set, i| proto::LockMode { name: name(set, i), mode, home: None };
     Arc::new((0..SETS).map(|set| (0..LOCKS_PER_REQUEST).map(|i| lock(set, i)).collect()).collect())
 }
 

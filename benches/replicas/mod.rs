@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use geolock::base::time::{Instant, Now, Wall};
+use geolock::base::wire::PROTOCOL_VERSION;
 use geolock::causal_log::{Action, Change};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Call, CallId, Reply};
-use geolock::replica::store_call::{AtLeast, Begin, Step, Then};
+use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
@@ -58,8 +59,8 @@ impl Replicas {
     }
 
     pub fn link(&mut self, a: usize, b: usize) {
-        self.handle(a, Event::LinkUp { peer: dc(b as u8) });
-        self.handle(b, Event::LinkUp { peer: dc(a as u8) });
+        self.handle(a, Event::LinkUp { peer: dc(b as u8), version: PROTOCOL_VERSION });
+        self.handle(b, Event::LinkUp { peer: dc(a as u8), version: PROTOCOL_VERSION });
         self.deliver(|_| {});
     }
 
@@ -151,7 +152,12 @@ impl Replicas {
             key: Key::new(b"bench", format!("account/{n}").as_bytes()).expect("a valid key"),
             action: Action::Update(Update::of(Op::Counter(1))),
         };
-        let step = Step { changes: accounts.map(change).collect(), reads: Vec::new(), then: Then::Commit };
+        let step = Step {
+            changes: accounts.map(change).collect(),
+            reads: Vec::new(),
+            then: Then::Commit,
+            durability: Durability::Local,
+        };
         let (lease, key) = (self.lease, self.calls);
         let begin = Begin {
             lease,

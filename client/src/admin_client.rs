@@ -36,8 +36,11 @@ impl AdminClient {
         lock: &LockName,
         reason: &ForceReason,
     ) -> Result<ForceReleaseResponse, ClientError> {
-        let name = Bytes::copy_from_slice(lock.as_bytes());
-        let request = ForceReleaseRequest { name, reason: reason.as_str().to_owned() };
+        let request = ForceReleaseRequest {
+            name: Bytes::copy_from_slice(lock.as_bytes()),
+            home: lock.home_field(),
+            reason: reason.as_str().to_owned(),
+        };
         self.0.ask(async |mut locks| locks.force_release(request).await).await
     }
 

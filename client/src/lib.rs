@@ -113,8 +113,8 @@ pub use read_client::{LockPage, Page, ReadClient, ReadResult};
 pub use request::{AcquireRequest, Wait};
 pub use token::ClientToken;
 pub use transaction::{Transacted, Transaction};
-pub use txn_error::{CommitError, TxnError};
-pub use txn_request::{AtLeast, Batch, TxnRequest};
+pub use txn_error::{CommitError, NotAtMajority, TxnError};
+pub use txn_request::{AtLeast, Batch, Durability, TxnRequest};
 pub use values::{Value, WrongType};
 pub use watch::{
     Action, Change, Changed, Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved, Watch,

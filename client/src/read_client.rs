@@ -104,10 +104,10 @@ impl ReadClient {
     /// Returns the holders of a lock and the reasons why requests wait for it. Asks other datacenters for
     /// their holders, so it may take a second.
     pub async fn describe_lock(&self, name: &LockName) -> Result<LockDescription, ClientError> {
-        let name = Bytes::copy_from_slice(name.as_bytes());
-        let request = DescribeLockRequest { name: name.clone() };
+        let (name, home) = (Bytes::copy_from_slice(name.as_bytes()), name.home_field());
+        let request = DescribeLockRequest { name: name.clone(), home };
         let answer = self.ask(async |mut locks| locks.describe_lock(request).await).await?;
-        Ok(answer.lock.unwrap_or(proto::LockDescription { name, ..proto::LockDescription::default() }))
+        Ok(answer.lock.unwrap_or(proto::LockDescription { name, home, ..proto::LockDescription::default() }))
     }
 
     /// Returns the locks with this prefix that are waited for most in this datacenter, the hottest first: at

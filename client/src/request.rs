@@ -114,7 +114,7 @@ fn lock_mode(name: &LockName, mode: Mode) -> LockMode {
         Mode::Shared => proto::Mode::Shared,
         Mode::Exclusive => proto::Mode::Exclusive,
     };
-    LockMode { name: Bytes::copy_from_slice(name.as_bytes()), mode: mode.into() }
+    LockMode { name: Bytes::copy_from_slice(name.as_bytes()), mode: mode.into(), home: name.home_field() }
 }
 
 #[cfg(test)]

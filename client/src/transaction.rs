@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::error::ClientError;
 use super::handle::{Client, Handle};
 use super::read_client::ReadResult;
-use super::txn_error::{CommitError, TxnError};
-use super::txn_request::{AtLeast, Batch, TxnRequest};
+use super::txn_error::{CommitError, NotAtMajority, TxnError};
+use super::txn_request::{AtLeast, Batch, CommitWait, Durability, TxnRequest};
 use super::values::Value;
 use geolock_api::keys::Key;
-use geolock_api::names::FencingToken;
-use geolock_api::proto::{Snapshot, StepResponse, Then};
+use geolock_api::names::{DcId, FencingToken};
+use geolock_api::proto::{self, Snapshot, StepResponse, Then};
 use geolock_api::value::Update;
 
 /// An open transaction: it reads one snapshot and its own writes on top, and commits all or nothing. Dropping
@@ -26,6 +26,7 @@ pub struct Transaction {
     ticket: Ticket,
     snapshot: Snapshot,
     token: Option<FencingToken>,
+    commit_wait: CommitWait,
 }
 
 /// The result of a one-shot transaction.
@@ -37,6 +38,8 @@ pub struct Transacted {
     /// In the order of the reads. `None` if the answer was lost: the transaction is known to have committed,
     /// but the values are not known.
     pub values: Option<Vec<Value>>,
+    /// Where the commit is known to be on disk: at least as the request required.
+    pub durability: Durability,
 }
 
 /// Ends the transaction when its handle or future is dropped.
@@ -52,8 +55,9 @@ impl Drop for Ticket {
 }
 
 impl Ticket {
-    async fn step(&self, batch: Batch, then: Then) -> Result<StepResponse, CommitError> {
-        let step = batch.into_step(then)?;
+    async fn step(&self, batch: Batch, then: Then, wait: CommitWait) -> Result<StepResponse, CommitError> {
+        let mut step = batch.into_step(then)?;
+        wait.put_into(&mut step);
         let outcome = self.handle.shared.step_of(self.number, step)?;
         outcome.await.unwrap_or(Err(TxnError::Closed.into()))
     }
@@ -63,18 +67,19 @@ impl Client {
     /// Acquires the locks, then opens a snapshot that contains every commit ever made under them. Dropping
     /// the future cancels the transaction.
     pub async fn begin(&self, request: TxnRequest) -> Result<Transaction, TxnError> {
+        let commit_wait = request.commit_wait();
         let (ticket, answer) = self.start(request, Batch::new(), Then::Continue).await?;
         let token = Some(FencingToken(answer.token)).filter(|token| token.0 > 0);
-        Ok(Transaction { ticket, snapshot: answer.snapshot.unwrap_or_default(), token })
+        Ok(Transaction { ticket, snapshot: answer.snapshot.unwrap_or_default(), token, commit_wait })
     }
 
     /// Runs a whole transaction in one round trip: locks, changes, reads, commit. The client asks again until
     /// the outcome is known, and the transaction commits at most once. Dropping the future leaves open if it
     /// commits.
     pub async fn transact(&self, request: TxnRequest, batch: Batch) -> Result<Transacted, CommitError> {
-        let reads = batch.reads();
+        let (reads, wait) = (batch.reads(), request.commit_wait());
         let (_, answer) = self.start(request, batch, Then::Commit).await?;
-        Ok(transacted(answer, reads))
+        transacted(answer, reads, wait)
     }
 
     /// Makes one change of one key, without locks. As [`Client::transact`].
@@ -162,13 +167,13 @@ impl Transaction {
 
     /// Makes changes, then reads, in one round trip.
     pub async fn run(&mut self, batch: Batch) -> Result<Vec<Value>, TxnError> {
-        let answer = self.ticket.step(batch, Then::Continue).await?;
+        let answer = self.ticket.step(batch, Then::Continue, CommitWait::default()).await?;
         Ok(answer.values.into_iter().map(Value::from).collect())
     }
 
-    /// Commits. The locks are free for others at once; this returns when the commit is durable. If the answer
-    /// is lost, the client asks again until the outcome is known. Dropping the future leaves open if the
-    /// transaction commits.
+    /// Commits. The locks are free for others at once; this returns when the commit is as durable as
+    /// [`TxnRequest::durability`] requires. If the answer is lost, the client asks again until the outcome is
+    /// known. Dropping the future leaves open if the transaction commits.
     pub async fn commit(self) -> Result<Snapshot, CommitError> {
         Ok(self.commit_with(Batch::new()).await?.commit)
     }
@@ -176,21 +181,30 @@ impl Transaction {
     /// Runs a last step and commits, in one round trip.
     pub async fn commit_with(self, batch: Batch) -> Result<Transacted, CommitError> {
         let reads = batch.reads();
-        let answer = self.ticket.step(batch, Then::Commit).await?;
-        Ok(transacted(answer, reads))
+        let answer = self.ticket.step(batch, Then::Commit, self.commit_wait).await?;
+        transacted(answer, reads, self.commit_wait)
     }
 
     /// Aborts without any change, and waits until the server has released the locks.
     pub async fn abort(self) -> Result<(), TxnError> {
-        self.ticket.step(Batch::new(), Then::Abort).await?;
+        self.ticket.step(Batch::new(), Then::Abort, CommitWait::default()).await?;
         Ok(())
     }
 }
 
-fn transacted(answer: StepResponse, reads: usize) -> Transacted {
+fn transacted(answer: StepResponse, reads: usize, wait: CommitWait) -> Result<Transacted, CommitError> {
+    let is_at_majority = answer.durability() == proto::Durability::Majority;
     let commit = answer.commit.or(answer.snapshot).unwrap_or_default();
     let values: Vec<Value> = answer.values.into_iter().map(Value::from).collect();
-    Transacted { commit, values: Some(values).filter(|values| values.len() == reads) }
+    let values = Some(values).filter(|values| values.len() == reads);
+    // A server that does not know the field does not set it.
+    if !answer.missing.is_empty() || (wait.is_at_majority() && !is_at_majority) {
+        let ids = answer.missing.iter().filter_map(|id| DcId::new(u8::try_from(*id).ok()?));
+        let missing = ids.collect();
+        return Err(CommitError::NotAtMajority(Box::new(NotAtMajority { commit, values, missing })));
+    }
+    let durability = if is_at_majority { Durability::Majority } else { Durability::Local };
+    Ok(Transacted { commit, values, durability })
 }
 
 impl std::fmt::Debug for Transaction {

@@ -1,9 +1,12 @@
 //! The errors of transactions that callers see.
 
-use geolock_api::proto::{self, Reason};
+use std::fmt;
+
+use geolock_api::names::DcId;
+use geolock_api::proto::{self, Reason, Snapshot};
 
 use super::error::{AcquireError, LostReason, of_refusal};
-use super::values::WrongType;
+use super::values::{Value, WrongType};
 
 /// The reason why a transaction could not begin, read or change. The failed call changed nothing.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,37 @@ pub enum CommitError {
     /// outcome, or its present access rules refuse the query.
     #[error("it is not known whether the transaction committed: {0}")]
     OutcomeUnknown(String),
+    /// The transaction **committed**, in the datacenter of the server, and stays committed: do not make it
+    /// again. But a majority of the datacenters, which [`TxnRequest::durability`] or the configuration of the
+    /// server requires, is not known to have it on disk yet.
+    ///
+    /// [`TxnRequest::durability`]: super::TxnRequest::durability
+    #[error("{0}")]
+    NotAtMajority(Box<NotAtMajority>),
+}
+
+/// A commit that no majority of the datacenters had on disk in time.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NotAtMajority {
+    /// As [`Transacted::commit`](super::Transacted::commit).
+    pub commit: Snapshot,
+    /// As [`Transacted::values`](super::Transacted::values).
+    pub values: Option<Vec<Value>>,
+    /// The datacenters that are not known to have the commit on disk. Empty if the server does not know of
+    /// this durability.
+    pub missing: Vec<DcId>,
+}
+
+impl fmt::Display for NotAtMajority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("committed, but it is not known that a majority of the datacenters has it on disk: ")?;
+        if self.missing.is_empty() {
+            return f.write_str("the server does not know this durability");
+        }
+        let missing: Vec<String> = self.missing.iter().map(DcId::to_string).collect();
+        write!(f, "no word from {}", missing.join(", "))
+    }
 }
 
 /// A call that does not commit cannot have an unknown outcome.
@@ -50,6 +84,7 @@ impl From<CommitError> for TxnError {
         match error {
             CommitError::NotCommitted(error) => error,
             CommitError::OutcomeUnknown(why) => TxnError::Over(Reason::OutcomeUnknown, why),
+            CommitError::NotAtMajority(not) => TxnError::Over(Reason::TransactionCommitted, not.to_string()),
         }
     }
 }

@@ -18,6 +18,8 @@ use geolock_api::value::Update;
 const MAX_STEP: usize = (2 << 20) - (4 << 10);
 /// Largest encoding of the length of one lock of a request, in bytes.
 const AROUND_A_LOCK: usize = 4;
+/// Default wait for a majority.
+const MAJORITY_WAIT: Duration = Duration::from_secs(10);
 /// Default wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -60,6 +62,47 @@ pub struct TxnRequest {
     wait: Option<Wait>,
     label: String,
     at_least: AtLeast,
+    durability: CommitWait,
+}
+
+/// Where a commit must be on disk before it is answered. It is made at once in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// In the datacenter of the server. The default.
+    #[default]
+    Local,
+    /// In more than half of the datacenters: the commit survives the loss of any smaller part of them. Costs
+    /// a round trip to the nearest majority.
+    Majority,
+}
+
+/// The durability that a commit asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommitWait {
+    durability: Durability,
+    wait: Duration,
+}
+
+impl Default for CommitWait {
+    fn default() -> CommitWait {
+        CommitWait { durability: Durability::Local, wait: MAJORITY_WAIT }
+    }
+}
+
+impl CommitWait {
+    pub fn is_at_majority(self) -> bool {
+        self.durability == Durability::Majority
+    }
+
+    /// Sets the fields of a step. Only a commit reads them.
+    pub fn put_into(self, step: &mut proto::Step) {
+        if self.is_at_majority() {
+            step.set_durability(proto::Durability::Majority);
+            // 0 would be the server's default.
+            step.majority_wait_ms = millis(self.wait).max(1);
+        }
+    }
 }
 
 impl TxnRequest {
@@ -110,6 +153,26 @@ impl TxnRequest {
         self
     }
 
+    /// Sets where the commit must be on disk before it is answered. If a majority does not have it in time,
+    /// the commit returns [`CommitError::NotAtMajority`](super::CommitError::NotAtMajority).
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> TxnRequest {
+        self.durability.durability = durability;
+        self
+    }
+
+    /// Sets how long a commit with [`Durability::Majority`] waits for the majority: at most a minute. Default
+    /// 10 s.
+    #[must_use]
+    pub fn majority_wait(mut self, wait: Duration) -> TxnRequest {
+        self.durability.wait = wait;
+        self
+    }
+
+    pub(super) fn commit_wait(&self) -> CommitWait {
+        self.durability
+    }
+
     pub(super) fn check(&self) -> Result<(), TxnError> {
         let checked = self.locks.clone().map_or(Ok(()), |locks| locks.label(self.label.clone()).check());
         checked.map_err(|error| match error {
@@ -119,7 +182,8 @@ impl TxnRequest {
     }
 
     /// Returns the message for the session.
-    pub(super) fn with_step(self, step: proto::Step) -> Result<NewTxn, TxnError> {
+    pub(super) fn with_step(self, mut step: proto::Step) -> Result<NewTxn, TxnError> {
+        self.durability.put_into(&mut step);
         let locks = self.locks.map(|locks| locks.locks);
         let new = NewTxn {
             locks: locks.unwrap_or_default(),
@@ -209,7 +273,8 @@ impl Batch {
     }
 
     pub(super) fn into_step(self, then: proto::Then) -> Result<proto::Step, TxnError> {
-        let step = proto::Step { changes: self.changes, reads: self.reads, then: then.into() };
+        let (changes, reads) = (self.changes, self.reads);
+        let step = proto::Step { changes, reads, then: then.into(), ..proto::Step::default() };
         check_size("a step has", step.encoded_len())?;
         Ok(step)
     }

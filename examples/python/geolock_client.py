@@ -137,10 +137,10 @@ class Lease:
         """Makes a call, and repeats it on new streams until it is answered. Raises `Refused`, `Unreachable`, `Over`."""
         return self._answer(self._make(None, call), timeout)
 
-    def acquire(self, name, mode=pb.MODE_EXCLUSIVE, wait=20.0, label=""):
-        """Waits for a lock. Raises `Refused` (such as REASON_TIMED_OUT, with the holders in the way), `Unreachable`,
+    def acquire(self, name, mode=pb.MODE_EXCLUSIVE, wait=20.0, label="", home=None):
+        """Waits for a lock. `home`: the number of its home datacenter, if its name has one. Raises `Refused` (such as REASON_TIMED_OUT, with the holders in the way), `Unreachable`,
         `Over`, or `Lost` if the lock was granted and lost at once."""
-        locks = [pb.LockMode(name=name.encode(), mode=mode)]
+        locks = [pb.LockMode(name=name.encode(), mode=mode, home=home)]
         # Calls must be sent in the order of their keys, so both are assigned under one lock.
         with self.lock:
             acquire = pb.AcquireRequest(

@@ -1,6 +1,6 @@
 """Takes a lock, shows its fencing token, holds it for a while, releases it: with nothing but the .proto.
 
-    python lock.py [--connect HOST:PORT,..] --tls FOLDER [--ttl SECONDS] [--wait SECONDS] [--hold SECONDS] NAME
+    python lock.py [--connect HOST:PORT,..] --tls FOLDER [--ttl SECONDS] [--wait SECONDS] [--hold SECONDS] [--home DC] NAME
 
 Continues over broken connections and restarts of the server. Exit codes: 0, or 74: the lock was lost while it was held,
 75: not granted in time, 69: no server answers, or the lease ended before the lock was granted, 1: refused. The resource
@@ -56,11 +56,12 @@ def main():
     parser = arguments(__doc__)
     parser.add_argument("--wait", type=float, default=20.0, help="for the lock, in seconds")
     parser.add_argument("--hold", type=float, default=1.0, help="seconds")
+    parser.add_argument("--home", type=int, help="number of the lock's home datacenter (default: it has none)")
     parser.add_argument("name")
     options = parser.parse_args()
 
     with leased(options) as lease:
-        held = lease.acquire(options.name, wait=options.wait, label="python")
+        held = lease.acquire(options.name, wait=options.wait, label="python", home=options.home)
         print(f"holding {options.name} with fencing token {held.token}", flush=True)
         # Real work checks `lost` between its steps, or another thread waits for `lost` and stops the work.
         if held.lost.wait(options.hold):

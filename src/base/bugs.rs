@@ -112,6 +112,8 @@ pub enum Bug {
     LostTokensNotPassed,
     /// All expired waits end in one step, however many.
     AllWaitsAtOnce,
+    /// The digest of a value is computed from all of its elements for each change.
+    LargeValueWalked,
     /// A lock is granted again before its force release is durable.
     ForceNotDurable,
     /// The server does not remember from which lease a lock was taken by force.
@@ -124,12 +126,44 @@ pub enum Bug {
     KeyOfSession,
     /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,
+    /// A lease whose client does not come back after a restart never ends.
+    AbandonedLeaseStays,
+    /// A transaction opens although its snapshot lacks commits that the client has seen elsewhere.
+    AtLeastIgnored,
     /// A refused commit leaves its changes in the transaction.
     RefusedStays,
     /// A resumed watch misses the events before its resumption.
     WatchMissesPast,
     /// A call that is refused because of overload is executed all the same.
     RefusedIsDone,
+    /// A sponsor splits a part off without naming it for the locks that it holds exclusively.
+    SplitUnnamed,
+    /// A member says that nothing goes along any more and has named nothing.
+    DoneUnnamed,
+    /// A new member gets a state before all others have entered its epoch.
+    StateBeforeEpoch,
+    /// A new member serves before its part is settled.
+    ServesUnsettled,
+    /// Of too many locks that are away here, those that were used last are returned first.
+    NewestReturned,
+    /// Foreign parts are returned beside a shared request although an exclusive request waits.
+    ReturnedPastExclusive,
+    /// Locks whose parts are away elsewhere count for the limit of locks that are away here.
+    AwayElsewhereCounted,
+    /// A server does not notice that its clock is behind most others.
+    BehindNotNoticed,
     /// The sum over ownership is announced with a vector at which it was different.
     SumOfAnotherVector,
+    /// A commit is durable at a majority when half as many members as that have it: each counts twice.
+    MemberCountsTwice,
+    /// A commit is durable at a majority when it was sent to one.
+    SentCountsAsDurable,
+    /// An entry is acknowledged on request when it is applied, before it is durable.
+    AckFromMemory,
+    /// A lock that becomes active takes its parts from the names of the datacenters, not from its home.
+    HomeIgnored,
+    /// Idle parts of a homed lock are returned to the datacenters that they are named after.
+    ReturnedByName,
+    /// Homed locks are used before all members are known to understand their names.
+    HomedTooEarly,
 }

@@ -3,7 +3,8 @@
 //! Its physical part is the wall clock at start plus the monotonic clock, slewed slowly towards the wall
 //! clock: a jump of the wall clock does not move it. A difference of up to 1 s is corrected at 1 % of the
 //! elapsed time, a forward difference beyond that at 10 %, a backward one always at 1 %, so that the clock
-//! never stands still. A difference beyond 1 s is reported once. The readings are strictly increasing and
+//! never stands still. A difference beyond 1 s is reported once. A forward step that other clocks confirm may
+//! be followed at once: no reading is repeated by that. The readings are strictly increasing and
 //! never behind a received one.
 
 use std::time::Duration;
@@ -48,6 +49,19 @@ impl HybridClock {
         jumped.then_some(error / 1_000_000)
     }
 
+    /// Follows a forward step of the wall clock at once, by at most `most_ms` milliseconds: for a step that
+    /// other clocks confirm. Returns by how many milliseconds the physical part was set forward; 0 if that
+    /// would be no step.
+    pub fn step_forward(&mut self, now: Now, most_ms: u64) -> u64 {
+        let ahead = now.wall.0.saturating_sub(self.physical_millis());
+        let by_ms = ahead.min(most_ms);
+        if by_ms <= JUMP as u64 / 1_000_000 {
+            return 0;
+        }
+        self.physical = self.physical.saturating_add(by_ms * 1_000_000);
+        by_ms
+    }
+
     /// Sets the physical part to the wall clock at once: for a clock that no reading was taken from.
     pub fn set(&mut self, now: Now) {
         self.physical = now.wall.0.saturating_mul(1_000_000);
@@ -74,6 +88,11 @@ impl HybridClock {
     /// Returns the physical part, in milliseconds since the Unix epoch.
     pub fn physical_millis(&self) -> u64 {
         self.physical / 1_000_000
+    }
+
+    /// Returns true while the clock follows a step of the wall clock.
+    pub fn is_following_step(&self) -> bool {
+        self.far_off
     }
 
     /// Returns a bound for the readings in the next `ahead`, unless a higher stamp is observed.
@@ -108,6 +127,18 @@ mod tests {
         assert_eq!(clock.physical_millis(), 1_001_100);
         assert_eq!(clock.advance(now(2_000, 1_062_000)), None);
         assert_eq!(clock.physical_millis(), 1_002_200);
+    }
+
+    #[test]
+    fn a_forward_step_that_others_confirm_is_followed_as_far_as_they_are() {
+        let mut clock = HybridClock::new(now(0, 1_000_000), Timestamp::ZERO);
+        let before = clock.tick();
+        assert_eq!(clock.step_forward(now(0, 1_000_900), u64::MAX), 0, "that is no step");
+        assert_eq!(clock.step_forward(now(0, 1_060_000), 40_000), 40_000);
+        assert_eq!(clock.step_forward(now(0, 1_060_000), u64::MAX), 20_000);
+        assert_eq!(clock.step_forward(now(0, 900_000), u64::MAX), 0, "it never goes back");
+        assert_eq!(clock.physical_millis(), 1_060_000);
+        assert!(clock.tick() > before);
     }
 
     #[test]

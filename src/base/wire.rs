@@ -5,11 +5,21 @@
 //! tests hold them. Streams of links begin with a format version, and segments and checkpoints have one after
 //! their magic (in the rooms that own them), so the codec itself can be replaced.
 
+use std::ops::RangeInclusive;
+
+mod checkpoint;
+
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
+
+/// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
+/// the highest common one is used.
+pub const VERSIONS: RangeInclusive<u16> = 1..=3;
+
+pub use checkpoint::{decode_checkpoint, encode_checkpoint};
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -43,32 +53,9 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     decode_limited::<T, MAX_FRAME>(what, bytes)
 }
 
-/// The beginning of a checkpoint of version 2. One of version 1 begins with a number, and no number begins
-/// like this.
-const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
-
-/// As [`encode`], for checkpoints.
-pub fn encode_checkpoint<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> {
-    let what = "checkpoint";
-    let mut bytes = CHECKPOINT_V2.to_vec();
-    bincode::serde::encode_into_std_write(value, &mut bytes, config::<MAX_CHECKPOINT>())
-        .map_err(|error| WireError { what, reason: error.to_string() })?;
-    if bytes.len() > MAX_CHECKPOINT {
-        let reason = format!("{} bytes, the limit is {MAX_CHECKPOINT}", bytes.len());
-        return Err(WireError { what, reason });
-    }
-    Ok(bytes)
-}
-
-/// As [`decode`], for checkpoints of this version or of version 1.
-pub fn decode_checkpoint<T: DeserializeOwned, V1: DeserializeOwned + Into<T>>(
-    bytes: &[u8],
-) -> Result<T, WireError> {
-    match bytes.strip_prefix(&CHECKPOINT_V2) {
-        Some(bytes) => decode_limited::<T, MAX_CHECKPOINT>("checkpoint", bytes),
-        None => decode_limited::<V1, MAX_CHECKPOINT>("checkpoint of version 1", bytes).map(Into::into),
-    }
-}
+/// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
+/// about acknowledgements.
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// As [`encode`], for the pieces of a state transfer.
 pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
@@ -133,6 +120,8 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
 
 #[cfg(test)]
 mod tests {
+    mod homed_names;
+
     use std::fmt::Write;
     use std::sync::Arc;
     use std::time::Duration;
@@ -140,7 +129,7 @@ mod tests {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    use super::{decode, decode_checkpoint, encode, encode_checkpoint};
+    use super::{decode, encode};
     use crate::base::time::{TimeToLive, Timestamp};
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
@@ -148,7 +137,7 @@ mod tests {
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
-        Checkpoint, CheckpointV1, Floor, Fork, Heartbeat, LeaseRecord, Message, NotServing, OutcomeRow, Past,
+        Checkpoint, Floor, Fork, Heartbeat, LeaseRecord, MembersState, Message, NotServing, OutcomeRow, Past,
         Record, RequestRow, StatePiece, SumAt, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
@@ -269,12 +258,14 @@ mod tests {
             },
             heads: vec![(dc(1), 5)],
             fork: Some((dc(2), 3)),
-            upgraded: DcSet::only(dc(1)),
+            speaks: vec![(dc(1), 2)],
             lead_ms: 7,
             yours: Some((Timestamp::from_raw(3), 250)),
             acknowledged: vec![(dc(2), VersionVector::from_iter([(dc(0), 9)]))],
             ..heartbeat
         };
+        golden(&Message::HeartbeatV2(Box::new(heartbeat.clone())), GOLDEN_HEARTBEAT_V2);
+        let heartbeat = Heartbeat { speaks: vec![(dc(1), 2), (dc(2), 300)], ..heartbeat };
         golden(&Message::Heartbeat(Box::new(heartbeat)), GOLDEN_HEARTBEAT);
         golden(&Message::Entries(vec![Arc::new(chained())]), GOLDEN_ENTRIES);
         golden(&Message::HeldBack { durable: VersionVector::default() }, "0200");
@@ -299,9 +290,21 @@ mod tests {
             },
             "10fb2c01020002010109",
         );
+        golden(&Message::AckWanted { seq: 300 }, "12fb2c01");
+        let acknowledged = Message::Acknowledged {
+            durable: VersionVector::from_iter([(dc(1), 2)]),
+            heads: vec![(dc(1), 9)],
+        };
+        golden(&acknowledged, "13020002010109");
         golden(&sums, "0f01fb2c01020203040506");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
+    }
+
+    #[test]
+    fn bytes_of_reasons() {
+        golden(&NotServing::LogFull, "06");
+        golden(&NotServing::ClockBehind, "07");
     }
 
     #[test]
@@ -421,12 +424,16 @@ mod tests {
             },
             forced: vec![Arc::new(forced())],
             hashes: vec![(dc(0), vec![0, 7])],
-            chained: true,
+            all_speak: 3,
             fork: Some(Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) }),
             lead_ms: 9,
+            members_state: None,
         };
-        let bytes = encode_checkpoint(&checkpoint).expect("it is small");
-        assert_eq!(decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes"), checkpoint);
+        for members_state in [None, Some(MembersState::default())] {
+            let checkpoint = Checkpoint { members_state, ..checkpoint.clone() };
+            let bytes = checkpoint.encode().expect("it is small");
+            assert_eq!(Checkpoint::decode(&bytes).expect("its own bytes"), checkpoint);
+        }
     }
 
     #[test]
@@ -444,7 +451,8 @@ mod tests {
 
     const GOLDEN_COMMIT: &str = "03010501fb010509040301626b000000030301626b010301626b02fb2c010301626b03";
     const GOLDEN_HEARTBEAT_V1: &str = "00fc020001000300000402010103fa0102060101";
-    const GOLDEN_HEARTBEAT: &str =
+    const GOLDEN_HEARTBEAT: &str = "11fc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302010202fb2c01070103fa01020109";
+    const GOLDEN_HEARTBEAT_V2: &str =
         "0dfc020001000300000402010103fa0102060101020102fa02030764c8f001010501020302070103fa01020109";
     const GOLDEN_ENTRIES: &str =
         "0e0107000102fc00000100020501030101fb2c010202010261ff0101030001fb2c01fc0000020000010261ff0109fb2c01";

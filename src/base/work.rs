@@ -1,4 +1,5 @@
-//! Counts how much a step examines: rows, keys, waiters, elements, and blocks of bytes that were copied.
+//! Counts how much a step examines: rows, keys, waiters, elements, and blocks of bytes that were hashed or
+//! copied.
 //!
 //! The core promises that the cost of a step depends on the rows that it touches and is bounded
 //! (`docs/algorithm.md#21-the-machine`). Loops whose length depends on the amount of data count here what
@@ -17,6 +18,9 @@ pub const MAX_PER_STEP: u64 = 20_000;
 thread_local! {
     static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
 }
+
+/// Number of bytes that count as one when they are hashed or copied: that takes about as long as a row.
+pub const BLOCK: usize = 1 << 12;
 
 /// Adds to the count.
 #[inline]

@@ -13,8 +13,9 @@ use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub cluster: ClusterId,
-    /// Membership epoch; 0 in this version.
-    pub epoch: u32,
+    /// The epoch of the maker: that of the last [`Op::Enter`] in its log, this entry included; 0 before the
+    /// first.
+    pub epoch: u64,
     pub dc: DcId,
     /// Number in the log: 1 for a datacenter's first entry, without gaps.
     pub seq: u64,
@@ -44,6 +45,13 @@ pub enum Op {
     Transfer { to: DcId, parts: Vec<LockParts> },
     /// A transaction changes data.
     Commit(Commit),
+    /// The maker enters this epoch: it acts by the members of that decision, from this entry on.
+    Enter { epoch: u64 },
+    /// The sponsor of a new member's part splits it off: it belongs to the new member wherever the sponsor's
+    /// part is at home.
+    Split { part: DcId },
+    /// Nothing goes along with the sponsor's part any more that the maker owns, nor ever will.
+    Done { part: DcId },
 }
 
 /// Parts of one lock that move, each with the version of its register after the move.
@@ -154,7 +162,7 @@ impl Op {
     pub fn rows(&self) -> usize {
         match self {
             Op::Request { wants, .. } => wants.locks().len(),
-            Op::Withdraw { .. } => 1,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 1,
             Op::Transfer { parts, .. } => parts.iter().map(|lock| lock.parts.len()).sum(),
             Op::Commit(commit) => commit.changes.len(),
         }
@@ -166,7 +174,7 @@ impl Op {
             Op::Request { wants, .. } => {
                 24 + wants.locks().iter().map(|(name, _)| 3 + name.as_bytes().len()).sum::<usize>()
             }
-            Op::Withdraw { .. } => 12,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 12,
             Op::Transfer { parts, .. } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
@@ -179,7 +187,7 @@ impl Op {
         let name = |name: &LockName| 32 + name.as_bytes().len();
         OP + match self {
             Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| 32 + name(lock)).sum::<usize>(),
-            Op::Withdraw { .. } => 0,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 0,
             Op::Transfer { parts, .. } => {
                 parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()
             }

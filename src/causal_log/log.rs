@@ -13,10 +13,11 @@
 //! So a datacenter that can reach some member that can reach another still makes progress. A peer is known to
 //! have the vector that it announced, the entries that were sent on this link, and the dependencies of the
 //! entries that it sent itself. `truncation` decides how long an entry is kept; `lag` says how far a peer is
-//! behind.
+//! behind, `majority` which own entries more than half of the members have.
 
 mod chain;
 mod lag;
+mod majority;
 mod truncation;
 
 use crate::base::bugs::{Bug, Bugs};
@@ -50,6 +51,8 @@ const LOOKS_PER_BATCH: u64 = 4096;
 pub(crate) struct Log {
     me: DcId,
     members: DcSet,
+    /// The members to which there may be links: those of decisions that are not entered yet, too.
+    peers: DcSet,
     applied: VersionVector,
     durable: Arc<VersionVector>,
     chain: chain::Chain,
@@ -70,7 +73,7 @@ pub(crate) struct Log {
     forgotten: truncation::Forgotten,
     /// An installed state that is not durable yet, with its journal position.
     taken: Option<(Position, VersionVector)>,
-    peers: [Peer; MAX_DCS],
+    rows: [Peer; MAX_DCS],
     bugs: Bugs,
 }
 
@@ -92,6 +95,9 @@ struct Peer {
     /// The members that the peer has links to, as it announced.
     linked: DcSet,
     told: Told,
+    /// It is a new member and has no state yet: entries are of no use to it. The number that its first entry
+    /// follows.
+    joins_after: Option<u64>,
     mark: lag::Mark,
     #[cfg(test)]
     sent_ever: VersionVector,
@@ -119,6 +125,7 @@ impl Log {
         Log {
             me,
             members,
+            peers: members.difference(DcSet::only(me)),
             applied: VersionVector::default(),
             durable: Arc::default(),
             chain: chain::Chain::new(),
@@ -131,7 +138,7 @@ impl Log {
             truncated: VersionVector::default(),
             forgotten: truncation::Forgotten::default(),
             taken: None,
-            peers: std::array::from_fn(|_| Peer::default()),
+            rows: std::array::from_fn(|_| Peer::default()),
             bugs: Bugs::default(),
         }
     }
@@ -257,36 +264,68 @@ impl Log {
         has_taken || self.durable_end > before
     }
 
+    /// Sets the members to which there may be links.
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers.union(self.linked());
+    }
+
+    /// Sets the members that entries are kept for.
+    pub fn set_members(&mut self, members: DcSet) {
+        self.members = members;
+    }
+
+    /// Adds a member that has no state yet. Entries are kept for it from now on; its first own entry follows
+    /// number `base`.
+    pub fn admit(&mut self, dc: DcId, base: u64) {
+        self.members.insert(dc);
+        if self.applied.get(dc) <= base {
+            self.rows[dc.index()].joins_after = Some(base);
+        }
+    }
+
+    /// Returns true if a peer is a new member that has no state yet.
+    pub fn awaits_state(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].joins_after.is_some()
+    }
+
     pub fn link_up(&mut self, peer: DcId) {
-        self.peers[peer.index()].link = Some(Link { cursor: self.first, ..Link::default() });
+        self.peers.insert(peer);
+        self.rows[peer.index()].link = Some(Link { cursor: self.first, ..Link::default() });
     }
 
     pub fn link_down(&mut self, peer: DcId) {
-        self.peers[peer.index()].link = None;
+        self.rows[peer.index()].link = None;
     }
 
     pub fn is_linked(&self, peer: DcId) -> bool {
-        self.peers[peer.index()].link.is_some()
+        self.rows[peer.index()].link.is_some()
     }
 
     /// Returns the members that this one has a link to.
     pub fn linked(&self) -> DcSet {
-        self.members.iter().filter(|peer| self.is_linked(*peer)).collect()
+        self.peers.iter().filter(|peer| self.is_linked(*peer)).collect()
+    }
+
+    /// Returns true if a peer announced its durable vector on its present link.
+    pub fn has_announced(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].link.as_ref().is_some_and(|link| link.told)
     }
 
     /// Returns the vector that a peer last announced as durable.
     pub fn acknowledged(&self, peer: DcId) -> &VersionVector {
-        &self.peers[peer.index()].told.last
+        &self.rows[peer.index()].told.last
     }
 
     /// Records the durable vector and the links that a peer announced. Returns true if the peer lacks
     /// truncated entries.
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
-        let row = &mut self.peers[peer.index()];
+        let row = &mut self.rows[peer.index()];
         row.linked = linked;
+        // Its first entry says that it has a state.
+        row.joins_after.take_if(|base| durable.get(peer) > *base);
         let before = row.told.note(durable, &self.durable);
         self.move_mark(peer, &before);
-        let row = &mut self.peers[peer.index()];
+        let row = &mut self.rows[peer.index()];
         if let Some(link) = &mut row.link {
             if !std::mem::replace(&mut link.told, true) {
                 link.urgent_end = self.durable_end;
@@ -303,7 +342,7 @@ impl Log {
     /// Records a peer's durable vector that another member relayed. It counts only while there is no link to
     /// the peer, and if it covers the vector that the peer announced here.
     pub fn note_relayed(&mut self, peer: DcId, durable: &VersionVector) {
-        let row = &mut self.peers[peer.index()];
+        let row = &mut self.rows[peer.index()];
         if row.link.is_some() || !durable.covers(&row.told.last) {
             return;
         }
@@ -313,13 +352,13 @@ impl Log {
 
     /// Returns the members that a peer has links to, as it announced.
     pub fn links_of(&self, peer: DcId) -> DcSet {
-        self.peers[peer.index()].linked
+        self.rows[peer.index()].linked
     }
 
     /// Returns true if a peer lacks truncated entries.
     pub fn is_too_far_behind(&self, peer: DcId) -> bool {
         // An installed state is not announced before it is durable.
-        self.taken.is_none() && !self.acknowledged(peer).covers(&self.truncated)
+        self.taken.is_none() && (self.awaits_state(peer) || !self.acknowledged(peer).covers(&self.truncated))
     }
 
     /// Handles a report that a peer holds entries back because others are missing: all that it lacks is sent
@@ -329,7 +368,7 @@ impl Log {
         if self.bugs.has(Bug::LostRequestNotResent) || self.bugs.has(Bug::RelayOnConnectOnly) {
             return;
         }
-        if let Some(link) = &mut self.peers[peer.index()].link {
+        if let Some(link) = &mut self.rows[peer.index()].link {
             link.known = durable.clone();
             link.cursor = self.first;
             link.urgent_end = self.durable_end;
@@ -338,7 +377,7 @@ impl Log {
 
     /// Records that a peer sent this entry: it has the entry and, if it is the maker, all dependencies.
     pub fn note_sent_by(&mut self, peer: DcId, entry: &Entry) {
-        if let Some(link) = &mut self.peers[peer.index()].link {
+        if let Some(link) = &mut self.rows[peer.index()].link {
             link.known.raise(entry.dc, entry.seq);
             if entry.dc == peer {
                 link.known.merge(entry.deps.clone());
@@ -348,7 +387,7 @@ impl Log {
 
     /// Records that the link took this number of messages off its queue, `batches` of them with entries.
     pub fn note_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
-        if let Some(link) = &mut self.peers[peer.index()].link {
+        if let Some(link) = &mut self.rows[peer.index()].link {
             link.in_flight = link.in_flight.saturating_sub(messages);
             let batches = batches.min(link.batches.len());
             link.batches_weight -= link.batches.drain(..batches).sum::<usize>();
@@ -357,14 +396,14 @@ impl Log {
 
     /// Records another message to a peer: it takes room on the link, too.
     pub fn note_message(&mut self, peer: DcId) {
-        if let Some(link) = &mut self.peers[peer.index()].link {
+        if let Some(link) = &mut self.rows[peer.index()].link {
             link.in_flight += 1;
         }
     }
 
     /// Returns true if the next step continues the search for entries that a peer lacks.
     pub fn goes_on(&self, peer: DcId) -> bool {
-        self.peers[peer.index()].link.as_ref().is_some_and(|link| link.goes_on)
+        self.rows[peer.index()].link.as_ref().is_some_and(|link| link.goes_on)
     }
 
     /// Returns the next entries to send to a peer; none if it has all that it should get now or its link is
@@ -377,12 +416,12 @@ impl Log {
         window: usize,
     ) -> Vec<Arc<Entry>> {
         let mut batch = Vec::new();
-        let is_too_far_behind = self.is_too_far_behind(peer);
-        let row = &mut self.peers[peer.index()];
+        // It could apply next to nothing of the entries that are left; or it is to join, and gets a state first.
+        let is_of_no_use = self.is_too_far_behind(peer) || !self.members.contains(peer);
+        let row = &mut self.rows[peer.index()];
         let Some(link) = &mut row.link else { return batch };
         link.goes_on = false;
-        if is_too_far_behind {
-            // It could apply next to nothing of the entries that are left.
+        if is_of_no_use {
             return batch;
         }
         if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {

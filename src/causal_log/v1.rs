@@ -15,7 +15,7 @@ use geolock_api::names::{ClusterId, DcId};
 #[derive(Serialize)]
 struct EntryOut<'a> {
     cluster: ClusterId,
-    epoch: u32,
+    epoch: u64,
     dc: DcId,
     seq: u64,
     at: Timestamp,
@@ -27,7 +27,7 @@ struct EntryOut<'a> {
 #[derive(Deserialize)]
 struct EntryIn {
     cluster: ClusterId,
-    epoch: u32,
+    epoch: u64,
     dc: DcId,
     seq: u64,
     at: Timestamp,

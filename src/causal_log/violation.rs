@@ -27,10 +27,10 @@ pub enum Violation {
     #[error("the state that it gives cannot be taken over: {why}")]
     State { why: String },
     #[error(
-        "it speaks version 1 of the protocol, but all members have spoken version 2 before: run the release there that \
-         the others run"
+        "it speaks version {speaks} of the protocol, but all members have spoken version {all} before: run the release \
+         there that the others run"
     )]
-    OldVersion,
+    OldVersion { speaks: u16, all: u16 },
 }
 
 /// The rule that an entry breaks.
@@ -38,8 +38,8 @@ pub enum Violation {
 pub enum EntryFault {
     #[error("belongs to cluster {0}")]
     Cluster(ClusterId),
-    #[error("is of membership epoch {0}")]
-    Epoch(u32),
+    #[error("is of epoch {epoch}, its predecessor of epoch {before}")]
+    Epoch { epoch: u64, before: u64 },
     #[error("is of a datacenter that is no member")]
     UnknownDc,
     #[error("does not follow its predecessor: it says that it was made at {deps_on_self}")]
@@ -72,4 +72,12 @@ pub enum EntryFault {
     UnknownPart { lock: LockName, part: DcId },
     #[error("publishes request {id}: no datacenter ever made so many")]
     RequestNumber { id: RequestId },
+    #[error(
+        "splits off part {part}, but its maker is not the sponsor of that part, or it was split off before"
+    )]
+    NotTheSponsor { part: DcId },
+    #[error("says that nothing goes along of part {part}, which was never split off")]
+    NotSplit { part: DcId },
+    #[error("names lock {lock}, whose home is no member")]
+    UnknownHome { lock: LockName },
 }

@@ -43,7 +43,7 @@ pub(super) fn lost(row: &AuditRecord) -> String {
         1 => ", with 1 other lock".into(),
         more => format!(", with {more} other locks"),
     };
-    let (name, whose) = (lock_name(&row.name), label(&row.label));
+    let (name, whose) = (lock_name(&row.name, row.home), label(&row.label));
     format!("{name} ({}, token {}) from {whose}{more}", mode(row.mode), row.token)
 }
 
@@ -61,7 +61,7 @@ pub(super) fn json(row: &AuditRecord) -> Value {
         "lease": format!("{:x}", row.lease),
         "locks": row.locks,
     });
-    named(&row.name, rest)
+    named(&row.name, row.home, rest)
 }
 
 #[cfg(test)]

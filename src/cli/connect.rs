@@ -159,7 +159,8 @@ pub fn refused(reason: Reason) -> Code {
         | Reason::Unavailable
         | Reason::CannotCommit
         | Reason::DiskFull
-        | Reason::HoldersUnknown => Code::Unreachable,
+        | Reason::HoldersUnknown
+        | Reason::NotYet => Code::Unreachable,
         Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
             Code::NotAcquired
         }

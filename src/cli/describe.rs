@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
-use super::failure::{Code, Failure, OrFail as _};
+use super::failure::Failure;
+use super::home::HomeArgs;
 use super::print::{lock_name, named, number, print, table};
 use crate::base::time::brief;
-use geolock_api::names::LockName;
 use geolock_api::proto::{self, Holder, NotServing, Waiter};
 use geolock_client::LockDescription;
 
@@ -25,6 +24,8 @@ pub struct DescribeArgs {
     /// The lock: any bytes, up to 1024
     #[arg(value_parser = clap::value_parser!(OsString))]
     name: OsString,
+    #[command(flatten)]
+    home: HomeArgs,
     /// For programs: one JSON object; the lock is `name`, or `name_base64` if it is not UTF-8
     #[arg(long)]
     json: bool,
@@ -33,7 +34,7 @@ pub struct DescribeArgs {
 }
 
 pub async fn run(args: DescribeArgs) -> Result<(), Failure> {
-    let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
+    let name = args.home.lock(&args.name)?;
     let reader = args.connect.read_client().await?;
     let described = reader.describe_lock(&name).await.map_err(connect::failure)?;
     let names = DcNames::of_answer(reader.status().await);
@@ -48,7 +49,7 @@ pub(super) fn text(lock: &LockDescription, names: &DcNames) -> String {
 
 /// As [`text`], at a given time since the epoch.
 fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
-    let mut text = format!("lock {}\n", lock_name(&lock.name));
+    let mut text = format!("lock {}\n", lock_name(&lock.name, None));
     let mut line = |label: &str, said: &str| {
         for (number, part) in said.lines().enumerate() {
             let label = if number == 0 { label } else { "" };
@@ -56,6 +57,9 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
             let _ = writeln!(text, "  {label:<13}{part}");
         }
     };
+    if let Some(home) = lock.home {
+        line("home", &names.show(home));
+    }
     line("parts", &parts(lock, names));
     if lock.holders.is_empty() {
         line("held by", if lock.unknown_dcs.is_empty() { "nobody" } else { "nobody that is known" });
@@ -137,6 +141,7 @@ pub(super) fn why_not_serving(reason: NotServing, grace_remaining_ms: u64) -> St
         NotServing::ClockSkew => "has a clock that is too far ahead of most others".into(),
         NotServing::DiskFull => "has a full disk".into(),
         NotServing::Forked => "is forked: two datacenters have different entries of one log".into(),
+        NotServing::ClockBehind => "has a clock that is too far behind most others".into(),
         NotServing::LogFull => "has a full log: too few others can be reached".into(),
     }
 }
@@ -183,7 +188,7 @@ fn json(lock: &LockDescription) -> Value {
             "grace_remaining_ms": owner.grace_remaining_ms,
         })).collect::<Vec<_>>(),
     });
-    named(&lock.name, rest)
+    named(&lock.name, lock.home, rest)
 }
 
 pub(super) fn holder_json(holder: &Holder) -> Value {
@@ -233,6 +238,7 @@ mod tests {
             parked,
         };
         let lock = LockDescription {
+            home: None,
             name: Bytes::from_static(b"orders"),
             owners: vec![PartOwner { part: 0, owner: 0 }, PartOwner { part: 1, owner: 1 }],
             holders: vec![holder],
@@ -268,5 +274,9 @@ lock orders
         let expected = "lock \\xff\n  parts        all 3 in dc1 (virginia)\n  held by      nobody\n";
         assert_eq!(text_at(Duration::ZERO, &lock, &names()), expected);
         assert_eq!(json(&lock)["name_base64"], "/w==");
+        let homed = LockDescription { home: Some(1), ..lock };
+        let expected = "lock \\xff\n  home         dc1 (virginia)\n  parts        all 3 in dc1 (virginia)\n  held by      nobody\n";
+        assert_eq!(text_at(Duration::ZERO, &homed, &names()), expected);
+        assert_eq!(json(&homed)["home"], 1);
     }
 }

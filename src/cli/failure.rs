@@ -15,6 +15,8 @@ pub enum Code {
     Usage = 64,
     /// No server can be reached, or it does not serve at the moment.
     Unreachable = 69,
+    /// The transaction committed, and a majority of the datacenters did not have it on disk in time.
+    NotAtMajority = 73,
     /// The lock was lost while the command ran.
     LockLost = 74,
     /// The locks were not acquired in time.

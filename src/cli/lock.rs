@@ -7,18 +7,18 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::pin::pin;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 
 use super::connect::{ConnectArgs, refused};
 use super::dc_names::DcNames;
 use super::describe;
-use super::failure::{Code, Failure, OrFail as _};
+use super::failure::{Code, Failure};
+use super::home::HomeArgs;
 use super::job::{Ended, Event, Job, Signals};
 use super::print::tell;
 use super::waiting::{Telling, Waiting};
@@ -48,7 +48,8 @@ What is left of the command's process group when it ends is ended, too; use sets
 Examples:
   geolock lock nightly-report -- ./report.sh
   geolock lock --shared --wait 20s config -- cat config.yml
-  geolock lock account/7 account/9 -- sh -c './move --token $GEOLOCK_TOKEN 7 9'")]
+  geolock lock account/7 account/9 -- sh -c './move --token $GEOLOCK_TOKEN 7 9'
+  geolock lock --home 1 vm/4711 -- ./start-vm 4711")]
 pub struct LockArgs {
     /// Hold the locks in shared mode, together with other shared holders
     #[arg(long)]
@@ -69,6 +70,8 @@ pub struct LockArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     ttl: Duration,
     #[command(flatten)]
+    home: HomeArgs,
+    #[command(flatten)]
     connect: ConnectArgs,
     /// The locks: any bytes, up to 1024 each
     #[arg(required = true, value_name = "NAME", value_parser = clap::value_parser!(OsString))]
@@ -80,7 +83,7 @@ pub struct LockArgs {
 
 /// Signals to geolock itself end it before the locks are held; after that they are passed to the command.
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
-    let names = args.names().or_fail(Code::Usage)?;
+    let names = args.names()?;
     let request = args.request(&names);
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
@@ -220,12 +223,8 @@ fn not_started(error: io::Error, command: &OsString) -> Failure {
 }
 
 impl LockArgs {
-    fn names(&self) -> anyhow::Result<Vec<LockName>> {
-        let name = |name: &OsString| {
-            LockName::new(name.as_bytes())
-                .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
-        };
-        self.names.iter().map(name).collect()
+    fn names(&self) -> Result<Vec<LockName>, Failure> {
+        self.names.iter().map(|name| self.home.lock(name)).collect()
     }
 
     fn mode(&self) -> Mode {

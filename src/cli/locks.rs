@@ -15,7 +15,8 @@ use geolock_client::{LockSummary, Page};
 ///
 /// As the answering datacenter knows them: HELD is the mode in which the lock is held in this datacenter,
 /// HOLDERS the number of requests that hold it here, WAITING the number of requests that wait for it in all
-/// datacenters, PARTS HERE the parts of it that are here. In no particular order.
+/// datacenters, PARTS HERE the parts of it that are here, HOME its home if its name has one. In no particular
+/// order.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LocksArgs {
     /// Only locks whose names start with this
@@ -38,7 +39,7 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
     loop {
         let answer = reader.list_locks(args.prefix.as_bytes(), page).await.map_err(connect::failure)?;
         if listed == 0 && !answer.locks.is_empty() && !args.json {
-            print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "NAME"].map(String::from)))?;
+            print(row(["HELD", "HOLDERS", "WAITING", "PARTS HERE", "HOME", "NAME"].map(String::from)))?;
         }
         listed += answer.locks.len();
         for lock in &answer.locks {
@@ -56,15 +57,17 @@ pub async fn run(args: LocksArgs) -> Result<(), Failure> {
 }
 
 /// The name comes last, so that a long one does not widen a column.
-fn row([held, holders, waiting, parts, name]: [String; 5]) -> String {
-    format!("{held:<9}  {holders:>7}  {waiting:>7}  {parts:<10}  {name}")
+fn row([held, holders, waiting, parts, home, name]: [String; 6]) -> String {
+    format!("{held:<9}  {holders:>7}  {waiting:>7}  {parts:<10}  {home:<4}  {name}")
 }
 
-fn cells(lock: &LockSummary) -> [String; 5] {
+fn cells(lock: &LockSummary) -> [String; 6] {
     let parts: Vec<_> = lock.owned_parts.iter().map(u32::to_string).collect();
     let parts = if parts.is_empty() { "none".into() } else { parts.join(",") };
     let held = held(lock).unwrap_or("no");
-    [held.into(), lock.holders.to_string(), lock.waiting.to_string(), parts, lock_name(&lock.name)]
+    let home = lock.home.map_or_else(|| "-".into(), |home| format!("dc{home}"));
+    let (holders, waiting) = (lock.holders.to_string(), lock.waiting.to_string());
+    [held.into(), holders, waiting, parts, home, lock_name(&lock.name, None)]
 }
 
 fn held(lock: &LockSummary) -> Option<&'static str> {
@@ -82,5 +85,5 @@ fn json(lock: &LockSummary) -> Value {
         "waiting": lock.waiting,
         "owned_parts": lock.owned_parts,
     });
-    named(&lock.name, rest)
+    named(&lock.name, lock.home, rest)
 }

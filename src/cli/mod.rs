@@ -11,6 +11,7 @@ mod dc_names;
 mod describe;
 mod dev;
 mod failure;
+mod home;
 mod job;
 mod kv;
 mod lock;

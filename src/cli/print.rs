@@ -75,20 +75,22 @@ pub fn number(n: impl Into<i128>) -> Value {
     }
 }
 
-/// Returns a lock's name for people, escaped where it is no text.
-pub fn lock_name(bytes: &[u8]) -> String {
-    LockName::new(bytes).map_or_else(|_| "(no name)".into(), |name| name.to_string())
+/// Returns a lock's name for people, escaped where it is no text, with its home: `orders (home dc1)`.
+pub fn lock_name(bytes: &[u8], home: Option<u32>) -> String {
+    LockName::from_fields(bytes, home).map_or_else(|_| "(no name)".into(), |name| name.to_string())
 }
 
-/// Adds a lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise.
-pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8]) {
+/// Adds a lock's name for programs: `name` if it is UTF-8, `name_base64` otherwise; and `home`, if it has
+/// one.
+pub fn insert_lock_name(object: &mut Map<String, Value>, bytes: &[u8], home: Option<u32>) {
     insert_name(object, "name", bytes);
+    object.extend(home.map(|home| ("home".to_owned(), home.into())));
 }
 
 /// Returns an object for programs about a lock: its name, then the fields of `rest`, which is an object.
-pub fn named(lock: &[u8], rest: Value) -> Value {
+pub fn named(lock: &[u8], home: Option<u32>, rest: Value) -> Value {
     let mut object = Map::new();
-    insert_lock_name(&mut object, lock);
+    insert_lock_name(&mut object, lock, home);
     if let Value::Object(rest) = rest {
         object.extend(rest);
     }
@@ -154,11 +156,14 @@ mod tests {
 
     #[test]
     fn names_are_shown_or_escaped() {
-        assert_eq!(lock_name("grün".as_bytes()), "grün");
-        assert_eq!(lock_name(b"\xff\x00a"), "\\xff\\x00a");
+        assert_eq!(lock_name("grün".as_bytes(), None), "grün");
+        assert_eq!(lock_name(b"\xff\x00a", None), "\\xff\\x00a");
         let mut object = Map::new();
-        insert_lock_name(&mut object, b"\xff\x00a");
+        insert_lock_name(&mut object, b"\xff\x00a", None);
         assert_eq!(Value::Object(object).to_string(), r#"{"name_base64":"/wBh"}"#);
+        assert_eq!(lock_name(b"a", Some(1)), "a (home dc1)");
+        let homed = named(b"a", Some(1), Value::Null);
+        assert_eq!((&homed["name"], &homed["home"]), (&"a".into(), &1.into()));
     }
 
     #[test]
@@ -168,7 +173,7 @@ mod tests {
         assert_eq!(harmless("pay\u{202e}001\u{200b}"), r"pay\u{202e}001\u{200b}");
         assert_eq!(harmless_lines("a\n\tb"), "a\n\tb");
         assert_eq!(harmless_lines("a\n\rb"), "a\n\\rb");
-        assert_eq!(lock_name("pay\u{202e}001".as_bytes()), r"pay\xe2\x80\xae001");
+        assert_eq!(lock_name("pay\u{202e}001".as_bytes(), None), r"pay\xe2\x80\xae001");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `geolock release`: takes a lock from its holder.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
@@ -11,8 +10,9 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::describe::{held, holder_json};
 use super::failure::{Code, Failure, OrFail as _};
-use super::print::{lock_name, named, print, table};
-use geolock_api::names::{ForceReason, LockName};
+use super::home::HomeArgs;
+use super::print::{named, print, table};
+use geolock_api::names::ForceReason;
 use geolock_api::proto::Holder;
 use geolock_client::{ForceReleaseResponse, LockDescription};
 
@@ -36,6 +36,8 @@ pub struct ReleaseArgs {
     /// The lock: any bytes, up to 1024
     #[arg(value_parser = clap::value_parser!(OsString))]
     name: OsString,
+    #[command(flatten)]
+    home: HomeArgs,
     /// Required: without it only its holder releases a lock
     #[arg(long, required = true)]
     force: bool,
@@ -50,7 +52,7 @@ pub struct ReleaseArgs {
 }
 
 pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
-    let name = LockName::new(args.name.as_bytes()).or_fail(Code::Usage)?;
+    let name = args.home.lock(&args.name)?;
     let reason = ForceReason::new(&args.reason).or_fail(Code::Usage)?;
     let operator = args.connect.admin_client().await?;
     let mut all = operator.force_release(&name, &reason).await.map_err(connect::failure)?;
@@ -75,7 +77,7 @@ pub async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         return Err(held_elsewhere(&lock, &elsewhere, &names));
     }
     if all.released.is_empty() && !args.json {
-        print(format!("Nobody holds {}: nothing was changed.", lock_name(name.as_bytes())))?;
+        print(format!("Nobody holds {}: nothing was changed.", name))?;
     }
     Ok(())
 }
@@ -108,5 +110,5 @@ fn json(all: &ForceReleaseResponse) -> Value {
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
     });
-    named(&lock.name, rest)
+    named(&lock.name, lock.home, rest)
 }

@@ -163,7 +163,8 @@ impl Waiting<'_> {
             None => {}
         }
         let said = parts.join("; ");
-        (!said.is_empty()).then(|| format!("geolock: waiting for {}: {said}", lock_name(&lock.name)))
+        (!said.is_empty())
+            .then(|| format!("geolock: waiting for {}: {said}", lock_name(&lock.name, lock.home)))
     }
 }
 

@@ -8,9 +8,10 @@ use serde_json::{Map, Value as Json, json};
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::describe;
-use super::failure::{Code, Failure, OrFail as _};
+use super::failure::Failure;
+use super::home::HomeArgs;
 use super::kv::show;
-use super::print::{insert_lock_name, lock_name, number, print};
+use super::print::{insert_lock_name, number, print};
 use super::stopping::StopSignals;
 use geolock_api::names::{DcId, LockName};
 use geolock_client::{Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Mode, Snapshot};
@@ -30,6 +31,8 @@ pub struct WatchArgs {
     /// Watch these locks [default: all locks, if there is no --prefix]
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
+    #[command(flatten)]
+    home: HomeArgs,
     /// Watch also the locks whose names begin with this; can be given several times, 100 names and prefixes
     /// in all
     #[arg(long = "prefix", value_name = "PREFIX")]
@@ -74,7 +77,7 @@ pub async fn run(args: WatchArgs) -> Result<(), Failure> {
 async fn begin(args: &WatchArgs) -> Result<(LockWatch, DcNames), Failure> {
     let mut request = LockWatchRequest::default();
     for name in &args.names {
-        request = request.and(&LockName::new(name.as_bytes()).or_fail(Code::Usage)?);
+        request = request.and(&args.home.lock(name)?);
     }
     for prefix in &args.prefixes {
         request = request.and_prefix(prefix.as_bytes());
@@ -137,7 +140,7 @@ impl Screen {
 }
 
 fn move_line(LockMove { lock, parts, to }: &LockMove, from: DcId, names: &DcNames) -> String {
-    let (lock, to) = (lock_name(lock.as_bytes()), names.show(to.get().into()));
+    let to = names.show(to.get().into());
     let parts = if parts.len() == 1 { "1 part".into() } else { format!("{} parts", parts.len()) };
     format!("moved {lock} to {to}: {parts} from {}", names.show(from.get().into()))
 }
@@ -145,7 +148,7 @@ fn move_line(LockMove { lock, parts, to }: &LockMove, from: DcId, names: &DcName
 fn move_json(LockMove { lock, parts, to }: &LockMove, from: DcId, seq: u64, position: &Snapshot) -> Json {
     let mut object = Map::new();
     object.insert("event".into(), "moved".into());
-    insert_lock_name(&mut object, lock.as_bytes());
+    insert_lock_name(&mut object, lock.as_bytes(), lock.home_field());
     object.insert("parts".into(), parts.iter().map(|part| Json::from(part.get())).collect());
     object.extend([("from".to_owned(), json!(from.get())), ("to".to_owned(), json!(to.get()))]);
     object.insert("seq".into(), seq.into());
@@ -156,9 +159,7 @@ fn move_json(LockMove { lock, parts, to }: &LockMove, from: DcId, seq: u64, posi
 fn holder_lines(what: &str, holding: &Holding) -> Vec<String> {
     let Holding { token, label, locks, .. } = holding;
     let label = describe::label(label);
-    let line = |(lock, how): &(LockName, Mode)| {
-        format!("{what} {} {how} by {label} token {token}", lock_name(lock.as_bytes()))
-    };
+    let line = |(lock, how): &(LockName, Mode)| format!("{what} {lock} {how} by {label} token {token}");
     locks.iter().map(line).collect()
 }
 
@@ -166,7 +167,7 @@ fn holder_json(what: &str, holding: &Holding) -> Vec<Json> {
     let object = |(lock, how): &(LockName, Mode)| {
         let mut object = Map::new();
         object.insert("event".into(), what.into());
-        insert_lock_name(&mut object, lock.as_bytes());
+        insert_lock_name(&mut object, lock.as_bytes(), lock.home_field());
         object.insert("mode".into(), how.to_string().into());
         object.insert("request".into(), holding.request.to_string().into());
         object.insert("token".into(), number(holding.token.0));

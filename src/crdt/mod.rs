@@ -4,11 +4,15 @@
 //! property-tested beside them, against the `crdts` crate's own types.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod default_owner;
 #[cfg(test)]
 pub(crate) mod histories;
 mod ownership;
+mod sponsors;
 pub mod value;
 mod version_vector;
 
+pub use default_owner::default_owner;
 pub use ownership::{DoubleOwner, OwnedRows, Ownership, PartMove, ReaderId, Register};
+pub use sponsors::{Sponsored, Sponsors};
 pub use version_vector::VersionVector;

@@ -7,10 +7,11 @@
 //! have the same owner. A different owner means that mutual exclusion is broken ([`DoubleOwner`]); it is
 //! never a conflict to resolve.
 //!
-//! A part without a register is owned by its home. So a part that comes home loses its register, and a lock
-//! that is all home takes no memory; versions count the moves since the part was at home last. The price: two
-//! maps cannot be merged by versions as maps of max registers can, because "no register" may be older or
-//! newer than a register, and only vectors can decide (see `lock_state/install_state.rs`).
+//! A part without a register is at home: its default owner has it (`default_owner.rs`). So a part that comes
+//! home loses its register, and a lock that is all home takes no memory; versions count the moves since the
+//! part was at home last. The price: two maps cannot be merged by versions as maps of max registers can,
+//! because "no register" may be older or newer than a register, and only vectors can decide (see
+//! `lock_state/install_state.rs`).
 //!
 //! Rows are stored in blocks and their index in many small tables, so the map grows without a copy of itself.
 //! A reader reads it in pieces, as it was when the reader was opened, see [`Ownership::open_reader`].
@@ -18,27 +19,33 @@
 //! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`, which costs 1.5 to 3.3 KB a lock and 5 us a
 //! transfer; this costs 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod encoding;
+mod recency;
+
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::num::NonZeroU32;
 
 use crdts::CmRDT;
 use foldhash::fast::FixedState;
-use serde::de::{Deserializer, Error as _};
-use serde::ser::SerializeSeq as _;
-use serde::{Deserialize, Serialize, Serializer};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use self::recency::{Recency, Use};
+use super::default_owner::{default_owner, default_parts};
+use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
-use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcId, DcSet, LockName};
 
 /// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
-/// the greater number. Version 0 means never moved.
+/// the greater number. Version 0 means never moved, or at home ([`Register::HOME`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Register(u64);
 
 impl Register {
+    /// The part is at home, and its member is not settled: without this register it would go along with the
+    /// part of its sponsor. No owner has so high a number.
+    pub const HOME: Register = Register(0x40);
+
     pub fn new(version: u64, owner: DcId) -> Register {
         assert!(version < 1 << 56, "version {version} of a part: 2^56 moves never happen");
         Register(version << 8 | u64::from(owner.get()))
@@ -48,7 +55,12 @@ impl Register {
         self.0 >> 8
     }
 
-    /// Returns the owner, or `None` for a part that never moved.
+    /// Returns true for [`Register::HOME`].
+    pub const fn is_home(self) -> bool {
+        self.0 == Register::HOME.0
+    }
+
+    /// Returns the owner, or `None` for a part that is at home or never moved.
     pub const fn owner(self) -> Option<DcId> {
         if self.version() == 0 { None } else { DcId::new(self.0 as u8) }
     }
@@ -82,18 +94,26 @@ type Registers = SmallVec<[Register; 3]>;
 struct Row {
     lock: LockName,
     registers: Registers,
-    /// See [`Ownership::note_used`]. Local only; it is not replicated.
-    used: Option<NonZeroU32>,
+    /// Local only; it is not replicated.
+    usage: Use,
 }
 
 impl Row {
     /// Returns a copy with the registers only.
     fn unused(&self) -> Row {
-        Row { used: None, ..self.clone() }
+        Row { usage: Use::UNKNOWN, ..self.clone() }
     }
 
     fn is_home(&self) -> bool {
+        self.registers.iter().all(|register| register.version() == 0)
+    }
+
+    fn is_empty(&self) -> bool {
         self.registers.iter().all(|register| *register == Register::default())
+    }
+
+    fn register(&self, part: DcId) -> Register {
+        self.registers.get(part.index()).copied().unwrap_or_default()
     }
 }
 
@@ -130,8 +150,10 @@ pub struct Ownership {
     hasher: FixedState,
     index: Index,
     rows: List<Row>,
+    recency: Recency,
     readers: Vec<Reader>,
     last_reader: u64,
+    sponsors: Sponsors,
 }
 
 impl Ownership {
@@ -141,7 +163,7 @@ impl Ownership {
     }
 
     fn hash(&self, lock: &LockName) -> u32 {
-        short_hash(self.hasher.hash_one(lock.as_bytes()))
+        short_hash(self.hasher.hash_one(lock.identity()))
     }
 
     fn find(&self, lock: &LockName) -> Option<usize> {
@@ -176,10 +198,12 @@ impl Ownership {
         let last = self.rows.len() - 1;
         self.note_before(row);
         self.note_before(last);
+        self.unlist_removed(row);
         let removed = self.rows.swap_remove(row);
         self.index.remove(self.hash(&removed.lock), row as u32);
         if last != row {
             self.index.renumber(self.hash(&self.at(row).lock), last as u32, row as u32);
+            self.relink(row);
         }
     }
 
@@ -227,30 +251,57 @@ impl Ownership {
 
     /// Returns the register of a part.
     pub fn register(&self, lock: &LockName, part: DcId) -> Register {
-        self.row(lock).and_then(|row| row.registers.get(part.index())).copied().unwrap_or_default()
+        self.row(lock).map(|row| row.register(part)).unwrap_or_default()
+    }
+
+    /// Returns the parts that are not settled, with their sponsors.
+    pub fn sponsors(&self) -> &Sponsors {
+        &self.sponsors
+    }
+
+    pub fn sponsors_mut(&mut self) -> &mut Sponsors {
+        &mut self.sponsors
     }
 
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.register(lock, part).owner().unwrap_or(part)
+        self.owner_in(self.row(lock), lock, part)
+    }
+
+    fn owner_in(&self, row: Option<&Row>, lock: &LockName, part: DcId) -> DcId {
+        let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
+        // Homed locks have no use for sponsors.
+        if self.sponsors.is_empty() || lock.home().is_some() {
+            return register(part).owner().unwrap_or_else(|| default_owner(lock, part));
+        }
+        self.sponsors.owner(part, register)
+    }
+
+    /// Returns the parts that go along with these parts of a lock and would move with them unnamed.
+    pub fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
+        if self.sponsors.is_empty() || lock.home().is_some() {
+            return DcSet::EMPTY;
+        }
+        let row = self.row(lock);
+        let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
+        let goes = |it: &Sponsored| {
+            let is_unnamed = register(it.part) == Register::default();
+            is_unnamed && parts.contains(it.sponsor) && self.owner_in(row, lock, it.part) != it.part
+        };
+        self.sponsors.iter().filter(goes).map(|it| it.part).collect()
     }
 
     /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
-            None => DcSet::only(owner).intersection(members),
-            Some(row) => members
-                .iter()
-                .filter(|part| {
-                    let register = row.registers.get(part.index()).copied().unwrap_or_default();
-                    register.owner().unwrap_or(*part) == owner
-                })
-                .collect(),
+            None if self.sponsors.is_empty() || lock.home().is_some() => default_parts(lock, owner, members),
+            None => self.sponsors.default_parts(owner, members),
+            row => members.iter().filter(|part| self.owner_in(row, lock, *part) == owner).collect(),
         }
     }
 
-    /// Returns true if every part is owned by its home.
+    /// Returns true if every part is at home.
     pub fn is_home(&self, lock: &LockName) -> bool {
-        self.find(lock).is_none()
+        self.row(lock).is_none_or(Row::is_home)
     }
 
     /// Returns the number of locks with parts away from home.
@@ -268,22 +319,10 @@ impl Ownership {
         self.rows.get(index).map(|row| &row.lock)
     }
 
-    /// Records that a lock is in use here at that second of any clock that begins at 1, if it has parts away
-    /// from home.
-    pub fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
-        if let Some(row) = self.find(lock) {
-            self.at_mut(row).used = Some(second);
-        }
-    }
-
-    /// Returns the second recorded for the `index`-th lock, if there is one.
-    pub fn used_at(&self, index: usize) -> Option<NonZeroU32> {
-        self.rows.get(index).and_then(|row| row.used)
-    }
-
     /// Returns a copy with the registers only.
     pub fn copy(&self) -> Ownership {
-        let mut copy = Ownership { hasher: self.hasher.clone(), ..Ownership::default() };
+        let (hasher, sponsors) = (self.hasher.clone(), self.sponsors.clone());
+        let mut copy = Ownership { hasher, sponsors, ..Ownership::default() };
         self.rows.iter().for_each(|row| copy.push(row.unused()));
         copy
     }
@@ -292,7 +331,7 @@ impl Ownership {
     pub fn extend(&mut self, rows: OwnedRows) {
         for row in rows.0 {
             match self.find(&row.lock) {
-                Some(place) => *self.at_mut(place) = row,
+                Some(place) => self.at_mut(place).registers = row.registers,
                 None => self.push(row),
             }
         }
@@ -305,7 +344,7 @@ impl Ownership {
 
     /// Returns the same content under another hash seed: for a map that was read from disk.
     pub fn reseeded(self, hash_seed: u64) -> Ownership {
-        let mut map = Ownership::new(hash_seed);
+        let mut map = Ownership { sponsors: self.sponsors.clone(), ..Ownership::new(hash_seed) };
         self.rows.iter().for_each(|row| map.push(row.unused()));
         map
     }
@@ -333,7 +372,7 @@ impl Ownership {
                 row
             }
             None => {
-                self.push(Row { lock: lock.clone(), registers: Registers::new(), used: None });
+                self.push(Row { lock: lock.clone(), registers: Registers::new(), usage: Use::UNKNOWN });
                 self.rows.len() - 1
             }
         };
@@ -351,8 +390,36 @@ impl Ownership {
         if let Some(register) = row.registers.get_mut(part.index()) {
             *register = Register::default();
         }
-        if row.is_home() {
+        self.drop_if_empty(place);
+    }
+
+    fn drop_if_empty(&mut self, place: usize) {
+        let row = self.at(place);
+        if row.is_empty() || (self.sponsors.is_empty() && row.is_home()) {
             self.remove(place);
+        }
+    }
+
+    /// Removes the `index`-th row if all parts of its lock are at home and settled. Returns true if it did:
+    /// then another lock may have that row.
+    pub fn drop_settled(&mut self, index: usize) -> bool {
+        let before = self.rows.len();
+        if index < before {
+            self.drop_if_empty(index);
+        }
+        self.rows.len() < before
+    }
+
+    /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at
+    /// home, and would go along with it again.
+    fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
+        let at_home = lock.home().is_none() && self.owner(lock, sponsor) == sponsor;
+        let split: SmallVec<[DcId; 2]> =
+            self.sponsors.of(sponsor).filter(|it| it.split).map(|it| it.part).collect();
+        for part in split.into_iter().filter(|_| at_home) {
+            if self.register(lock, part) == Register::default() {
+                self.set(lock, part, Register::HOME);
+            }
         }
     }
 }
@@ -366,24 +433,32 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        if op.owner == op.part {
+        let is_home = op.owner == default_owner(&op.lock, op.part);
+        let is_settled = op.lock.home().is_some() || self.sponsors.get(op.part).is_none();
+        if is_home && is_settled {
             self.clear(&op.lock, op.part);
+        } else if is_home {
+            self.set(&op.lock, op.part, Register::HOME);
         } else {
+            self.stay_home(&op.lock, op.part);
             self.set(&op.lock, op.part, Register::new(op.version, op.owner));
         }
     }
 }
 
 impl Ownership {
-    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home.
+    /// Returns the summand of a register in the wrapping sum over a map: 0 for a part that is at home, also
+    /// if it says so. Replicas that learn at different moments that a part is settled differ in that.
     pub fn digest(lock: &LockName, part: DcId, register: Register) -> u128 {
-        if register == Register::default() {
+        if register.version() == 0 {
             return 0;
         }
         let mut bytes = SmallVec::<[u8; 64]>::from_slice(&register.0.to_le_bytes());
         bytes.push(part.get());
         bytes.extend_from_slice(lock.as_bytes());
-        xxh3_128(&bytes)
+        // Members of version 2, which know plain names only, compute the same with no seed.
+        let seed = lock.home().map_or(0, |home| 1 + u64::from(home.get()));
+        xxh3_128_with_seed(&bytes, seed)
     }
 
     /// Returns the sum over all registers: equal maps have equal sums. Walks the whole map.
@@ -407,7 +482,7 @@ impl Ownership {
 /// True if the registers are the same, in whatever order they were written.
 impl PartialEq for Ownership {
     fn eq(&self, other: &Ownership) -> bool {
-        self.len() == other.len()
+        self.iter().count() == other.iter().count()
             && other.iter().all(|(lock, part, theirs)| self.register(lock, part) == theirs)
     }
 }
@@ -418,55 +493,6 @@ impl std::fmt::Debug for Ownership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let entries = self.iter().map(|(lock, part, r)| ((lock, part), (r.version(), r.owner())));
         f.debug_map().entries(entries).finish()
-    }
-}
-
-impl Serialize for Ownership {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut sequence = serializer.serialize_seq(Some(self.rows.len()))?;
-        for row in self.rows.iter() {
-            sequence
-                .serialize_element(&(&row.lock, row.registers.iter().map(|r| r.0).collect::<Vec<_>>()))?;
-        }
-        sequence.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Ownership {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
-        let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
-        // No client knows all names, so none can choose names that collide.
-        let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.as_bytes(), seed));
-        let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
-        for (lock, registers) in rows {
-            let mut registers: Registers = registers.into_iter().map(Register).collect();
-            let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
-            if registers.len() > MAX_DCS {
-                return fault("more parts than there are datacenters");
-            }
-            if registers.iter().any(|r| *r != Register::default() && r.owner().is_none()) {
-                return fault("the owner of a part is no datacenter");
-            }
-            if registers.iter().any(|r| r.version() > MAX_NUMBER) {
-                return fault("no part ever moved so often");
-            }
-            if map.find(&lock).is_some() || home.contains(&lock) {
-                return fault("it is there twice");
-            }
-            // Written by a version in which parts kept their registers at home.
-            for (part, register) in (0_u8..).zip(&mut registers) {
-                if register.owner().is_some_and(|owner| owner.get() == part) {
-                    *register = Register::default();
-                }
-            }
-            let row = Row { lock, registers, used: None };
-            if row.is_home() {
-                home.insert(row.lock);
-            } else {
-                map.push(row);
-            }
-        }
-        Ok(map)
     }
 }
 

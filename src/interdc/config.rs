@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::wan::Wan;
-use crate::base::wire::MAX_FRAME;
+use crate::base::wire::{MAX_FRAME, VERSIONS};
 use crate::pki::Credentials;
 use geolock_api::names::DcId;
 
@@ -26,9 +26,6 @@ impl Default for QueueBound {
         QueueBound { messages: 65_536, bytes: 8 * MAX_FRAME }
     }
 }
-
-/// The versions of the protocol between datacenters that this release speaks.
-const VERSIONS: RangeInclusive<u16> = 1..=2;
 
 /// The links of one datacenter. All datacenters of a cluster must agree on `cluster` and `epoch`.
 #[derive(Clone, Debug)]

@@ -49,7 +49,7 @@ pub(crate) fn hello(data: &[u8]) -> bool {
         me: DcId::new(0).expect("a small id"),
         cluster: ClusterId::of("fuzz"),
         epoch: 0,
-        versions: 1..=2,
+        versions: 1..=3,
         incarnation: 1,
         timeout: std::time::Duration::ZERO,
         queue: QueueBound::default(),

@@ -23,9 +23,9 @@ use geolock_api::names::{ClusterId, DcId};
 
 use super::error::Identity;
 
-/// The version that is written. In version 1, records and checkpoints have no hashes of entries; the bytes of
-/// the files are the same.
-pub(super) const VERSION: u8 = 2;
+/// The version that is written. The bytes of the files are the same in all versions. In version 1, records
+/// and checkpoints have no hashes of entries; in version 2, names of locks have no home.
+pub(super) const VERSION: u8 = 3;
 /// The oldest version that is read.
 const OLDEST: u8 = 1;
 const SEGMENT_MAGIC: &[u8; 8] = b"geolockj";
@@ -277,9 +277,10 @@ mod tests {
     #[test]
     fn a_later_version_is_named() {
         let mut bytes =
-            SegmentHeader { version: 2, identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
-        bytes[8] = 3;
-        assert_eq!(SegmentHeader::decode(&bytes), Err(BadHeader::Version { found: 3, known: 2 }));
+            SegmentHeader { version: VERSION, identity: identity(), first: 9, chain: 1, salt: 2 }.encode();
+        bytes[8] = VERSION + 1;
+        let later = BadHeader::Version { found: VERSION + 1, known: VERSION };
+        assert_eq!(SegmentHeader::decode(&bytes), Err(later));
     }
 
     #[test]

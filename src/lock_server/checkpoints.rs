@@ -10,7 +10,6 @@ use super::journal_inbox::CheckpointEnd;
 use super::start::StopError;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::Instant;
-use crate::base::wire;
 use crate::journal::Figures;
 use crate::replica::{Checkpoint, Position};
 
@@ -56,7 +55,7 @@ impl Checkpoints {
 
     pub(super) fn start(&mut self, checkpoint: Box<Checkpoint>) {
         let position = checkpoint.position;
-        let task = spawn_blocking(move || wire::encode_checkpoint(&checkpoint).map_err(StopError::Encode));
+        let task = spawn_blocking(move || checkpoint.encode().map_err(StopError::Encode));
         *self = Checkpoints::Encoding { position, task };
     }
 

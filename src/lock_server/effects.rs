@@ -12,7 +12,7 @@ use super::start::StopError;
 use crate::base::wire;
 use crate::replica::call::{CallId, Reply, Status};
 use crate::replica::{Checkpoint, Effect, Message, Position, Record};
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The destinations of effects.
 pub(super) struct Outlets<S, L> {
@@ -23,8 +23,8 @@ pub(super) struct Outlets<S, L> {
     pub sessions: Sessions,
     /// Peers that broke the protocol, until their links are down.
     pub closing: DcSet,
-    /// Peers with links that speak version 1 of the protocol.
-    pub old: DcSet,
+    /// The version of the protocol that the link to each peer speaks.
+    versions: [u16; MAX_DCS],
     pub appended: Position,
     pub durable: Position,
     /// A checkpoint to be written.
@@ -44,7 +44,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             links,
             sessions: Sessions::default(),
             closing: DcSet::EMPTY,
-            old: DcSet::EMPTY,
+            versions: [*wire::VERSIONS.end(); MAX_DCS],
             appended: last,
             durable: last,
             checkpoint: None,
@@ -64,6 +64,10 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
             Effect::Report(report) => report::log(&report, &mut self.expired),
+            // No server has a control group yet, so the machine knows of no decision and proposes nothing.
+            Effect::Propose(proposal) => {
+                tracing::error!(?proposal, "there is no control group to propose this to")
+            }
         }
         points.after();
         Ok(())
@@ -78,7 +82,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
 
     /// Notes the protocol version of a link that came up.
     pub fn note_version(&mut self, peer: DcId, version: u16) {
-        if version == 1 { self.old.insert(peer) } else { self.old.remove(peer) }
+        self.versions[peer.index()] = version;
     }
 
     fn send(&mut self, peer: DcId, message: &Message) {
@@ -86,7 +90,7 @@ impl<S: Store, L: Links> Outlets<S, L> {
             return;
         }
         let urgency = message.urgency();
-        let translated = if self.old.contains(peer) { message.for_version_1() } else { None };
+        let translated = message.for_version(self.versions[peer.index()]);
         match wire::encode("message", translated.as_ref().unwrap_or(message)) {
             Ok(bytes) => self.links.send(peer, urgency, bytes),
             // This is a bug in geolock, but no reason to stop serving locks that need no other datacenter.

@@ -120,7 +120,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             LinkInput::Up { peer, version } => {
                 self.outlets.note_version(peer, version);
                 self.outlets.closing.remove(peer);
-                self.event(Event::LinkUp { peer })
+                self.event(Event::LinkUp { peer, version })
             }
             LinkInput::Down { peer } => {
                 self.outlets.closing.remove(peer);

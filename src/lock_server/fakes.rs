@@ -192,9 +192,10 @@ impl FakeMachine {
             past: Past::default(),
             forced: vec![],
             hashes: vec![],
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }
@@ -301,6 +302,7 @@ impl FakeMachine {
             phase: Phase::Serving,
             draining: self.draining,
             clock_skew: false,
+            clock_behind_ms: 0,
             disk_space: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),
@@ -308,6 +310,7 @@ impl FakeMachine {
             peers: vec![],
             counts: self.counts,
             acquires: Acquires::default(),
+            majority_waits: Histogram::default(),
         }
     }
 }
@@ -326,8 +329,8 @@ impl Machine for FakeMachine {
                     self.reply(call, reply);
                 }
             }
-            Event::LinkUp { peer } if peer == dc(BUGGY_PEER) => panic!("this machine knows no such peer"),
-            Event::LinkUp { peer } => {
+            Event::LinkUp { peer, .. } if peer == dc(BUGGY_PEER) => panic!("this machine knows no such peer"),
+            Event::LinkUp { peer, .. } => {
                 let message = Message::HeldBack { durable: VersionVector::default() };
                 self.effects.push_back(Effect::Send { peer, message });
             }

@@ -297,7 +297,7 @@ mod tests {
     fn plenty() -> Arc<ByteCount> {
         Arc::new(ByteCount::new(usize::MAX))
     }
-    use crate::replica::store_call::{Stepped, TxnState};
+    use crate::replica::store_call::{Durable, Stepped, TxnState};
     use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
 
     fn released(tag: u64) -> Output {
@@ -366,6 +366,7 @@ mod tests {
             token: None,
             values: vec![None, Some(Reading::LwwRegister(Some(vec![0; 1_000].into())))],
             state: TxnState::Open,
+            durable: Durable::Here,
         };
         let outbox = Outbox::new(1000, plenty());
         let reply = Reply::Stepped(Box::new(stepped));

@@ -13,7 +13,7 @@ use super::clock;
 use super::start::StartError;
 use crate::base::wire;
 use crate::journal::JournalError;
-use crate::replica::{Checkpoint, CheckpointV1, Position, Record, Replica, ReplicaConfig};
+use crate::replica::{Checkpoint, Position, Record, Replica, ReplicaConfig};
 
 /// Records that are handed over at a time.
 const BATCH: usize = 1_000;
@@ -28,10 +28,7 @@ pub fn recover(
     checkpoint: Option<&[u8]>,
     records: impl IntoIterator<Item = Result<(Position, Bytes), JournalError>> + Send,
 ) -> Result<(Replica, Position), StartError> {
-    let checkpoint: Option<Checkpoint> = checkpoint
-        .map(wire::decode_checkpoint::<_, CheckpointV1>)
-        .transpose()
-        .map_err(StartError::Checkpoint)?;
+    let checkpoint = checkpoint.map(Checkpoint::decode).transpose().map_err(StartError::Checkpoint)?;
     let covered = checkpoint.as_ref().map_or(Position(0), |checkpoint| checkpoint.position);
     let (batches, read) = sync_channel(AHEAD);
     thread::scope(|scope| {

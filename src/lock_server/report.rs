@@ -58,6 +58,7 @@ impl Expired {
 pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),
+        Report::ProposalRefused { why } => tracing::warn!(why, "a change of the members was refused"),
         Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
         Report::PeerReachable { peer, reachable: false } => {
             tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");
@@ -76,16 +77,11 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
         Report::EntryTooFarAhead { peer, dc, seq, ahead_ms } => {
             tracing::warn!(%peer, %dc, seq, ahead_ms, "an entry of the future waits: check the clocks");
         }
-        Report::ClockSkew { active: true } => {
-            tracing::error!(
-                "our clock is far ahead of most others: no locks move from here until it is right"
-            );
-        }
-        Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
-        Report::ClockContradicted { ahead_ms } => log_contradicted(*ahead_ms),
-        Report::WallClockJumped { ahead_ms } => {
-            tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
-        }
+        Report::ClockSkew { .. }
+        | Report::ClockBehind { .. }
+        | Report::ClockSetForward { .. }
+        | Report::ClockContradicted { .. }
+        | Report::WallClockJumped { .. } => log_clock(report),
         Report::DiskRoom { room } => log_disk_space(*room),
         Report::LogFull { full: true } => tracing::error!(
             "four times limits.max_log_bytes is kept for datacenters that cannot be reached: no lock moves, nothing is committed here until \
@@ -124,6 +120,32 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::Forked(fork) => log_fork(fork),
+    }
+}
+
+/// Logs a report about the own clock.
+fn log_clock(report: &Report) {
+    match report {
+        Report::ClockSkew { active: true } => {
+            tracing::error!(
+                "our clock is far ahead of most others: no locks move from here until it is right"
+            );
+        }
+        Report::ClockSkew { active: false } => tracing::info!("our clock agrees with most others again"),
+        Report::ClockBehind { by_ms: Some(by_ms) } => tracing::error!(
+            by_ms,
+            "our clock is far behind most others: no locks move to or from here, and nothing that others write is seen here, \
+             until it is set right"
+        ),
+        Report::ClockBehind { by_ms: None } => tracing::info!("our clock is no longer behind most others"),
+        Report::ClockSetForward { by_ms } => {
+            tracing::warn!(by_ms, "the wall clock was set forward, and others agree: following it at once");
+        }
+        Report::ClockContradicted { ahead_ms } => log_contradicted(*ahead_ms),
+        Report::WallClockJumped { ahead_ms } => {
+            tracing::warn!(ahead_ms, "the wall clock jumped: following it slowly");
+        }
+        _ => {}
     }
 }
 

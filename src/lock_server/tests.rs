@@ -212,11 +212,11 @@ async fn a_message_that_cannot_be_read_closes_its_link_and_no_other() {
     assert_eq!(
         seen.events,
         [
-            Event::LinkUp { peer: dc(1) },
-            Event::LinkUp { peer: dc(2) },
+            Event::LinkUp { peer: dc(1), version: 2 },
+            Event::LinkUp { peer: dc(2), version: 2 },
             received(dc(2)),
             Event::LinkDown { peer: dc(1) },
-            Event::LinkUp { peer: dc(1) },
+            Event::LinkUp { peer: dc(1), version: 2 },
             received(dc(1)),
         ]
     );

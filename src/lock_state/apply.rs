@@ -10,7 +10,7 @@ use super::request::{Origin, Request, RequestRow, Want};
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{EntryFault, LockParts, Op, Wants};
-use geolock_api::names::{DcId, LockName, MAX_NUMBER, Mode, Position, RequestId};
+use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
 
 /// A published request: a [`RequestRow`], or one in an entry.
 pub(crate) struct Published<'a> {
@@ -27,20 +27,26 @@ impl<'a> From<&'a RequestRow> for Published<'a> {
 }
 
 impl Locks {
-    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`).
-    pub fn validate(&self, dc: DcId, ops: &[Op]) -> Result<(), EntryFault> {
+    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `members`: those of the
+    /// epoch of the entry.
+    pub fn validate(&self, dc: DcId, members: DcSet, ops: &[Op]) -> Result<(), EntryFault> {
         let mut requests = Vec::new();
         let mut moved = Vec::new();
         for op in ops {
             match op {
                 Op::Request { id, wants, .. } => {
                     validate_request(&self.tables, dc, *id, wants)?;
+                    self.validate_homes(members, wants.locks().iter().map(|(lock, _)| lock))?;
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
-                Op::Withdraw { .. } | Op::Commit(_) => {}
+                Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } => {}
+                Op::Split { part } => self.validate_split(dc, *part)?,
+                Op::Done { part } => self.validate_done(*part)?,
                 Op::Transfer { to, parts } => {
-                    parts.iter().try_for_each(|lock| self.tables.owners.validate_transfer(dc, *to, lock))?;
+                    let owners = &self.tables.owners;
+                    self.validate_homes(members, parts.iter().map(|moved| &moved.lock))?;
+                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, members, *to, lock))?;
                     moved.extend(
                         parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
                     );
@@ -52,6 +58,18 @@ impl Locks {
         }
         match first_twice(&mut moved) {
             Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the homes of these locks are members.
+    fn validate_homes<'a>(
+        &self,
+        members: DcSet,
+        locks: impl IntoIterator<Item = &'a LockName>,
+    ) -> Result<(), EntryFault> {
+        match locks.into_iter().find(|lock| lock.home().is_some_and(|home| !members.contains(home))) {
+            Some(lock) => Err(EntryFault::UnknownHome { lock: lock.clone() }),
             None => Ok(()),
         }
     }
@@ -100,8 +118,10 @@ impl Locks {
     /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
     /// long been durable.
     pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
+        let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
+        // Its maker may not have known of a new member.
+        let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
         self.tables.owners.move_parts(to, moved);
-        let parts = moved.parts.iter().map(|(part, _)| *part).collect();
         self.schedule.note_moved(&mut self.tables, (from, to), (&moved.lock, parts), position);
     }
 
@@ -116,7 +136,11 @@ impl Locks {
                     self.tables.request_table.insert(*id, index, seq);
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
-                Op::Transfer { .. } | Op::Commit(_) => {}
+                Op::Transfer { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. } => {}
             }
         }
     }

@@ -16,7 +16,7 @@ impl Locks {
         hot_locks.check();
         assert_eq!(owners.sum(), owners.map().sum(), "the sum over who owns what");
         for (index, lock) in locks.iter() {
-            let found = locks.find(lock.name.as_bytes());
+            let found = locks.find(&lock.name);
             assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);
             let parts = owners.parts_here(&lock.name);
             assert_eq!(lock.parts, parts, "the copy of who owns lock {}", lock.name);

@@ -37,14 +37,16 @@ pub struct HoldRule {
     /// requests that others make meanwhile go first. Default 0, at most 500 ms.
     pub request_delay: Duration,
     /// Parts of other datacenters that were not used here for this time are returned to them (idle return).
-    /// Then shared grants are local everywhere again, and no datacenter keeps the lock in memory. Default 60
-    /// s, at least 1 s. A lower value frees memory sooner; a lock that is used again here after its parts
-    /// were returned costs a round trip.
+    /// Then shared grants are local everywhere again, and no datacenter keeps the lock in memory. Default 24
+    /// h, 1 s to 365 days. An exclusive use here after the return costs a round trip. With a lower value
+    /// fewer locks are lost to others while this datacenter is down: those whose parts are here cannot be
+    /// taken elsewhere, not even shared. Memory is bounded by
+    /// [`crate::replica::LocalConfig::max_away_locks`] in any case.
     pub idle_return_after: Duration,
 }
 
 /// Default of [`HoldRule::idle_return_after`].
-pub const IDLE_RETURN_AFTER: Duration = Duration::from_secs(60);
+pub const IDLE_RETURN_AFTER: Duration = Duration::from_secs(24 * 3_600);
 
 /// Maximum of [`HoldRule::request_delay`].
 pub const MAX_REQUEST_DELAY: Duration = Duration::from_millis(500);
@@ -132,7 +134,7 @@ impl HoldPolicy {
         match self {
             HoldPolicy::Fixed { min_keep, max_keep } => (*min_keep, *max_keep),
             HoldPolicy::Adaptive { turn, max_keep } => {
-                let cost = usage.distance.unwrap_or(UNKNOWN_DISTANCE) + SYNCS;
+                let cost = cost(usage.distance);
                 (patience(usage, cost), (cost * *turn).min(*max_keep))
             }
         }
@@ -169,6 +171,11 @@ impl HoldPolicy {
             HoldPolicy::Adaptive { .. } => Duration::from_millis(250),
         }
     }
+}
+
+/// Returns the approximate time that a transfer to a datacenter at this distance takes.
+pub(super) fn cost(distance: Option<Duration>) -> Duration {
+    distance.unwrap_or(UNKNOWN_DISTANCE) + SYNCS
 }
 
 /// Returns how long to wait for the next local use. `cost` is the cost of a transfer; a small fraction of it

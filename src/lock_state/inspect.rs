@@ -91,7 +91,7 @@ impl<'a> Inspect<'a> {
     /// Returns true if a local holder uses this part: any part if the lock is held exclusively, only the own
     /// part of this datacenter if it is held shared.
     pub fn is_held_by(self, name: &LockName, part: DcId) -> bool {
-        let Some(index) = self.0.locks.find(name.as_bytes()) else { return false };
+        let Some(index) = self.0.locks.find(name) else { return false };
         match self.0.locks[index].holders.mode {
             Some(Mode::Exclusive) => true,
             Some(Mode::Shared) => part == self.0.view.me,
@@ -149,7 +149,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the first `most` holders in this datacenter.
     pub fn holders(self, name: &LockName, most: usize) -> Vec<Holder> {
-        let Some(index) = self.0.locks.find(name.as_bytes()) else { return Vec::new() };
+        let Some(index) = self.0.locks.find(name) else { return Vec::new() };
         let requests = self.0.locks[index].holders.requests.iter().take(most);
         requests.filter_map(|(request, place)| self.holder(*request, *place)).collect()
     }
@@ -165,7 +165,7 @@ impl<'a> Inspect<'a> {
     }
 
     /// Returns the next holder of a lock.
-    pub fn next_holder_of(self, name: &[u8], cursor: &mut HolderCursor) -> Walk {
+    pub fn next_holder_of(self, name: &LockName, cursor: &mut HolderCursor) -> Walk {
         match self.0.locks.find(name) {
             Some(index) => self.holder_below(index, cursor).unwrap_or(Walk::Through),
             None => Walk::Through,
@@ -205,7 +205,7 @@ impl<'a> Inspect<'a> {
     /// Returns the first `most` waiters in order, and the number of all waiters. Examines at most `most` of
     /// each class.
     pub fn waiters(self, name: &LockName, most: usize) -> (Vec<WaiterRow>, usize) {
-        let Some(index) = self.0.locks.find(name.as_bytes()) else { return (Vec::new(), 0) };
+        let Some(index) = self.0.locks.find(name) else { return (Vec::new(), 0) };
         let lock = &self.0.locks[index];
         let firsts = |class| {
             lock.queue.of_class(class).take(most).map(move |(order, request)| (class, order, request))
@@ -225,7 +225,7 @@ impl<'a> Inspect<'a> {
         let rows = self.0.hot_locks.iter().filter(|(name, ..)| name.as_bytes().starts_with(prefix));
         let mut rows: Vec<(u64, &LockName, Heat)> = rows
             .map(|(name, weight, heat)| {
-                let first = self.0.locks.find(name.as_bytes()).and_then(|index| self.first_waiter(index));
+                let first = self.0.locks.find(name).and_then(|index| self.first_waiter(index));
                 let waits = first.map_or(0, |(_, order, _)| millis.saturating_sub(order.at.millis()));
                 (weight.saturating_add(waits * 1_000), name, heat)
             })
@@ -236,7 +236,7 @@ impl<'a> Inspect<'a> {
     }
 
     fn hot_row(self, name: LockName, heat: Heat) -> HotRow {
-        let Some(index) = self.0.locks.find(name.as_bytes()) else {
+        let Some(index) = self.0.locks.find(&name) else {
             return HotRow { name, heat, holders: 0, first: None, waiting: 0 };
         };
         let lock = &self.0.locks[index];
@@ -302,10 +302,7 @@ impl<'a> Inspect<'a> {
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {
             let Some(name) = self.0.owners.map().lock_at(i) else { return (rows, None) };
-            if matches(name)
-                && self.0.locks.find(name.as_bytes()).is_none()
-                && !self.0.owners.map().is_home(name)
-            {
+            if matches(name) && self.0.locks.find(name).is_none() && !self.0.owners.map().is_home(name) {
                 let parts = self.0.owners.parts_here(name);
                 rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
             }

@@ -14,6 +14,7 @@ use super::inspect::Inspect;
 use super::locks::Locks;
 use super::request::{Origin, RequestRow};
 use crate::base::time::Instant;
+use crate::base::work;
 use crate::causal_log::{LockParts, Op};
 use crate::crdt::{Ownership, PartMove, VersionVector};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
@@ -22,16 +23,25 @@ use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId}
 pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
+    /// The members of its epoch, if decisions say which they are.
+    pub members: Option<DcSet>,
+    /// The taker has had no state before: what it believes of parts is nothing.
+    pub is_first: bool,
     pub requests: &'a [RequestRow],
     /// Operations of entries that are applied here and not covered by `vector`, in order.
     pub beyond: Vec<&'a Op>,
 }
 
 impl Foreign<'_> {
-    /// Returns the ownership map with the transfers of `beyond` applied, too.
+    /// Returns the ownership map with the transfers of `beyond` applied, too. It is copied and compared
+    /// whole, in one step: an exception to the bound of a step (`docs/algorithm.md#122-not-promised`).
     fn ownership_with_ours(&self) -> Ownership {
+        work::count(self.ownership.len());
         let mut ownership = self.ownership.clone();
         for op in &self.beyond {
+            if let Op::Split { part } = op {
+                ownership.sponsors_mut().split(*part);
+            }
             let Op::Transfer { to, parts } = op else { continue };
             for LockParts { lock, parts } in parts {
                 for &(part, version) in parts {
@@ -46,7 +56,9 @@ impl Foreign<'_> {
 /// A reason for which a view cannot be installed. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForeignFault {
-    #[error("part {part} of lock {lock} belongs to {owner}, which is no member, or is a part of none")]
+    #[error(
+        "part {part} of lock {lock} belongs to {owner}: that, the part or the home of the lock is no member"
+    )]
     Stranger { lock: LockName, part: DcId, owner: DcId },
     #[error("part {part} of lock {lock} is here and was given to nobody; it says that {owner} has it")]
     Stolen { lock: LockName, part: DcId, owner: DcId },
@@ -63,16 +75,17 @@ impl Inspect<'_> {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
-        let member = |dc| self.0.view.members.contains(dc);
+        let members = foreign.members.unwrap_or(self.0.view.members);
+        let member = |dc| members.contains(dc);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
-            if !member(part) || !member(owner) {
+            if !member(part) || !member(owner) || !self.0.view.has_home(lock) {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
         // A datacenter that lost entries of its own log may have given away parts that it believes it owns,
         // and may have got them back.
-        let knows_own_log = foreign.vector.get(me) <= applied.get(me);
+        let knows_own_log = foreign.vector.get(me) <= applied.get(me) && !foreign.is_first;
         let theirs = foreign.ownership_with_ours();
         for (lock, part) in owners.changes(&theirs).filter(|_| knows_own_log) {
             let owner = theirs.owner(lock, part);
@@ -82,7 +95,8 @@ impl Inspect<'_> {
         }
         let is_fine = |row: &&RequestRow| {
             let is_known = member(row.id.dc) && row.id.n <= MAX_NUMBER;
-            is_known && row.wants.validate().is_ok()
+            let has_homes = row.wants.locks().iter().all(|(lock, _)| self.0.view.has_home(lock));
+            is_known && has_homes && row.wants.validate().is_ok()
         };
         match foreign.requests.iter().find(|row| !is_fine(row)) {
             Some(row) => Err(ForeignFault::Request(row.id)),
@@ -119,6 +133,7 @@ impl Locks {
             self.schedule.is_in_log(),
             "what moves in a step is in the log before a state replaces what is known"
         );
+        work::count(self.tables.owners.map().len() + foreign.requests.len());
         let tables = &mut self.tables;
         tables.request_table.close_readers();
         let theirs = foreign.ownership_with_ours();

@@ -75,19 +75,23 @@ impl LockTable {
         self.rows.get(index)
     }
 
+    pub fn get_mut(&mut self, index: LockIndex) -> Option<&mut Lock> {
+        self.rows.get_mut(index)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (LockIndex, &Lock)> {
         self.rows.iter()
     }
 
     /// Returns the row of a lock that is in the table.
-    pub fn find(&self, name: &[u8]) -> Option<LockIndex> {
+    pub fn find(&self, name: &LockName) -> Option<LockIndex> {
         self.names.find(self.names.hash(name), name, &self.rows)
     }
 
     /// Returns the row of a lock, and inserts it if it is absent.
     pub fn find_or_insert(&mut self, name: &LockName, new: impl FnOnce() -> Lock) -> LockIndex {
-        let hash = self.names.hash(name.as_bytes());
-        match self.names.find(hash, name.as_bytes(), &self.rows) {
+        let hash = self.names.hash(name);
+        match self.names.find(hash, name, &self.rows) {
             Some(index) => index,
             None => self.insert(hash, new()),
         }
@@ -319,7 +323,7 @@ impl LockTable {
             if let Some(timer) = lock.timer {
                 self.timers.remove(timer, index);
             }
-            self.names.remove(self.names.hash(lock.name.as_bytes()), index);
+            self.names.remove(self.names.hash(&lock.name), index);
             unused(&lock.name, lock.last_release.unwrap_or(now));
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::hold_policy::HoldRule;
 use super::hot_locks::HotLocks;
-use super::idle_return::IdleReturn;
+use super::idle_return::{IdleReturn, MAX_AWAY_LOCKS};
 use super::inspect::Inspect;
 use super::lock_table::LockTable;
 use super::owners::Owners;
@@ -50,15 +50,28 @@ impl Locks {
             request_table: RequestTable::default(),
             hot_locks: HotLocks::new(hash_seed),
             policies,
+            homed_since: Position::default(),
         };
-        let (schedule, idle_return) = (Schedule::default(), IdleReturn::default());
+        let (schedule, idle_return) = (Schedule::default(), IdleReturn::new(MAX_AWAY_LOCKS));
         Locks { tables, schedule, idle_return, gives_back: false }
+    }
+
+    /// The same with another limit of locks with foreign parts here, see
+    /// [`crate::replica::LocalConfig::max_away_locks`].
+    pub fn with_max_away(mut self, max_away: usize) -> Locks {
+        self.idle_return = IdleReturn::new(max_away);
+        self
     }
 
     /// The same with a deliberate bug, in tests.
     pub fn with_bugs(mut self, bugs: Bugs) -> Locks {
         self.tables.view.bugs = bugs;
         self
+    }
+
+    /// The record at this position of the journal allows homed locks: their grants depend on it.
+    pub fn set_homed_since(&mut self, position: Position) {
+        self.tables.homed_since = position;
     }
 
     /// Returns the owners of all parts.
@@ -114,7 +127,7 @@ impl Locks {
         let Tables { locks, hot_locks, .. } = &mut self.tables;
         locks.expire(now);
         if hot_locks.advance(now) {
-            let find = |name: &LockName| locks.find(name.as_bytes());
+            let find = |name: &LockName| locks.find(name);
             hot_locks.halve(|name| find(name).is_some_and(|index| !locks[index].queue.is_empty()));
         }
     }
@@ -191,8 +204,8 @@ impl Locks {
     }
 
     /// Begins a round of idle returns; the following steps examine its rows.
-    pub fn begin_idle_return(&mut self) {
-        self.idle_return.begin(self.tables.owners.map().len());
+    pub fn begin_idle_return(&mut self, now: Instant) {
+        self.idle_return.begin(&self.tables, now);
     }
 
     /// Returns true if the next step has more work of earlier steps to do.
@@ -215,8 +228,9 @@ impl Locks {
     pub fn return_idle(&mut self, now: Instant) {
         if self.idle_return.is_running() {
             let schedule = &mut self.schedule;
-            let give =
-                |tables: &mut Tables, name: &LockName, parts| schedule.return_home(tables, name, parts);
+            let give = |tables: &mut Tables, name: &LockName, parts, cause| {
+                schedule.return_home(tables, name, parts, cause);
+            };
             self.idle_return.run(&mut self.tables, now, give);
         }
     }

@@ -5,7 +5,7 @@
 //! `apply.rs`, and the state of another datacenter by `install_state.rs`. They change the tables
 //! (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/` decides what
 //! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
-//! `idle_return.rs` when its unused parts go home.
+//! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod acquire;
@@ -18,6 +18,7 @@ mod idle;
 mod idle_return;
 mod inspect;
 mod install_state;
+mod joining;
 mod lock;
 mod lock_table;
 mod locks;
@@ -39,8 +40,10 @@ pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
 pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
+pub use idle_return::MAX_AWAY_LOCKS;
 pub(crate) use inspect::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub(crate) use install_state::Foreign;
+pub(crate) use joining::Naming;
 pub(crate) use locks::Locks;
 pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};

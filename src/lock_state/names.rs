@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 
 use super::lock::{Lock, LockIndex};
 use crate::base::tables::{Index, Rows, short_hash};
+use geolock_api::names::LockName;
 
 /// Finds the row of a lock by its name.
 pub(super) struct Names {
@@ -24,14 +25,14 @@ impl Names {
     }
 
     #[inline]
-    pub fn hash(&self, name: &[u8]) -> u32 {
-        short_hash(self.hasher.hash_one(name))
+    pub fn hash(&self, name: &LockName) -> u32 {
+        short_hash(self.hasher.hash_one(name.identity()))
     }
 
     /// Returns the row of the lock with this name, whose hash is `hash`.
     #[inline]
-    pub fn find(&self, hash: u32, name: &[u8], locks: &Rows<Lock, LockIndex>) -> Option<LockIndex> {
-        self.table.find(hash, |row| locks[LockIndex(row)].name.as_bytes() == name).map(LockIndex)
+    pub fn find(&self, hash: u32, name: &LockName, locks: &Rows<Lock, LockIndex>) -> Option<LockIndex> {
+        self.table.find(hash, |row| locks[LockIndex(row)].name == *name).map(LockIndex)
     }
 
     /// Inserts a lock that is not in the index.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId};
+use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors, default_owner};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The owners of all parts, as known here.
@@ -42,8 +42,25 @@ impl Owners {
         self.map.parts_of(lock, self.me, self.members)
     }
 
-    /// Returns these parts of a lock with the versions that their next transfer has.
+    /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with
+    /// others do not count.
+    pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
+        let parts = self.parts_here(lock);
+        let named = parts.difference(self.map.going_along(lock, parts));
+        named.iter().filter(|part| default_owner(lock, *part) != self.me).collect()
+    }
+
+    /// Returns the number of locks with foreign parts here. These are the listed ones of the map
+    /// ([`Ownership::listed`]).
+    pub fn away_here(&self) -> usize {
+        self.map.listed()
+    }
+
+    /// Returns these parts of a lock, and those that go along with them, with the versions that their next
+    /// transfer has. A member that knows of a new member names its part, too: going along unnamed is for the
+    /// others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
+        let parts = parts.union(self.map.going_along(lock, parts));
         let mut moved = Vec::with_capacity(parts.len());
         for part in parts.iter() {
             moved.push((part, self.map.register(lock, part).version() + 1));
@@ -51,14 +68,21 @@ impl Owners {
         LockParts { lock: lock.clone(), parts: moved }
     }
 
-    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`).
-    pub(super) fn validate_transfer(&self, dc: DcId, to: DcId, moved: &LockParts) -> Result<(), EntryFault> {
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `members`:
+    /// those of the epoch of the entry.
+    pub(super) fn validate_transfer(
+        &self,
+        dc: DcId,
+        members: DcSet,
+        to: DcId,
+        moved: &LockParts,
+    ) -> Result<(), EntryFault> {
         for (part, version) in &moved.parts {
             let (lock, part) = (moved.lock.clone(), *part);
-            if !self.members.contains(part) {
+            if !members.contains(part) {
                 return Err(EntryFault::UnknownPart { lock, part });
             }
-            if !self.members.contains(to) {
+            if !members.contains(to) {
                 return Err(EntryFault::TransferToStranger { lock, part, to });
             }
             let owner = self.map.owner(&lock, part);
@@ -77,6 +101,7 @@ impl Owners {
 
     /// Writes the registers of moved parts.
     pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+        let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
             if let Err(double_owner) = self.map.validate_op(&part_move) {
@@ -90,6 +115,34 @@ impl Owners {
             let digest = |register| Ownership::digest(&moved.lock, *part, register);
             self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
         }
+        let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
+        if was_away_here != is_away_here {
+            self.map.set_listed(&moved.lock, is_away_here);
+        }
+    }
+
+    /// Returns the parts that go along with these parts of a lock when they move.
+    pub(super) fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
+        self.map.going_along(lock, parts)
+    }
+
+    /// Sets the members of the epoch that this datacenter has entered.
+    pub(super) fn set_members(&mut self, members: DcSet) {
+        self.members = members;
+    }
+
+    /// Returns the parts that are not settled.
+    pub(super) fn sponsors(&self) -> &Sponsors {
+        self.map.sponsors()
+    }
+
+    pub(super) fn sponsors_mut(&mut self) -> &mut Sponsors {
+        self.map.sponsors_mut()
+    }
+
+    /// Drops the row at this place of the map if it says nothing any more; returns true if it did.
+    pub(super) fn drop_settled(&mut self, row: usize) -> bool {
+        self.map.drop_settled(row)
     }
 
     /// Returns the parts that have another owner in the other map; some of them twice.
@@ -98,10 +151,31 @@ impl Owners {
         away.filter(|(lock, part)| self.map.owner(lock, *part) != theirs.owner(lock, *part))
     }
 
-    /// Replaces the map. Returns the one before.
+    /// Replaces the map. Returns the one before. Locks keep their places in the order of use; those of which
+    /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
         self.sum = map.sum();
-        std::mem::replace(&mut self.map, map)
+        let before = std::mem::replace(&mut self.map, map);
+        let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
+        let known: Vec<usize> = known.collect();
+        let rows = 0..self.map.len();
+        let names = rows.filter_map(|row| self.map.lock_at(row)).filter(|lock| !before.is_listed(lock));
+        let unknown: Vec<LockName> = names.cloned().collect();
+        unknown.iter().for_each(|lock| self.list_if_away_here(lock));
+        for row in known {
+            let lock = before.lock_at(row).expect("a listed row is there");
+            self.list_if_away_here(lock);
+            if let Some(used) = before.used_at(row) {
+                self.map.note_used(lock, used);
+            }
+        }
+        before
+    }
+
+    fn list_if_away_here(&mut self, lock: &LockName) {
+        if !self.foreign_parts(lock).is_empty() {
+            self.map.set_listed(lock, true);
+        }
     }
 
     /// Records that a lock is in use here at that second, see [`Ownership::note_used`].

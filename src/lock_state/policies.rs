@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::hold_policy::{HoldPolicy, HoldRule, HoldRules};
+use super::hold_policy::{HoldPolicy, HoldRule, HoldRules, cost};
 use super::lock::Lock;
 use crate::base::time::Instant;
 use geolock_api::names::{DcId, LockName, MAX_DCS};
@@ -43,6 +43,12 @@ impl Policies {
     /// Returns the time at which the next remote request for a lock becomes due, if one waits for that.
     pub fn next_due(&self, lock: &Lock, now: Instant) -> Option<Instant> {
         lock.next_due(self.of(lock.rule), &self.distances, now)
+    }
+
+    /// Returns true if the next exclusive request here is expected before a part of the lock could be at
+    /// `home`.
+    pub fn is_exclusive_sooner(&self, lock: &Lock, home: DcId) -> bool {
+        lock.exclusive_reuse.is_sooner_than(cost(self.distances.to(home)))
     }
 
     /// Returns the time without use after which nothing depends on the usage of a lock any more.

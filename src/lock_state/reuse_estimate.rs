@@ -55,6 +55,11 @@ impl ReuseEstimate {
         });
     }
 
+    /// Returns true if the next request usually comes sooner than that. False before the first sample.
+    pub fn is_sooner_than(&self, time: Duration) -> bool {
+        self.expected().is_some_and(|(mean, _)| mean < time)
+    }
+
     /// Returns the mean and an upper bound that is rarely exceeded, or `None` before the first sample.
     pub fn expected(&self) -> Option<(Duration, Duration)> {
         let Smoothed { mean, deviation } = self.smoothed?;

@@ -26,14 +26,23 @@ pub(super) struct Tables {
     pub requests: Requests,
     pub request_table: RequestTable,
     pub hot_locks: HotLocks,
+    /// Journal position of the record that allows homed locks.
+    pub homed_since: Position,
 }
 
 impl Tables {
     /// Returns the row of a lock, and inserts it if it is absent.
     pub fn activate(&mut self, name: &LockName) -> LockIndex {
-        let (policies, owners) = (&self.policies, &self.owners);
-        self.locks
-            .find_or_insert(name, || Lock::new(name.clone(), policies.find(name), owners.parts_here(name)))
+        let Tables { policies, owners, view, locks, homed_since, .. } = self;
+        locks.find_or_insert(name, || {
+            let is_wrong = view.bugs.has(Bug::HomeIgnored) && owners.map().is_home(name);
+            let parts = if is_wrong { DcSet::only(view.me) } else { owners.parts_here(name) };
+            let mut lock = Lock::new(name.clone(), policies.find(name), parts);
+            if name.home().is_some() {
+                lock.position = *homed_since;
+            }
+            lock
+        })
     }
 
     /// Returns the row of a client's request, which is not in the table of requests yet.

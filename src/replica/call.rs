@@ -220,6 +220,13 @@ pub enum Refusal {
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
     )]
     HoldersUnknown(usize),
+    #[error(
+        "not yet: this needs version {needs} of the protocol between datacenters, and {behind:?} were not heard to speak \
+         it: wait until all datacenters run a release that does, and were up since"
+    )]
+    NotYet { needs: u16, behind: DcSet },
+    #[error("the home of a lock is a member of the cluster: {home} is none, {members:?} are")]
+    UnknownHome { home: DcId, members: DcSet },
     #[error(transparent)]
     Transaction(#[from] TxnRefusal),
     #[error(transparent)]
@@ -361,6 +368,9 @@ pub struct Status {
     pub draining: bool,
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
+    /// This datacenter's clock is behind most others by at least so many milliseconds: it holds their entries
+    /// back. 0: it is not, or by less than the limit.
+    pub clock_behind_ms: u64,
     /// Room on the disk of its journal.
     pub disk_space: DiskSpace,
     pub load: Load,
@@ -369,6 +379,9 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     pub counts: Counts,
     pub acquires: Acquires,
+    /// How long answers waited until a majority had their commits, from the call to the last
+    /// acknowledgement. Without those whose wait ended before.
+    pub majority_waits: Histogram,
 }
 
 /// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
@@ -424,7 +437,6 @@ pub struct PeerStatus {
 /// Counters and gauges since the start of the process; the edge publishes them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    // gauges
     pub leases: u64,
     pub held: u64,
     pub waiting: u64,
@@ -433,6 +445,8 @@ pub struct Counts {
     pub parked: u64,
     pub locks_active: u64,
     pub locks_moved: u64,
+    /// Locks with parts here that have their homes in other datacenters; `max_away_locks` limits them.
+    pub locks_away_here: u64,
     pub log_entries: u64,
     pub held_back: u64,
     pub transactions: u64,
@@ -443,7 +457,8 @@ pub struct Counts {
     pub snapshots: u64,
     pub tombstones_pending: u64,
     pub keys_expiring: u64,
-    // counters
+    /// Commits whose answers wait for a majority.
+    pub waiting_for_majority: u64,
     pub grants: u64,
     pub grants_local: u64,
     pub releases: u64,
@@ -455,8 +470,11 @@ pub struct Counts {
     pub part_transfers_received: u64,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
-    /// Locks whose unused parts went back to their homes (idle return).
-    pub idle_returns: u64,
+    /// Locks whose unused parts went back to their homes (idle return), by cause: they were not used for
+    /// `idle_return_after`; more than `max_away_locks` were here; another datacenter shared the lock.
+    pub idle_returns_age: u64,
+    pub idle_returns_number: u64,
+    pub idle_returns_shared: u64,
     pub entries_made: u64,
     pub entries_applied: u64,
     pub entries_relayed: u64,
@@ -477,4 +495,6 @@ pub struct Counts {
     pub watch_events_dropped: u64,
     pub force_releases: u64,
     pub calls_shed: u64,
+    /// Answers that waited for a majority in vain.
+    pub commits_not_at_majority: u64,
 }

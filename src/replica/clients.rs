@@ -196,6 +196,10 @@ impl Replica {
 
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
         self.leases.get_mut(lease).finished.begin(acquire.key);
+        // This uses up the key, or another copy of the call might be granted after the refusal.
+        if let Err(refusal) = self.admit_homes(acquire.wants.locks().iter().map(|(lock, _)| lock)) {
+            return self.refuse(call, refusal);
+        }
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
         if self.start_request(&new, client).is_none() {

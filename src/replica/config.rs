@@ -3,7 +3,8 @@
 use crate::base::bugs::Bugs;
 use std::time::Duration;
 
-use crate::lock_state::HoldRule;
+use crate::lock_state::{HoldRule, MAX_AWAY_LOCKS};
+use crate::membership::ServerId;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// Options of one datacenter's core.
@@ -15,13 +16,18 @@ pub struct ReplicaConfig {
     pub agreed: AgreedConfig,
     /// Options that each process may choose.
     pub local: LocalConfig,
+    /// The random id of the data directory.
+    pub server: ServerId,
+    /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
+    /// members come with the decisions.
+    pub joins: bool,
     /// A deliberate bug, to prove that the simulator's checks can fail.
     pub bugs: Bugs,
 }
 
 impl ReplicaConfig {
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
-        ReplicaConfig { dc, agreed, local, bugs: Bugs::default() }
+        ReplicaConfig { dc, agreed, local, server: ServerId::default(), joins: false, bugs: Bugs::default() }
     }
 }
 
@@ -63,15 +69,21 @@ pub struct LocalConfig {
     /// Most requests held in this server. Default 4 000 000. A request for one lock with a short name takes
     /// some 600 bytes. Further locks of a request count like requests, held or waiting.
     pub max_held: usize,
+    /// Most locks with parts here that have their homes in other datacenters. Beyond it, those that were
+    /// unused for longest return these parts (idle return): the next exclusive use here costs a round trip.
+    /// Default 1 000 000. A lock with a short name takes some 200 bytes in every member, whichever has the
+    /// parts. It may be exceeded by locks in use, and while a member is away.
+    pub max_away_locks: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,
     /// Longest time that a transaction is open, from when it has its locks and its snapshot. Default 20 s,
     /// 1 s to 1 h. Bounds how long a client that hangs keeps locks and old versions of values.
     pub max_transaction: Duration,
-    /// Most transactions that are open or waiting in this server. Default 100 000.
+    /// Most transactions that are open or waiting in this server, also for a majority. Default 100 000.
     pub max_transactions: usize,
     /// Most bytes kept for transactions and reads: the changes of uncommitted transactions, and the keys that
-    /// waiting transactions and reads are to read. Default 256 MiB.
+    /// waiting transactions and reads are to read; also the values in answers that wait for a majority.
+    /// Default 256 MiB.
     pub max_transaction_bytes: usize,
     /// When the entries that some member lacks weigh more than this many bytes, members that are far behind
     /// are given up: they get a state transfer when they are back. Default 256 MiB, 1 MiB to 16 GiB. It is
@@ -88,11 +100,31 @@ pub struct LocalConfig {
     /// Interval at which this datacenter compares its data with one other. Default 5 s, 100 ms to 1 h. A
     /// lower value finds a replica that differs sooner; a round costs two small messages.
     pub anti_entropy_interval: Duration,
+    /// Buckets whose commits wait for a majority, also if their call does not ask for it. Default none.
+    pub majority_buckets: Vec<BucketPattern>,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
     /// choose names that collide. No decision depends on it.
     pub hash_seed: u64,
+}
+
+/// Some buckets of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketPattern {
+    /// The bucket of this name.
+    Named(Vec<u8>),
+    /// All buckets whose names begin with this.
+    Prefix(Vec<u8>),
+}
+
+impl BucketPattern {
+    pub fn has(&self, bucket: &[u8]) -> bool {
+        match self {
+            BucketPattern::Named(name) => bucket == name,
+            BucketPattern::Prefix(prefix) => bucket.starts_with(prefix),
+        }
+    }
 }
 
 /// Shortest time to live of a lease.
@@ -122,6 +154,7 @@ impl Default for LocalConfig {
             max_names_per_lease: 64 << 20,
             max_waiting: 1_000_000,
             max_held: 4_000_000,
+            max_away_locks: MAX_AWAY_LOCKS,
             max_leases: 1_000_000,
             max_transaction: Duration::from_secs(20),
             max_transactions: 100_000,
@@ -130,6 +163,7 @@ impl Default for LocalConfig {
             max_watch_bytes: 64 << 20,
             describe_timeout: Duration::from_secs(1),
             anti_entropy_interval: Duration::from_secs(5),
+            majority_buckets: Vec::new(),
             link_window: 64,
             hash_seed: 0,
         }

@@ -78,6 +78,10 @@ impl LockDescription {
 
 impl Replica {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
+        // Other datacenters may be asked about it.
+        if let Err(refusal) = self.admit_homes([&lock]) {
+            return self.refuse(call, refusal);
+        }
         let description = self.describe(&lock, MAX_DESCRIBED);
         self.explain(call, Purpose::Describe, vec![description]);
     }

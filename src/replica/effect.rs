@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::membership::Proposal;
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::force_release::ForceReleased;
@@ -35,6 +36,8 @@ pub enum Effect {
     Checkpoint(Box<Checkpoint>),
     /// Report this to the operator.
     Report(Report),
+    /// Propose this to the control group. It may be lost, and may be decided twice.
+    Propose(Box<Proposal>),
 }
 
 /// A message to a session that is not the reply to a call.
@@ -60,6 +63,10 @@ pub enum Notice {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     PhaseChanged(crate::replica::call::Phase),
+    /// A command was not proposed to the control group.
+    ProposalRefused {
+        why: String,
+    },
     PeerReachable {
         peer: DcId,
         reachable: bool,
@@ -91,6 +98,16 @@ pub enum Report {
     /// Our clock is ahead of most peers by more than `max_clock_skew` (or no longer is): we make no entries.
     ClockSkew {
         active: bool,
+    },
+    /// Our clock is behind most peers by more than `max_clock_skew`, by at least `by_ms` milliseconds (or
+    /// `None`: no longer): we hold their entries back.
+    ClockBehind {
+        by_ms: Option<u64>,
+    },
+    /// Our wall clock was set forward, and other clocks confirm it: the hybrid clock has followed by so many
+    /// milliseconds at once.
+    ClockSetForward {
+        by_ms: u64,
     },
     /// After a restart our wall clock is ahead of the clocks of most heard members by more than
     /// `max_clock_skew`; `ahead_ms` is the least of these differences. `None`: no longer. Meanwhile we stamp

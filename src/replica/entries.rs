@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::Replica;
 use super::effect::{Effect, Report};
 use super::id_reservation::NUMBERS_PER_RESERVATION;
+use super::lifecycle::CHAINED;
 use super::message::Message;
 use super::record::Record;
 use crate::base::capacity::DiskSpace;
 use crate::base::work;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
 use crate::lock_state::{MAX_REQUEST_DELAY, Published};
+use crate::membership::Epoch;
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
@@ -153,17 +155,22 @@ impl Replica {
         if entry.cluster != agreed.cluster {
             return Admission::Violation(EntryFault::Cluster(entry.cluster));
         }
-        if entry.epoch != 0 {
-            return Admission::Violation(EntryFault::Epoch(entry.epoch));
+        let is_entered = self.members.admit_entry(entry);
+        if is_entered.is_none() {
+            return Admission::Missing;
         }
-        if !agreed.members.contains(entry.dc) {
+        let members = self.members_of(entry);
+        if !members.contains(entry.dc) {
             return Admission::Violation(EntryFault::UnknownDc);
         }
         let applied = self.log.applied();
         if entry.seq <= applied.get(entry.dc) {
             return Admission::Duplicate;
         }
-        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !agreed.members.contains(*dc)) {
+        if let Some(Err(fault)) = is_entered {
+            return Admission::Violation(fault);
+        }
+        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !members.contains(*dc)) {
             return Admission::Violation(EntryFault::UnknownDependency { dc });
         }
         if entry.deps.get(entry.dc) != entry.seq - 1 {
@@ -200,14 +207,15 @@ impl Replica {
     /// Checks the operations of an entry, which is the next of its datacenter
     /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
-        self.locks.validate(entry.dc, &entry.ops)?;
+        let members = self.members_of(entry);
+        self.locks.validate(entry.dc, members, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
         if commits().count() > 1 {
             return Err(CommitFault::Second.into());
         }
         let seen = commits().flat_map(|commit| commit.seen.iter()).map(|(dc, _)| dc);
         let named = commits().flat_map(|commit| commit.changes.iter().filter_map(Change::names_dc));
-        if let Some(dc) = seen.chain(named).find(|dc| !self.config.agreed.members.contains(*dc)) {
+        if let Some(dc) = seen.chain(named).find(|dc| !members.contains(*dc)) {
             return Err(EntryFault::UnknownDependency { dc });
         }
         Ok(commits().try_for_each(|commit| commit.validate(&entry.deps))?)
@@ -263,7 +271,7 @@ impl Replica {
         self.take_in_ops(entry, position);
         // Its maker knew that all members know version 2.
         if entry.prev != 0 {
-            self.lifecycle.versions_mut().note_chained();
+            self.lifecycle.versions_mut().note_all(CHAINED);
         }
         self.log.apply(entry.clone(), position, self.now.mono);
     }
@@ -288,10 +296,23 @@ impl Replica {
                     self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
                 }
                 Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
+                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => {
+                    self.take_in_membership(entry.dc, op)
+                }
                 Op::Transfer { to, parts } => {
                     parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
                 }
             }
+        }
+    }
+
+    /// Applies an operation on the members.
+    pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op) {
+        match op {
+            Op::Enter { epoch } => self.take_in_enter(dc, Epoch(*epoch)),
+            Op::Split { part } => self.take_in_split(*part),
+            Op::Done { part } => self.take_in_done(dc, *part),
+            Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
         }
     }
 

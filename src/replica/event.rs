@@ -1,6 +1,7 @@
 //! All inputs of a datacenter.
 
 use crate::base::capacity::{DiskSpace, Load};
+use crate::membership::{Command, Index, Proposal};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, Position};
@@ -17,8 +18,8 @@ pub enum Event {
     Disk { room: DiskSpace },
     /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
-    /// A link to `peer` is up: both sides have checked cluster, epoch and version.
-    LinkUp { peer: DcId },
+    /// A link to `peer` is up: both sides have checked cluster and epoch, and agreed on a protocol version.
+    LinkUp { peer: DcId, version: u16 },
     /// The link to `peer` is down. All messages that were sent and not yet received are lost. Comes before
     /// the next [`Event::LinkUp`] of that peer.
     LinkDown { peer: DcId },
@@ -31,6 +32,11 @@ pub enum Event {
     Client { call: CallId, request: Call },
     /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
+    /// The control group has made this decision, which has this number. Decisions come in their order, and
+    /// may come again.
+    Decided { index: Index, proposal: Box<Proposal> },
+    /// An operator, or a server that joins, wants this command proposed to the control group.
+    Propose { command: Box<Command> },
     /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
     /// The server shuts down: it accepts no new acquires.

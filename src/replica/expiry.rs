@@ -216,7 +216,7 @@ impl Replica {
     /// member.
     fn left_to_us(&self) -> impl Iterator<Item = DcId> {
         let away = self.reachability.unreachable();
-        let here = self.config.agreed.members.difference(away).iter().next();
+        let here = self.members.all().difference(away).iter().next();
         let keepers = (here == Some(self.config.dc)).then(|| self.expiry.left_to.keys().copied());
         keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
     }

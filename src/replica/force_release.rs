@@ -143,7 +143,7 @@ impl Audit {
 
 impl Replica {
     pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
-        if let Err(refusal) = self.admit_force() {
+        if let Err(refusal) = self.admit_homes([&force.lock]).and_then(|()| self.admit_force()) {
             return self.refuse(call, refusal);
         }
         let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);

@@ -63,7 +63,7 @@ impl Replica {
         }
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let not_serving = here.into_iter().chain(self.reachability.told_not_serving(self.now.mono)).collect();
-        let terms = Terms::of(&self.config.agreed);
+        let terms = Terms::of(self.members.configured(), &self.config.agreed);
         let before = self.links.reading_before(peer, self.lead.millis);
         let yours = before.map(|(at, when)| (at, self.now.mono.saturating_since(when).as_millis() as u64));
         let heartbeat = Heartbeat {
@@ -76,7 +76,7 @@ impl Replica {
             terms,
             heads: self.heads_to_tell(),
             fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
-            upgraded: self.lifecycle.versions().upgraded(),
+            speaks: self.lifecycle.versions().to_tell(),
             lead_ms: self.lead.millis,
             acknowledged: self.acknowledged_for(peer),
             yours,

@@ -173,6 +173,10 @@ impl Replica {
         while ended < ENDED_PER_STEP
             && let Some(index) = self.leases.next_expired(now, &mut looks)
         {
+            if self.faulty(Bug::AbandonedLeaseStays) && self.leases.is_in_grace(index) {
+                self.leases.renew(index, false, now);
+                continue;
+            }
             let row = self.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
@@ -234,7 +238,8 @@ impl Replica {
         let token = self.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
-        if !known || key_taken || over || token > self.reservations.recorded().clock {
+        let has_homes = self.admit_homes(reclaim.wants.locks().iter().map(|(lock, _)| lock)).is_ok();
+        if !known || !has_homes || key_taken || over || token > self.reservations.recorded().clock {
             return false;
         }
         let request =

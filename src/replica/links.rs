@@ -10,7 +10,6 @@ use super::message::{Heartbeat, Message};
 use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
-use super::wall_clock::millis_of;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Violation;
@@ -25,6 +24,8 @@ pub(super) struct Links {
     closing: DcSet,
     /// When to retry entries that are stamped too far ahead.
     retry_at: Option<Instant>,
+    /// Since when most linked peers have been ahead of our clock by more than the limit.
+    pub(super) behind_since: Option<Instant>,
 }
 
 #[derive(Clone, Default)]
@@ -38,10 +39,12 @@ pub(super) struct Row {
     held_back: Option<(DcId, u64)>,
     paused: Option<(DcId, u64)>,
     dropped: bool,
-    clock_ahead_ms: Option<i64>,
+    pub(super) clock_ahead_ms: Option<i64>,
+    /// That is the difference to its wall clock: it has just started, and stamps nothing.
+    pub(super) is_bare: bool,
     /// Wall clock of the peer when it was last heard, in milliseconds since the Unix epoch. Survives the
     /// link.
-    wall_clock: Option<(i64, Instant)>,
+    pub(super) wall_clock: Option<(i64, Instant)>,
     terms: Option<Terms>,
     /// The peer has announced on this link which entries it has, with their hashes.
     told_heads: bool,
@@ -50,14 +53,19 @@ pub(super) struct Row {
     reading_before: Option<(Timestamp, Instant)>,
     /// The token lead that the peer announced, in milliseconds.
     lead_ms: u64,
-    drift_reported: bool,
+    pub(super) drift_reported: bool,
     /// Since when the peer lacks truncated entries; true if that was reported to the operator.
     behind: Option<(Instant, bool)>,
 }
 
 impl Links {
     pub fn new() -> Links {
-        Links { rows: std::array::from_fn(|_| Row::default()), closing: DcSet::EMPTY, retry_at: None }
+        Links {
+            rows: std::array::from_fn(|_| Row::default()),
+            closing: DcSet::EMPTY,
+            retry_at: None,
+            behind_since: None,
+        }
     }
 
     pub fn retry_at(&self) -> Option<Instant> {
@@ -115,6 +123,19 @@ impl Links {
         self.rows[peer.index()].clock_ahead_ms
     }
 
+    /// The same for the clock that the peer stamps with.
+    pub fn stamps_ahead_ms(&self, peer: DcId) -> Option<i64> {
+        let row = &self.rows[peer.index()];
+        row.clock_ahead_ms.filter(|_| !row.is_bare)
+    }
+
+    /// Our clock was set forward by so many milliseconds.
+    pub fn note_clock_step(&mut self, by_ms: u64) {
+        for ahead_ms in self.rows.iter_mut().filter_map(|row| row.clock_ahead_ms.as_mut()) {
+            *ahead_ms = ahead_ms.saturating_sub_unsigned(by_ms);
+        }
+    }
+
     pub fn note_reading(&mut self, peer: DcId, reading: Timestamp, lead_ms: u64, now: Instant) {
         let row = &mut self.rows[peer.index()];
         row.lead_ms = row.lead_ms.max(lead_ms);
@@ -139,15 +160,19 @@ impl Links {
 }
 
 impl Replica {
-    pub(super) fn on_link_up(&mut self, peer: DcId) {
-        assert!(self.peers().contains(peer), "a link to {peer}, which is no peer");
+    pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
+        // The edge may know of a new member before the machine does.
+        let is_known = self.may_link(peer) || self.knows_decisions();
+        assert!(is_known, "a link to {peer}, which is no peer");
         self.links.closing.remove(peer);
         let row = &mut self.links.rows[peer.index()];
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
         (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
         row.reading_before = row.reading;
+        self.acknowledgements.link_up(peer, version);
         self.log.link_up(peer);
         self.tell_wall_clock(peer);
+        self.tell_decisions_to(peer);
         self.tell_links();
     }
 
@@ -185,17 +210,14 @@ impl Replica {
 
     fn take_message(&mut self, peer: DcId, message: Message) {
         match message {
-            Message::Heartbeat(heartbeat) => {
-                // Not of a refused peer: it has another member list, and `upgraded` names those members.
-                if self.on_heartbeat(peer, &heartbeat) {
-                    self.note_upgraded(peer, heartbeat.upgraded);
-                }
-            }
+            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
             Message::Entries(entries) => self.on_entries(peer, entries),
-            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version_1(peer) => {}
+            Message::HeartbeatV2(_) if self.refuse_version(peer, 2) => {}
+            Message::HeartbeatV2(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
+            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version(peer, 1) => {}
             Message::HeartbeatV1(mut heartbeat) => {
                 // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(&self.config.agreed);
+                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
                 let _is_taken = self.on_heartbeat(peer, &heartbeat);
             }
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
@@ -217,6 +239,10 @@ impl Replica {
                 self.on_wall_clock(peer, millis, &durable, &heads)
             }
             Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
+            Message::AckWanted { seq } => self.on_ack_wanted(peer, seq),
+            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads),
+            Message::KnowsDecisions { index } => self.on_knows_decisions(peer, index),
+            Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
         }
     }
 
@@ -257,11 +283,20 @@ impl Replica {
         self.update_stability();
         self.expire_transfers();
         self.truncate_log();
-        self.locks.begin_idle_return();
+        self.record_versions();
+        self.locks.begin_idle_return(self.now.mono);
         self.tell_links();
+        self.propose_settled();
         self.ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.pump = true;
+    }
+
+    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) {
+        // Not of a refused peer: it has another member list, and `speaks` names those members.
+        if self.on_heartbeat(peer, heartbeat) {
+            self.note_versions(&heartbeat.speaks);
+        }
     }
 
     /// Returns false if the heartbeat broke a rule; then the link is closed.
@@ -271,17 +306,19 @@ impl Replica {
             self.close_link(peer, violation);
             return false;
         }
-        let members = self.config.agreed.members;
+        let members = self.members.all();
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
         let named = named.chain(heartbeat.not_serving.iter().map(|(dc, _)| *dc));
         let floors = heartbeat.floors.iter();
         let named = named.chain(floors.flat_map(|f| f.floor.iter().map(|(dc, _)| dc).chain([f.dc])));
         let more = heartbeat.heads.iter().map(|(dc, _)| *dc).chain(heartbeat.fork.map(|(dc, _)| dc));
-        let named = named.chain(more).chain(heartbeat.upgraded.iter());
+        let named = named.chain(more).chain(heartbeat.speaks.iter().map(|(dc, _)| *dc));
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(|dc| !members.contains(*dc)) {
+        let knows_decisions = self.knows_decisions() || heartbeat.terms.members.is_empty();
+        let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
+        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
             self.close_link(peer, Violation::UnknownDc { dc });
             return false;
         }
@@ -296,6 +333,7 @@ impl Replica {
         }
         self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
+        self.step_forward();
         if is_one_history {
             let others = self.peers().difference(DcSet::only(peer));
             for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
@@ -344,7 +382,8 @@ impl Replica {
         }
     }
 
-    fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        self.acknowledgements.note_news();
         self.note_own_log(peer, durable.get(self.config.dc));
         self.note_taken(peer, durable);
         let too_far_behind = self.log.note_told(peer, durable, linked);
@@ -368,7 +407,9 @@ impl Replica {
         if !std::mem::replace(is_known, true) {
             self.report(Report::PeerTooFarBehind { peer });
         }
-        self.offer_state(peer);
+        if self.members.may_give_to(peer) || self.faulty(Bug::StateBeforeEpoch) {
+            self.offer_state(peer);
+        }
     }
 
     /// Truncates entries that no member needs, and the oldest ones if too many are kept.
@@ -387,70 +428,6 @@ impl Replica {
         }
     }
 
-    /// Returns an upper bound of the age of a heartbeat, in milliseconds, if it echoes a heartbeat of this
-    /// run: this process may have been stopped while the heartbeat waited.
-    fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
-        let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
-        let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.clock_at_start_ms());
-        of_this_run.map_or(0, |(_, clock, age_ms)| {
-            self.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
-        })
-    }
-
-    /// The clock of `peer` was `clock` at most `delay_ms` ago.
-    fn note_clock(&mut self, peer: DcId, clock: Timestamp, delay_ms: u64) {
-        let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
-        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        if ahead_ms <= limit {
-            self.clock.observe(clock);
-        }
-        // The peer's clock advanced while the heartbeat was under way: the difference now is between the two
-        // values.
-        let ahead_ms =
-            if ahead_ms < 0 { ahead_ms.saturating_add_unsigned(delay_ms).min(0) } else { ahead_ms };
-        self.note_ahead(peer, ahead_ms);
-    }
-
-    /// The clock of `peer` is `ahead_ms` milliseconds ahead of ours, or behind (negative).
-    pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64) {
-        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let row = &mut self.links.rows[peer.index()];
-        row.clock_ahead_ms = Some(ahead_ms);
-        row.wall_clock = Some((millis_of(&self.clock).saturating_add(ahead_ms), self.now.mono));
-        let drifts = ahead_ms.saturating_abs() > limit / 2;
-        if drifts && !row.drift_reported {
-            self.report(Report::ClockDrifts { peer, ahead_ms });
-        }
-        self.links.rows[peer.index()].drift_reported = drifts;
-    }
-
-    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
-    /// since; then its present state must count before time has caught up with its earlier readings.
-    fn believed(&self, clock: Timestamp) -> Timestamp {
-        let limit = self.config.agreed.max_clock_skew;
-        clock.min(Timestamp::from_millis(self.clock.physical_millis()).plus(limit))
-    }
-
-    /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
-    /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
-    pub(super) fn note_skew(&mut self) {
-        if self.lifecycle.is_starting() {
-            // Nothing is stamped before time has passed all readings of before the restart.
-            return;
-        }
-        let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        // Within the limit our latest stamp may be that of another member, which our clock took over.
-        let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
-        let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
-        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
-        let heard: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
-        let behind_us = heard.iter().filter(|ahead| **ahead - ours_ahead < -limit).count();
-        let active = behind_us * 2 > heard.len();
-        if self.lifecycle.on_clock_skew(active) {
-            self.report(Report::ClockSkew { active });
-        }
-    }
-
     /// Updates reachability, and parks the requests that need unreachable members.
     pub(super) fn update_reachability(&mut self) {
         let Some(changed) = self.reachability.update(self.now.mono, self.log.applied()) else { return };
@@ -463,13 +440,11 @@ impl Replica {
         self.park_what_needs_others();
     }
 
-    /// Parks the requests that need a member that is away; and, while this datacenter makes no entries, those
-    /// of all others.
+    /// Parks the requests that need a member that is away.
     pub(super) fn park_what_needs_others(&mut self) {
         if self.faulty(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.reachability.unreachable());
         }
-        let away = if self.locks.is_alone() { self.peers() } else { self.reachability.away() };
-        self.locks.set_unreachable(away);
+        self.locks.set_unreachable(self.away());
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
+use crate::membership::{Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
@@ -48,8 +49,8 @@ pub enum Message {
     AskLog { of: DcId, run: u64, round: u64 },
     /// The answer: `by` has the log of `of` up to `seq`.
     KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
-    /// The first message on a link, and one every `heartbeat`.
-    Heartbeat(Box<Heartbeat>),
+    /// [`Message::Heartbeat`] from or for a peer that knows version 2 only.
+    HeartbeatV2(#[serde(with = "super::v2::heartbeat")] Box<Heartbeat>),
     /// Entries in causal order.
     Entries(Vec<Arc<Entry>>),
     /// Sums over the data that readers of the sender saw, and over the ownership of parts, at vectors that
@@ -59,6 +60,19 @@ pub enum Message {
     /// and its durable vector with the heads of these logs, as in [`Heartbeat`]. It relays entries before it
     /// can send a heartbeat.
     WallClock { millis: u64, durable: VersionVector, heads: Vec<(DcId, u64)> },
+    /// The first message on a link, and one every `heartbeat`.
+    Heartbeat(Box<Heartbeat>),
+    /// Commits of the sender wait for a majority: it asks for an [`Message::Acknowledged`] when the receiver
+    /// has the sender's log up to `seq`, or a part of what it lacks, on disk. From version 3 on.
+    AckWanted { seq: u64 },
+    /// The answer: the durable vector of the sender, with the heads of these logs, as in [`Heartbeat`]. Only
+    /// after a heartbeat on the same link.
+    Acknowledged { durable: VersionVector, heads: Vec<(DcId, u64)> },
+    /// The sender knows the decisions of the control group up to this number. The receiver sends those that
+    /// follow.
+    KnowsDecisions { index: Index },
+    /// Decisions of the control group, beginning with the one after this number.
+    Decisions { after: Index, proposals: Vec<Proposal> },
 }
 
 /// The state of a datacenter, and its reports of others.
@@ -85,8 +99,9 @@ pub struct Heartbeat {
     /// The sender has stopped because of a fork: entry `seq` of the log of this datacenter exists in two
     /// versions.
     pub fork: Option<(DcId, u64)>,
-    /// The members that know version 2, as far as the sender knows.
-    pub upgraded: DcSet,
+    /// The highest version of the protocol that each member speaks, as far as the sender knows; of the sender
+    /// itself, too. A member that is missing is known to speak version 1.
+    pub speaks: Vec<(DcId, u16)>,
     /// The token lead of the sender, in milliseconds.
     pub lead_ms: u64,
     /// The highest reading that the sender heard from the receiver before this link, and its age in
@@ -109,11 +124,16 @@ pub enum Urgency {
 }
 
 impl Message {
-    /// Returns the same message for a peer that knows version 1 only.
-    pub fn for_version_1(&self) -> Option<Message> {
-        match self {
-            Message::Heartbeat(heartbeat) => Some(Message::HeartbeatV1(heartbeat.clone())),
-            Message::Entries(entries) => Some(Message::EntriesV1(entries.clone())),
+    /// Returns the message that says the same in this version of the protocol; `None` if that is this one.
+    pub fn for_version(&self, version: u16) -> Option<Message> {
+        match (self, version) {
+            (Message::Heartbeat(heartbeat), 1) => Some(Message::HeartbeatV1(heartbeat.clone())),
+            (Message::Heartbeat(heartbeat), 2) => {
+                let mut heartbeat = heartbeat.clone();
+                heartbeat.speaks.iter_mut().for_each(|(_, speaks)| *speaks = 2.min(*speaks));
+                Some(Message::HeartbeatV2(heartbeat))
+            }
+            (Message::Entries(entries), 1) => Some(Message::EntriesV1(entries.clone())),
             _ => None,
         }
     }

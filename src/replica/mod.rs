@@ -11,6 +11,7 @@ mod check;
 mod checkpoint_builder;
 mod client_requests;
 mod clients;
+mod clock_skew;
 mod config;
 mod counter_escrow;
 mod deferred_calls;
@@ -26,6 +27,8 @@ mod id_reservation;
 mod lease_calls;
 mod lifecycle;
 mod links;
+mod majority;
+mod members;
 mod message;
 mod output_commit;
 mod reachability;
@@ -46,16 +49,18 @@ mod top;
 mod transactions;
 mod transfer;
 mod v1;
+mod v2;
 mod wall_clock;
 pub mod watch_call;
 mod watches;
 
 pub use anti_entropy::Summed;
-pub use config::{AgreedConfig, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use geolock_api::names::Position;
 pub use lifecycle::{Fork, NotServing};
+pub use members::{JoinState, MembersState};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
@@ -74,6 +79,7 @@ use std::collections::VecDeque;
 
 use crate::base::bugs::Bug;
 use crate::base::deadlines::Deadlines;
+use crate::base::histogram::Histogram;
 use crate::base::hybrid_clock::HybridClock;
 use crate::base::time::{Instant, Now};
 use crate::base::work;
@@ -115,6 +121,7 @@ use geolock_api::names::{DcId, DcSet};
 /// before the first step, if at all. It has no end: drop it, and recover another one from its journal.
 pub struct Replica {
     config: ReplicaConfig,
+    members: members::Members,
     now: Now,
     clock: HybridClock,
     reservations: id_reservation::Reservations,
@@ -165,6 +172,9 @@ pub struct Replica {
     checkpoint_builder: Option<checkpoint_builder::CheckpointBuilder>,
     counts: Counts,
     acquires: Acquires,
+    /// How long answers waited for a majority that has their commits now.
+    majority_waits: Histogram,
+    acknowledgements: majority::Acknowledgements,
     effects: VecDeque<Effect>,
 }
 
@@ -180,12 +190,14 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.on_load(load),
-            Event::LinkUp { peer } => self.on_link_up(peer),
+            Event::LinkUp { peer, version } => self.on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
             Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
             Event::Client { call, request } => self.on_client(call, request),
             Event::SessionClosed { session } => self.on_session_closed(session),
+            Event::Decided { index, proposal } => self.on_decided(index, *proposal),
+            Event::Propose { command } => self.on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),
         }
@@ -228,8 +240,10 @@ impl Replica {
             || self.watches.are_scanning()
             || is_asked;
         let goes_on = self.pump
+            || self.is_naming()
             || self.has_more_durable()
             || self.truncates
+            || self.has_majority_news()
             || (self.deferred.has_reclaims() && self.knows_earlier_runs());
         is_busy || goes_on || self.locks.has_work(self.now.mono)
     }
@@ -259,9 +273,14 @@ impl Replica {
         self.reachability.unreachable()
     }
 
-    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving.
+    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving. While
+    /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
+    /// others are away: no part can move between it and them.
     pub fn away(&self) -> DcSet {
-        self.reachability.away()
+        match self.locks.is_alone() || self.lifecycle.clock_behind_ms().is_some() {
+            true => self.peers(),
+            false => self.reachability.away(),
+        }
     }
 
     /// Returns the phase of the lifecycle.
@@ -269,9 +288,20 @@ impl Replica {
         self.lifecycle.phase()
     }
 
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
+    /// joins and does not know the members yet.
+    pub fn may_link(&self, dc: DcId) -> bool {
+        self.peers().contains(dc) || self.members.awaits_state()
+    }
+
+    /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
+    pub fn has_state(&self) -> bool {
+        !self.members.awaits_state()
+    }
+
     /// Returns the other members.
     fn peers(&self) -> DcSet {
-        self.config.agreed.members.difference(DcSet::only(self.config.dc))
+        self.members.peers()
     }
 
     /// Returns true if this machine is to have a deliberate bug.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::replica::effect::Effect;
+use crate::replica::transactions::WaitingAnswer;
 use geolock_api::names::{DcId, DcSet, Position, RequestId};
 
 /// An output that waits for the journal.
@@ -14,6 +15,9 @@ pub(super) enum Output {
     /// The same reply once more.
     GrantAgain(RequestId),
     Effect(Effect),
+    /// The reply to a commit that waited for a majority, with the number of its entry. It is completed when
+    /// it is emitted.
+    Committed(u64, Box<WaitingAnswer>),
     /// A heartbeat to this peer; it is built when it is emitted.
     Heartbeat(DcId),
     /// A piece of this peer's state is durable: the next one may be requested.

@@ -65,6 +65,10 @@ impl Reachability {
         }
     }
 
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers;
+    }
+
     pub fn is_reachable(&self, peer: DcId) -> bool {
         self.rows[peer.index()].reachable
     }
@@ -107,6 +111,11 @@ impl Reachability {
         let is_told =
             row.reachable || (row.not_serving == Some(NotServing::Forked) && at + self.timeout > now);
         row.not_serving.filter(|_| is_told).map(|why| why.aged(now.saturating_since(at)))
+    }
+
+    /// Returns the reason in the latest heartbeat of a peer, reachable or not.
+    pub fn last_told(&self, peer: DcId) -> Option<NotServing> {
+        self.rows[peer.index()].not_serving
     }
 
     /// Returns the heard peers that do not serve, for a heartbeat.

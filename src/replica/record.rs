@@ -8,13 +8,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
+use crate::base::wire::{self, WireError};
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 pub use crate::lock_state::RequestRow;
+use crate::membership::{Index, Proposal};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
-use crate::replica::{OutcomeRow, Past, StatePiece};
+use crate::replica::members::MembersState;
+use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, LeaseId, Position, Secret};
@@ -63,6 +66,28 @@ pub enum Record {
     Forgotten {
         entries: VersionVector,
     },
+    /// All members are known to speak this version of the protocol.
+    AllSpeak {
+        version: u16,
+    },
+    /// A decision of the control group, by its number.
+    Decided {
+        index: Index,
+        proposal: Box<Proposal>,
+    },
+}
+
+impl Checkpoint {
+    /// Returns the bytes of this checkpoint.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        wire::encode_checkpoint(self, self.members_state.as_ref())
+    }
+
+    /// Reads a checkpoint of this version or an earlier one.
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
+        let (checkpoint, members_state) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, _>(bytes)?;
+        Ok(Checkpoint { members_state, ..checkpoint })
+    }
 }
 
 /// A lease on disk.
@@ -102,9 +127,27 @@ pub struct Checkpoint {
     pub forced: Vec<Arc<ForceReleased>>,
     /// For each log the hashes of its last entries, up to `applied`; 0: not known.
     pub hashes: Vec<(DcId, Vec<u64>)>,
-    /// All members have known version 2: own entries name their predecessor.
-    pub chained: bool,
+    /// The highest version of the protocol that all members were known to speak: from 2 on, own entries name
+    /// their predecessor. On disk it is one less: version 2 had a boolean here.
+    #[serde(with = "one_less")]
+    pub all_speak: u16,
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,
+    /// The members, once there are decisions about them. Stored behind the rest: see `base/wire.rs`.
+    #[serde(skip)]
+    pub members_state: Option<MembersState>,
+}
+
+/// A number from 1 on as one less, for `#[serde(with)]`.
+mod one_less {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(number: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+        number.saturating_sub(1).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+        Ok(u16::deserialize(deserializer)?.saturating_add(1))
+    }
 }

@@ -15,6 +15,8 @@ use super::force_release::Audit;
 use super::id_reservation::{Reservation, Reservations};
 use super::lifecycle::{Lifecycle, Parameters};
 use super::links::Links;
+use super::majority::Acknowledgements;
+use super::members::Members;
 use super::output_commit::OutputCommit;
 use super::reachability::Reachability;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
@@ -26,6 +28,7 @@ use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::deadlines::Deadlines;
+use crate::base::histogram::Histogram;
 use crate::base::hybrid_clock::HybridClock;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Inbox, Log};
@@ -66,13 +69,17 @@ impl Replica {
 
     fn empty(config: ReplicaConfig, now: Now) -> Replica {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
-        let peers = members.difference(DcSet::only(dc));
-        let locks = Locks::new(dc, members, local.hold.clone(), local.hash_seed).with_bugs(config.bugs);
-        let log = Log::new(dc, members).with_bugs(config.bugs);
+        let members = Members::new(dc, config.server, members, config.joins);
+        let (all, peers) = (members.all(), members.peers());
+        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
+            .with_max_away(local.max_away_locks)
+            .with_bugs(config.bugs);
+        let log = Log::new(dc, all).with_bugs(config.bugs);
         let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
-        let lifecycle = Parameters { me, peers, peer_timeout, max_log };
+        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
         Replica {
+            members,
             clock: HybridClock::new(now, Timestamp::ZERO),
             reservations: Reservations::default(),
             next_n: 1,
@@ -111,6 +118,8 @@ impl Replica {
             pump: false,
             counts: Counts::default(),
             acquires: Acquires::default(),
+            majority_waits: Histogram::default(),
+            acknowledgements: Acknowledgements::new(),
             effects: VecDeque::new(),
             now,
             config,
@@ -118,15 +127,15 @@ impl Replica {
     }
 
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
-        let configured = self.config.agreed.members;
-        if checkpoint.members != configured {
+        let configured = self.members.all();
+        if let Some(state) = &checkpoint.members_state {
+            self.install_members(state);
+        } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
         self.position = checkpoint.position;
         checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
-        if checkpoint.chained {
-            self.lifecycle.versions_mut().note_chained();
-        }
+        self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
         self.raise_lead(checkpoint.lead_ms, Position::default());
         if checkpoint.joined {
             self.lifecycle.on_joined();
@@ -140,7 +149,9 @@ impl Replica {
         let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
         self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
-        self.locks.restore_ownership(checkpoint.ownership.reseeded(self.config.local.hash_seed));
+        let mut ownership = checkpoint.ownership.reseeded(self.config.local.hash_seed);
+        *ownership.sponsors_mut() = self.locks.sponsors().clone();
+        self.locks.restore_ownership(ownership);
         for row in &checkpoint.requests {
             self.locks.apply_request(&row.into());
         }
@@ -151,7 +162,8 @@ impl Replica {
             self.note_forced(forced, Position::default());
         }
         for row in checkpoint.outcomes {
-            self.transactions.outcomes.restore(row, self.now.mono);
+            let needs_majority = !self.config.local.majority_buckets.is_empty();
+            self.transactions.outcomes.restore(row, needs_majority, self.now.mono);
         }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
@@ -205,6 +217,13 @@ impl Replica {
             }
             Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
             Record::Forgotten { entries } => self.log.forget_again(&entries),
+            Record::Decided { index, proposal } => {
+                if index != self.members.config().index().next() {
+                    return Err(refused(format!("it is decision {index}")));
+                }
+                self.take_decision(index, *proposal);
+            }
+            Record::AllSpeak { version } => self.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
                 self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
             }
@@ -266,7 +285,7 @@ impl Replica {
         leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
         Checkpoint {
             position: self.position,
-            members: self.config.agreed.members,
+            members: self.members.all(),
             joined: self.lifecycle.has_joined(),
             clock: bound.clock,
             n: bound.n.max(self.next_n),
@@ -281,9 +300,10 @@ impl Replica {
             past: self.watches.history.past(self.log.truncated()),
             forced: self.audit.to_keep(),
             hashes: self.log.hashes(),
-            chained: self.lifecycle.versions().are_chained(),
+            all_speak: self.lifecycle.versions().all(),
             fork: self.lifecycle.fork(),
             lead_ms: self.lead.millis,
+            members_state: self.members.state(self.locks.sponsors()),
         }
     }
 

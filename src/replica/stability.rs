@@ -103,7 +103,7 @@ impl Replica {
         if knows_own_entries {
             self.stability.note(self.own_floor(), self.config.dc);
         }
-        self.stability.update(self.config.agreed.members, self.log.applied());
+        self.stability.update(self.members.all(), self.log.applied());
         self.store.note_stable(self.stability.stable());
     }
 

@@ -17,6 +17,7 @@ impl Replica {
             phase: self.lifecycle.phase(),
             draining: self.lifecycle.is_draining(),
             clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
+            clock_behind_ms: self.lifecycle.clock_behind_ms().unwrap_or(0),
             disk_space: self.lifecycle.disk_space(),
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
@@ -24,6 +25,7 @@ impl Replica {
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
             acquires: self.acquires,
+            majority_waits: self.majority_waits,
         }
     }
 
@@ -59,6 +61,7 @@ impl Replica {
             parked: requests.parked,
             locks_active: self.locks.inspect().active() as u64,
             locks_moved: self.locks.owners().map().len() as u64,
+            locks_away_here: self.locks.owners().away_here() as u64,
             log_entries: self.log.len() as u64,
             held_back: self.inbox.len() as u64,
             watches: self.watches.len() as u64,
@@ -69,11 +72,14 @@ impl Replica {
             snapshots: store.snapshots,
             tombstones_pending: store.uncompacted,
             keys_expiring: self.expiry.len() as u64,
+            waiting_for_majority: self.transactions.majority.len() as u64,
             part_transfers_sent: moves.part_transfers_sent,
             part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,
             hand_offs_received: moves.hand_offs_received,
-            idle_returns: moves.idle_returns,
+            idle_returns_age: moves.idle_returns.age,
+            idle_returns_number: moves.idle_returns.number,
+            idle_returns_shared: moves.idle_returns.shared,
             ..self.counts
         }
     }

@@ -108,7 +108,12 @@ impl Replica {
         self.locks.return_idle(self.now.mono);
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
+        if !self.members.is_quiet() {
+            self.update_members();
+            self.schedule();
+        }
         self.send_entries();
+        self.update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
@@ -176,15 +181,16 @@ impl Replica {
         let deps = self.log.applied().clone();
         let seq = deps.get(dc) + 1;
         self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev) = (self.config.agreed.cluster, self.own_head());
+        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.epoch().0);
         // An entry of version 1 has no field for the lead.
         let lead_ms = if self.lifecycle.versions().are_chained() { self.lead.millis } else { 0 };
         assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
-        let entry = Arc::new(Entry { cluster, epoch: 0, dc, seq, at, deps, ops, prev, lead_ms });
+        let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);
         }
+        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
         self.log.apply(entry, position, self.now.mono);
         self.counts.entries_made += 1;
         self.pump = true;
@@ -239,6 +245,7 @@ impl Replica {
             self.emit(output);
         }
         if news {
+            self.acknowledgements.note_news();
             self.wake_snapshot_waits();
         }
     }
@@ -277,6 +284,7 @@ impl Replica {
                 }
             }
             Output::Effect(effect) => self.effects.push_back(effect),
+            Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
             Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
             Output::Heartbeat(_) => {}
             Output::AskState(peer) => self.ask_for_more(peer),

@@ -15,13 +15,17 @@ use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId};
+use geolock_api::names::{DcId, DcSet, FencingToken, IdempotencyKey, LeaseId};
 use geolock_api::value::Reading;
 
 /// Most bytes of one change, approximately.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;
 /// Most keys that one step reads.
 pub const MAX_READS: usize = 1_000;
+/// Longest wait for a majority.
+pub const MAX_MAJORITY_WAIT: Duration = Duration::from_secs(60);
+/// The wait for a majority if the call does not give one.
+pub const MAJORITY_WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for a snapshot.
 pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 
@@ -60,6 +64,8 @@ pub struct Step {
     pub changes: Vec<Change>,
     pub reads: Vec<Key>,
     pub then: Then,
+    /// Counts if the step commits. It is no part of the content: a repeated call may ask for another one.
+    pub durability: Durability,
 }
 
 impl Step {
@@ -81,6 +87,34 @@ pub enum Then {
     Commit,
     /// The transaction leaves no trace; the reads of the step are answered.
     Abort,
+}
+
+/// Where a commit must be on disk before it is answered. It is made here at once in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// In this datacenter.
+    #[default]
+    Local,
+    /// In more than half of the members. After `wait`, [`MAX_MAJORITY_WAIT`] at most, the answer is
+    /// [`Durable::NotAtMajority`]. A transaction without changes has nothing to wait for.
+    Majority { wait: Duration },
+}
+
+impl Durability {
+    /// At a majority, with the default wait.
+    pub const MAJORITY: Durability = Durability::Majority { wait: MAJORITY_WAIT };
+}
+
+/// Where a commit is known to be on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durable {
+    /// In this datacenter; the client did not ask for more.
+    Here,
+    /// In more than half of the members.
+    AtMajority,
+    /// In this datacenter, and a majority was required: it stays committed, but the wait for the majority is
+    /// over. `missing` are the members that are not known to have it.
+    NotAtMajority { missing: DcSet },
 }
 
 /// Makes a step of an open transaction.
@@ -111,6 +145,8 @@ pub struct Stepped {
     /// In the order of the reads; `None` for a key without a value.
     pub values: Vec<Option<Reading>>,
     pub state: TxnState,
+    /// Of a commit; [`Durable::Here`] in all other states.
+    pub durable: Durable,
 }
 
 /// The state of a transaction after a step.

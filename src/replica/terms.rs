@@ -17,6 +17,7 @@ use geolock_api::names::{DcId, DcSet};
 /// The compared options. Times in whole milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
+    /// The members of the configuration; none once there are decisions about members.
     pub members: DcSet,
     pub heartbeat_ms: u32,
     pub peer_timeout_ms: u32,
@@ -24,10 +25,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    pub(super) fn of(agreed: &AgreedConfig) -> Terms {
+    pub(super) fn of(members: DcSet, agreed: &AgreedConfig) -> Terms {
         let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         Terms {
-            members: agreed.members,
+            members,
             heartbeat_ms: ms(agreed.heartbeat),
             peer_timeout_ms: ms(agreed.peer_timeout),
             max_clock_skew_ms: ms(agreed.max_clock_skew),
@@ -56,8 +57,10 @@ impl Replica {
         if before == Some(*theirs) {
             return Ok(());
         }
-        let ours = Terms::of(&self.config.agreed);
-        if theirs.members != ours.members {
+        let ours = Terms::of(self.members.configured(), &self.config.agreed);
+        // With decisions about members, these count.
+        let is_decided = theirs.members.is_empty() || ours.members.is_empty();
+        if theirs.members != ours.members && !is_decided {
             return Err(Violation::Members { theirs: theirs.members, ours: ours.members });
         }
         for ((option, ours), (_, theirs)) in ours.options().into_iter().zip(theirs.options()) {

@@ -102,9 +102,10 @@ impl From<CheckpointV1> for Checkpoint {
             past: Past { forgotten: old.past.forgotten, entries: old.past.entries },
             forced: old.forced,
             hashes: Vec::new(),
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! breaks makes no clock right.
 
 use super::Replica;
+use super::clock_skew::ClockSource;
 use super::effect::Report;
 use super::lifecycle::Judgement;
 use super::message::Message;
@@ -114,7 +115,8 @@ impl Replica {
     ) {
         let ahead_ms =
             i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
-        self.note_ahead(peer, ahead_ms);
+        self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
+        self.step_forward();
         self.compare_heads(peer, durable, heads);
     }
 }

@@ -40,7 +40,11 @@ pub enum Subject {
 /// One name, or all names with a prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Pattern {
+    /// The bytes of one key.
     Exactly(Arc<[u8]>),
+    /// One lock, with the home that is part of its name.
+    Lock(LockName),
+    /// Keys, or locks with any home or none.
     BeginsWith(Arc<[u8]>),
 }
 
@@ -55,7 +59,7 @@ impl Pattern {
     }
 
     pub fn lock(name: &LockName) -> Pattern {
-        Pattern::Exactly(name.as_bytes().into())
+        Pattern::Lock(name.clone())
     }
 
     /// The locks whose names begin with `prefix`; empty for all.
@@ -66,9 +70,19 @@ impl Pattern {
         }
     }
 
+    /// Returns the lock that is followed by its whole name.
+    pub fn as_lock(&self) -> Option<&LockName> {
+        match self {
+            Pattern::Lock(name) => Some(name),
+            Pattern::Exactly(_) | Pattern::BeginsWith(_) => None,
+        }
+    }
+
+    /// Returns the bytes of the name or of the prefix, without a home.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Pattern::Exactly(bytes) | Pattern::BeginsWith(bytes) => bytes,
+            Pattern::Lock(name) => name.as_bytes(),
         }
     }
 }

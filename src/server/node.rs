@@ -100,6 +100,9 @@ impl Sockets {
     }
 }
 
+// The socket options are set through `rustix`, which the server has for files and signals, and not through
+// `socket2`: both make the same calls to the kernel, and one dependency is enough.
+
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // The standard library passes 128; a second call replaces that.
@@ -243,5 +246,53 @@ fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan
         links,
         server: config.server,
         members,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    /// The kernel grants less than asked for if `net.core.rmem_max` or `wmem_max` is smaller, and never less
+    /// than a socket has without asking.
+    #[test]
+    fn udp_buffers_are_as_large_as_the_system_allows() {
+        let plain = UdpSocket::bind(here()).expect("there are free ports");
+        let socket = udp(here()).expect("there are free ports");
+        let limit = |name: &str| {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
+            text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX)
+        };
+        let sizes = |socket: &UdpSocket| {
+            let receive = sockopt::socket_recv_buffer_size(socket).expect("it can be read back");
+            (receive, sockopt::socket_send_buffer_size(socket).expect("it can be read back"))
+        };
+        let (receive, send) = sizes(&socket);
+        // The kernel counts its own overhead: twice what it grants.
+        let granted = |name| 2 * UDP_BUFFER.min(limit(name));
+        assert!(receive >= granted("rmem_max") && send >= granted("wmem_max"), "{receive}, {send}");
+        assert!(receive >= sizes(&plain).0 && send >= sizes(&plain).1);
+    }
+
+    /// Linux shows the backlog of a listening socket in place of the bytes to send, in `/proc/net/tcp` not at
+    /// all: `ss` reads it from netlink. So this counts the connections that wait.
+    #[test]
+    fn more_connections_wait_than_the_standard_library_asks_for() {
+        let listener = tcp(here()).expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+        let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BACKLOG);
+        // Nobody accepts. A connection beyond the backlog would wait for its handshake.
+        let many = 400.min(BACKLOG.min(limit) - 1);
+        let connect = |_| {
+            std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(60))
+                .expect("there is room for it")
+        };
+        let waiting: Vec<_> = (0..many).map(connect).collect();
+        assert_eq!(waiting.len(), many as usize);
     }
 }

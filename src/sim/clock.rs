@@ -23,13 +23,16 @@ pub(super) struct NodeClock {
     /// By how much the wall clock is ahead, in ms.
     wall_ahead_ms: i64,
     /// The wall clock was off by more than [`MENDS_ITSELF_MS`] at some time since the start.
-    was_wrong: bool,
+    was_ahead: bool,
+    was_behind: bool,
 }
 
 impl NodeClock {
     pub fn new(origin: Instant, since: Moment, drift_ppm: i64, wall_ahead_ms: i64) -> NodeClock {
-        let was_wrong = wall_ahead_ms.abs() > MENDS_ITSELF_MS;
-        NodeClock { origin, since, drift_ppm, wall_ahead_ms, was_wrong }
+        let mut clock =
+            NodeClock { origin, since, drift_ppm, wall_ahead_ms, was_ahead: false, was_behind: false };
+        clock.jump(0);
+        clock
     }
 
     pub fn drift_ppm(&self) -> i64 {
@@ -39,14 +42,25 @@ impl NodeClock {
     /// Moves the wall clock.
     pub fn jump(&mut self, by_ms: i64) {
         self.wall_ahead_ms += by_ms;
-        self.was_wrong |= self.wall_ahead_ms.abs() > MENDS_ITSELF_MS;
+        self.was_ahead |= self.wall_ahead_ms > MENDS_ITSELF_MS;
+        self.was_behind |= self.wall_ahead_ms < -MENDS_ITSELF_MS;
     }
 
-    /// Sets the wall clock right. Returns true if it was so wrong since the start of its node that only a
-    /// restart corrects the node's hybrid clock soon.
-    pub fn set_right(&mut self) -> bool {
+    /// Sets the wall clock right. The node's hybrid clock follows a forward step at once if most others
+    /// confirm it; a backward step only with a restart.
+    pub fn set_right(&mut self) {
         self.wall_ahead_ms = 0;
-        self.was_wrong
+    }
+
+    /// Returns true if the wall clock was so far ahead since the start of its node that only a restart
+    /// corrects the node's hybrid clock soon.
+    pub fn was_ahead(&self) -> bool {
+        self.was_ahead
+    }
+
+    /// Returns true if the wall clock was far off since the start of its node.
+    pub fn was_wrong(&self) -> bool {
+        self.was_ahead || self.was_behind
     }
 
     pub fn now(&self, at: Moment) -> Now {

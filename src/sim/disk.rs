@@ -70,6 +70,8 @@ impl Facts {
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
+            | Record::Decided { .. }
+            | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}
         }
     }
@@ -338,9 +340,10 @@ mod tests {
             past: Past::default(),
             forced: Vec::new(),
             hashes: Vec::new(),
-            chained: false,
+            all_speak: 1,
             fork: None,
             lead_ms: 0,
+            members_state: None,
         }
     }
 

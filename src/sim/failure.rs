@@ -75,6 +75,9 @@ pub enum FailureKind {
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
     NotSerialised,
+    /// A commit was answered as durable at a majority, and no majority had it on disk; or it was lost
+    /// although most disks were not.
+    NotAtMajority,
     /// A transaction was committed more than once.
     CommittedTwice,
     /// Something was committed that its client did not ask for, or that the client heard would not be
@@ -137,6 +140,7 @@ impl FailureKind {
             FailureKind::BelowBound => "a bounded counter stays above its bound",
             FailureKind::SnapshotTooOld => "a snapshot shows what its client asked it to show",
             FailureKind::NotSerialised => "transactions in conflict on a lock see each other's commits",
+            FailureKind::NotAtMajority => "a commit that is durable at a majority is on most disks",
             FailureKind::CommittedTwice => "a transaction is committed at most once",
             FailureKind::GhostCommit => "nothing is committed that its client was told would not be",
             FailureKind::CommitLost => "a commit that its client was told of stays",
@@ -269,10 +273,15 @@ pub struct Outcome {
     pub steps: u64,
     /// The most rows, keys, waiters and elements that any one of these steps examined.
     pub most_work: u64,
+    /// Datacenters that joined.
+    pub joins: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
     pub hand_offs: u64,
+    /// Locks whose unused parts went home, by cause: age, number, a shared request of another datacenter.
+    /// Those of each server since its last restart.
+    pub idle_returns: [u64; 3],
     /// Transactions that changed something and were committed.
     pub commits: u64,
     /// Of these, under locks.
@@ -283,10 +292,15 @@ pub struct Outcome {
     pub uncommitted: u64,
     /// Calls of transactions that were sent again because the answer was lost.
     pub retried: u64,
+    /// Answers that a commit is durable at a majority, and that it is not yet.
+    pub at_majority: u64,
+    pub not_at_majority: u64,
     /// Keys that a commit removed.
     pub removals: u64,
     /// Number of expiries of keys.
     pub keys_expired: u64,
+    /// Committed changes of a thousand elements or more, or of 64 KiB or more.
+    pub large_changes: u64,
     /// Messages between datacenters.
     pub messages: u64,
     /// Messages that overtook another one.
@@ -332,13 +346,19 @@ impl Outcome {
         self.most_work = self.most_work.max(other.most_work);
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
+        for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
+            *all += more;
+        }
         self.commits += other.commits;
         self.locked_commits += other.locked_commits;
         self.commit_hand_offs += other.commit_hand_offs;
         self.uncommitted += other.uncommitted;
         self.retried += other.retried;
+        self.at_majority += other.at_majority;
+        self.not_at_majority += other.not_at_majority;
         self.removals += other.removals;
         self.keys_expired += other.keys_expired;
+        self.large_changes += other.large_changes;
         self.messages += other.messages;
         self.overtaking += other.overtaking;
         self.duplicates += other.duplicates;
@@ -381,9 +401,10 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
+            self.idle_returns,
             self.ungranted,
             self.reclaimed,
             self.stale_reclaims,
@@ -398,14 +419,17 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} not committed, {} calls retried, {} removals, {} keys lapsed",
+            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed, {} large changes",
             self.commits,
             self.locked_commits,
             self.commit_hand_offs,
+            self.at_majority,
+            self.not_at_majority,
             self.uncommitted,
             self.retried,
             self.removals,
-            self.keys_expired
+            self.keys_expired,
+            self.large_changes
         )?;
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

@@ -11,6 +11,7 @@ mod clock;
 mod disk;
 mod failure;
 mod figures;
+mod idle_figures;
 #[cfg(test)]
 mod mutations;
 mod network;
@@ -28,6 +29,7 @@ mod world;
 
 pub use failure::{Failure, FailureKind, FaultKind, Outcome};
 pub use figures::{Figures, HAND_OFF_LIMIT, figures};
+pub use idle_figures::{IdleFigures, idle_figures};
 pub use plan::{Profile, UnknownProfile};
 pub use run::{SimOptions, run};
 pub use trace::TraceMode;

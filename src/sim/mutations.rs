@@ -76,7 +76,7 @@ hunts! {
     p_an_entry_applied_twice: AppliedTwice, Transactions, 10 s, seeds 0..3, as WrongReading | Diverged | Panic;
     q_a_withdrawn_request_is_served: WithdrawnServed, Resets, 5 s, seeds 0..2, as GivenUnasked | Diverged;
     r_parts_for_who_cannot_be_reached: PartsToUnreachable, DeadWriter, 40 s, seeds 0..2, as GivenToUnreachable;
-    s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 140..170, as HoldLost | ConflictingHolders | TokenOrder;
+    s_a_stale_reclaim_is_accepted: StaleReclaim, Crashes, 15 s, seeds 80..90, as HoldLost | ConflictingHolders | TokenOrder;
     t_a_state_without_the_own_entries: StateWithoutOwn, LeftBehind, 10 s, seeds 416..427, as WrongReading | Resurrected | Diverged | ExpiredEarly;
     u_a_state_told_before_it_is_durable: StateToldBeforeDurable, LeftBehind, 10 s, seeds 400..410, as LeftBeforeDurable;
     v_an_expiry_that_removes: ExpiryByRemoval, LeftBehind, 10 s, seeds 400..404, as GhostCommit | ExpiredEarly;
@@ -95,5 +95,21 @@ hunts! {
     aj_what_is_refused_is_done: RefusedIsDone, General, 10 s, seeds 32..33, as NotAnswered;
     ak_a_watch_misses_the_past: WatchMissesPast, General, 10 s, seeds 8..10, as WatchedWrong;
     al_a_sum_of_another_vector: SumOfAnotherVector, General, 10 s, seeds 0..3, as Diverged;
+    an_parts_return_past_an_exclusive_request: ReturnedPastExclusive, ReadersEverywhere, 10 s, seeds 0..3, as GivenUnasked | Overtaken;
+    ao_locks_elsewhere_count_for_the_limit: AwayElsewhereCounted, General, 10 s, seeds 0..6, as GivenUnasked;
+    aq_a_member_counts_twice: MemberCountsTwice, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    ar_sent_counts_as_durable: SentCountsAsDurable, Majority, 10 s, seeds 0..4, as NotAtMajority;
+    as_acknowledged_from_memory: AckFromMemory, Majority, 10 s, seeds 0..4, as LeftBeforeDurable | NotAtMajority;
+    at_a_clock_that_is_behind_is_not_noticed: BehindNotNoticed, Clocks, 20 s, seeds 0..6, as Contract | GivenToUnreachable | Starved;
+    au_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..2, as ConflictingHolders | LeftBeforeDurable | TwoOwners | Violation | Panic | Starved | NotAnswered;
+    av_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..2, as GivenUnasked;
+    aw_a_sponsor_splits_without_naming: SplitUnnamed, Growth, 20 s, seeds 0..10, as ConflictingHolders | Panic | Violation;
+    ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 0..20, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
+    ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 0..10, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
+    az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 0..10, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
+    ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900034..900038, as ForkMerged | ForkUnseen | NotAnswered;
+    bc_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 1..4, as GraceTooLong | NotAnswered | Starved | NotQuiet;
+    bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 1..3, as SnapshotTooOld;
+    be_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 0..3, as TooMuchWork;
 }

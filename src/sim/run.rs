@@ -223,6 +223,7 @@ impl Run {
         outcome.grants = world.holders.grants;
         outcome.hand_offs = world.holders.hand_offs;
         outcome.most_work = world.most_work;
+        outcome.idle_returns = world.idle_returns();
         world.txns.count(&mut outcome);
         outcome.trace_hash = world.trace.hash();
         if !world.has_one_history() {
@@ -248,6 +249,9 @@ fn too_little(world: &World) -> Option<String> {
     }
     let mut done = Outcome::default();
     world.txns.count(&mut done);
+    if world.plan.founders < world.plan.dcs && world.tally.joins == 0 {
+        return Some("no datacenter joined".to_owned());
+    }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);
     }

@@ -19,6 +19,7 @@ fn all_pass(profile: Profile, seconds: u64, seeds: std::ops::Range<u64>) -> Outc
 fn seeds_of_every_kind_of_trouble_pass() {
     let total = all_pass(Profile::General, 10, 0..40);
     assert!(total.grants > 3_000 && total.hand_offs > 1_400, "{total}");
+    assert!(total.idle_returns.into_iter().all(|count| count > 20), "{total}");
     for kind in FaultKind::ALL {
         assert!(total.faults_of(kind) > 10, "{kind:?}: {total}");
     }
@@ -44,6 +45,12 @@ fn transactions_of_servers_that_crash_keep_their_promises() {
 }
 
 #[test]
+fn large_values_are_handled_a_little_at_a_time() {
+    let total = all_pass(Profile::Values, 10, 700..708);
+    assert!(total.large_changes > 20 && total.commits > 300, "{total}");
+}
+
+#[test]
 fn removed_keys_stay_removed() {
     let total = all_pass(Profile::Removals, 10, 300..303);
     assert!(total.commits > 300 && total.removals > 50 && total.keys_expired > 50, "{total}");
@@ -57,8 +64,14 @@ fn datacenters_that_were_away_for_long_take_over_a_state() {
 }
 
 #[test]
+fn locks_with_a_home_keep_all_promises() {
+    let total = all_pass(Profile::Homed, 10, 700..704);
+    assert!(total.state_transfers_received > 0 && total.hand_offs > 50 && total.grants > 200, "{total}");
+}
+
+#[test]
 fn clocks_that_jump_for_hours_end_no_lease() {
-    let total = all_pass(Profile::Clocks, 10, 500..504);
+    let total = all_pass(Profile::Clocks, 10, 500..507);
     assert!(total.faults_of(FaultKind::WallJump) > 30 && total.grants > 200, "{total}");
 }
 

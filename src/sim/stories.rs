@@ -283,7 +283,7 @@ fn two_holders_fail_their_run() {
 
 #[test]
 fn a_lock_that_nobody_uses_goes_home_and_is_forgotten() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::with(|plan| plan.hold[0].idle_return_after = 60 * SECOND);
     let (writer, key) = (scene.client(dc(0)), wants(&["a", "b"], Exclusive));
     let held = scene.acquire(writer, key);
     scene.granted_within(writer, held, SECOND).expect("it is idle");

@@ -279,8 +279,8 @@ impl Store {
         }
     }
 
-    /// Folds at most `most` effects that every open snapshot shows into their contents. Returns true if there
-    /// are more.
+    /// Folds effects that every open snapshot shows into their contents, until they name `most` elements or
+    /// more; an effect without elements counts as one. Returns true if there are more.
     #[inline]
     pub fn fold(&mut self, most: usize) -> bool {
         !self.unfolded.is_empty() && self.fold_some(most)
@@ -293,8 +293,7 @@ impl Store {
         while folded < most
             && let Some((_, row)) = self.unfolded.pop_front_if(is_shown)
         {
-            self.fold_one(row, floor);
-            folded += 1;
+            folded += self.fold_one(row, floor).max(1);
         }
         work::give_back(&mut self.unfolded);
         if folded > 0 && std::mem::take(&mut self.some_waited) {
@@ -303,12 +302,18 @@ impl Store {
         self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
     }
 
-    fn fold_one(&mut self, row: Row, floor: Position) {
+    /// Folds the next effect of a key. Returns the number of elements that it names.
+    fn fold_one(&mut self, row: Row, floor: Position) -> usize {
         let record = &mut self.records[row as usize];
-        let (key, digests, mut marked) = (record.key.clone(), &mut self.digests, None);
+        let (key, digests, mut marked, mut elements) = (record.key.clone(), &mut self.digests, None, 0);
+        let walks = self.bugs.has(Bug::LargeValueWalked);
         let folded = record.fold_next(floor, |content, effect, side| {
             let sum = match effect.action() {
-                Action::Update(update) => digest::near(&key, content, update),
+                Action::Update(_) if walks => digest::of(&key, content),
+                Action::Update(update) => {
+                    elements = update.op.elements();
+                    digest::near(&key, content, update)
+                }
                 Action::Remove | Action::Expired => digest::of(&key, content),
                 // Readers see no difference.
                 Action::Expire(_) => Shown::default(),
@@ -334,6 +339,7 @@ impl Store {
             }
         }
         self.forget_if_over(row);
+        elements
     }
 
     fn forget_if_over(&mut self, row: Row) {

@@ -138,11 +138,7 @@ impl Page<'_> {
     fn counts(&mut self, counts: &Counts) -> fmt::Result {
         // Destructured so that a new count cannot be forgotten here.
         let Counts {
-            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, log_entries,
-            held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired,
-            part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns, entries_made, entries_applied, entries_relayed, duplicates,
-            violations, skew_pauses, commits, removals, aborts, transactions_killed,
-            anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed,
+            leases, held, waiting, published, remote_requests, parked, locks_active, locks_moved, locks_away_here, log_entries, held_back, transactions, watches, keys, value_bytes, uncompacted_changes, snapshots, tombstones_pending, keys_expiring, grants, grants_local, releases, refusals, timeouts, cancels, leases_expired, part_transfers_sent, part_transfers_received, hand_offs_sent, hand_offs_received, idle_returns_age, idle_returns_number, idle_returns_shared, entries_made, entries_applied, entries_relayed, duplicates, violations, skew_pauses, commits, removals, aborts, transactions_killed, anti_entropy_rounds, digests_compared, digest_mismatches, rights_transferred, state_transfers_sent, state_transfers_received, keys_expired, watch_events_dropped, force_releases, calls_shed, waiting_for_majority, commits_not_at_majority,
         } = *counts;
         for (name, help, value) in [
             ("leases", "Leases that have not ended", leases),
@@ -153,6 +149,7 @@ impl Page<'_> {
             ("requests_parked", "Requests that wait for a datacenter that is unreachable or does not serve; they block no others", parked),
             ("locks_active", "Locks that are held or waited for", locks_active),
             ("locks_moved", "Locks with parts outside their home datacenters", locks_moved),
+            ("locks_away_here", "Locks with parts here that have their homes in other datacenters; limits.max_away_locks limits them", locks_away_here),
             ("log_entries", "Log entries that are kept because a member may lack them", log_entries),
             ("entries_held_back", "Received entries that wait for entries they depend on", held_back),
             ("transactions", "Transactions that are open or waiting", transactions),
@@ -162,11 +159,13 @@ impl Page<'_> {
             ("snapshots", "Open snapshots: of transactions, and of a checkpoint in progress", snapshots),
             ("tombstones_pending", "Tombstones of keys and elements that a datacenter may not have seen removed", tombstones_pending),
             ("keys_expiring", "Keys with an expiry time, or with a value that was written as done", keys_expiring),
+            ("commits_waiting_for_majority", "Commits that are answered when a majority of the datacenters has them on disk", waiting_for_majority),
         ] {
             self.gauge(name, help, value)?;
         }
         let help = ("values", "Approximate size of all values, as readers see them");
         self.with_unit(MetricType::Gauge, &Unit::Bytes, help, value_bytes as f64)?;
+        self.idle_returns([("age", idle_returns_age), ("number", idle_returns_number), ("shared", idle_returns_shared)])?;
         for (name, help, value) in [
             ("grants", "Requests granted", grants),
             ("grants_local", "Requests granted without a request to another datacenter", grants_local),
@@ -179,7 +178,6 @@ impl Page<'_> {
             ("part_transfers_received", "Lock parts received from other datacenters", part_transfers_received),
             ("hand_offs_sent", "Hand-offs of locks to other datacenters: one per lock and move", hand_offs_sent),
             ("hand_offs_received", "Hand-offs of locks from other datacenters: one per lock and move", hand_offs_received),
-            ("idle_returns", "Locks whose parts returned to their homes because they were not used here", idle_returns),
             ("entries_made", "Log entries created here", entries_made),
             ("entries_applied", "Log entries applied here, of all datacenters", entries_applied),
             ("entries_relayed", "Log entries of other datacenters relayed", entries_relayed),
@@ -199,6 +197,7 @@ impl Page<'_> {
             ("keys_expired", "Keys that this datacenter ended: they expired, or their value was written as done", keys_expired),
             ("watch_events_dropped", "Grants and releases that were not sent to watches because their clients read too slowly", watch_events_dropped),
             ("force_releases", "Requests whose locks were released by force", force_releases),
+            ("commits_not_at_majority", "Commits that were to wait for a majority and did not reach one in time", commits_not_at_majority),
             ("calls_shed", "Calls refused because the server was overloaded; included in geolock_refusals_total", calls_shed),
         ] {
             self.counter(name, help, value)?;
@@ -206,14 +205,27 @@ impl Page<'_> {
         Ok(())
     }
 
+    fn idle_returns(&mut self, by_cause: [(&str, u64); 3]) -> fmt::Result {
+        let help = "Locks whose unused parts returned to their homes, by cause";
+        let mut metric = self.0.encode_descriptor("idle_returns", help, None, MetricType::Counter)?;
+        for (cause, value) in by_cause {
+            metric.encode_family(&[("cause", cause)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
     fn state(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let Status { draining, clock_skew, .. } = snapshot.status;
+        let Status { draining, clock_skew, clock_behind_ms, .. } = snapshot.status;
         let ready = snapshot.ready().is_ok();
         self.gauge("ready", "1 if clients should use this server", ready.into())?;
         self.gauge("draining", "1 while the server is shutting down", draining.into())?;
         let help =
             "1 while the clock of this server is too far ahead of most others: it creates no log entries";
         self.gauge("clock_skew", help, clock_skew.into())?;
+        let help =
+            "How far the clock of this server is behind most others, if that is more than max_clock_skew";
+        let mut gauge = self.0.encode_descriptor("clock_behind_seconds", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&(clock_behind_ms as f64 / 1_000.0))?;
         let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is overloaded: new work of clients is refused";
@@ -243,6 +255,11 @@ impl Page<'_> {
             observed(metric.encode_family(&[("origin", origin)])?, histogram)?;
         }
         for (name, help, histogram) in [
+            (
+                "majority_wait",
+                "Time from a commit until a majority had it on disk, of commits that waited for that",
+                &snapshot.status.majority_waits,
+            ),
             ("journal_sync", "Time of a write and a sync of the journal", &snapshot.sync_times),
             (
                 "mailbox_delay",

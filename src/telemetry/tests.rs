@@ -49,6 +49,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         phase,
         draining,
         clock_skew: false,
+        clock_behind_ms: 0,
         disk_space: DiskSpace::default(),
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),
@@ -56,6 +57,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         peers: vec![peer],
         counts: Counts { grants: 5, held: 3, calls_shed: 9, ..Counts::default() },
         acquires: Acquires { remote: took(&[3, 70, 70_000]), ..Acquires::default() },
+        majority_waits: took(&[80_000]),
     };
     let link = LinkFigures {
         peer: dc(2),
@@ -170,7 +172,7 @@ async fn a_server_is_ready_only_while_it_serves() {
 }
 
 /// Lines of the page, examples of each kind.
-const METRICS: [&str; 40] = [
+const METRICS: [&str; 41] = [
     "geolock_grants_total 5",
     "geolock_requests_held 3",
     "geolock_journal_position 44",
@@ -207,6 +209,7 @@ const METRICS: [&str; 40] = [
     "geolock_acquire_seconds_bucket{le=\"0.000008\",origin=\"remote\"} 1",
     "geolock_acquire_seconds_bucket{le=\"0.000128\",origin=\"remote\"} 2",
     "geolock_acquire_seconds_bucket{le=\"0.131072\",origin=\"remote\"} 3",
+    "geolock_majority_wait_seconds_bucket{le=\"0.131072\"} 1",
     "geolock_journal_sync_seconds_bucket{le=\"0.001024\"} 1",
     "geolock_mailbox_delay_seconds_bucket{le=\"134.217728\"} 0",
     "geolock_mailbox_delay_seconds_bucket{le=\"+Inf\"} 1",

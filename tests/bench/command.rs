@@ -127,6 +127,12 @@ fn servers_that_run_can_be_tested_too() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("servers that run"), "{}", said(&output));
     assert!(said(&output).contains("clients on 2 connections a datacenter"), "{}", said(&output));
+    // The same by the environment, as other commands read it.
+    let mut command = geolock(home.path());
+    command.arg("bench").args(SHORT).args(["--connect", &places, "--rate", "50"]);
+    let output = command.env("GEOLOCK_TLS", &tls).output().expect("the binary is there");
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("servers that run"), "{}", said(&output));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod fixture;
 
 mod commands;
+mod homes;
 mod kv;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -11,5 +11,6 @@ mod damage;
 mod full_disk;
 mod histories;
 mod left_behind;
+mod majority;
 mod previous_version;
 mod restored;

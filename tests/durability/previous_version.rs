@@ -37,7 +37,7 @@ async fn data_of_the_version_before_is_read_and_continued() {
     let clients = serving(&cluster).await;
     for dc in 0..2 {
         assert_eq!(shown(&cluster, dc), SHOWN);
-        assert_eq!(segments(&cluster, dc), [1, 2], "what is written now is of this version");
+        assert_eq!(segments(&cluster, dc), [1, 3], "what is written now is of this version");
     }
     // dc1 has one of them, dc0 the other.
     for name in ["moved", "back"] {

@@ -9,4 +9,5 @@ mod fixture;
 
 mod away;
 mod between_datacenters;
+mod homes;
 mod requests;

@@ -4,7 +4,7 @@
 //! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#not-promised.
 
 use geolock::client::{AcquireRequest, LockGuard, Wait};
-use geolock_api::proto::Phase;
+use geolock_api::proto::{NotServing, Phase};
 
 use crate::fixture::calls::acquire;
 use crate::fixture::lists::{HOLD, Lists};
@@ -88,4 +88,53 @@ async fn a_server_that_restarts_with_a_clock_hours_ahead_waits_until_it_is_right
     wan.cluster.befall(2, "");
     within(acquire(&clients[2], request())).await.release().await.expect("it was held");
     assert!(!clients[2].status().await.expect("the server answers").clock_skew);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_an_hour_behind_stops_no_other_and_serves_when_its_clock_is_right() {
+    let (mut wan, clients) = servers(3).quick().with_fault_scripts().await;
+    let request = |name| AcquireRequest::exclusive(lock(name));
+    acquire(&clients[0], request("moves")).await.release().await.expect("it was held");
+    acquire(&clients[2], request("own")).await.release().await.expect("it was held");
+    wan.cluster.kill(2);
+    wan.cluster.write_faults(2, "[clock]\nahead_ms = -3600000\n");
+    wan.cluster.restart(2);
+    within(async {
+        loop {
+            let status = clients[2].status().await.expect("the server answers");
+            if status.clock_behind_ms > 0 && status.phase() == Phase::Serving {
+                assert!((3_500_000..3_700_000).contains(&status.clock_behind_ms), "{status:?}");
+                return;
+            }
+        }
+    })
+    .await;
+    within(async {
+        let says_why = |status: geolock::client::Status| {
+            let peer = status.peers.into_iter().find(|peer| peer.dc == 2).expect("it is a member");
+            peer.not_serving() == NotServing::ClockBehind
+        };
+        while !says_why(clients[0].status().await.expect("the server answers")) {}
+        while !says_why(clients[1].status().await.expect("the server answers")) {}
+    })
+    .await;
+    let waits = tokio::spawn({
+        let client = clients[2].clone();
+        async move { client.acquire(AcquireRequest::exclusive(lock("moves"))).await }
+    });
+    // The others move the lock between them, and the server itself uses what it has.
+    for client in [0, 1, 0, 1] {
+        let moves = within(acquire(&clients[client], request("moves"))).await;
+        moves.release().await.expect("it was held");
+    }
+    within(acquire(&clients[2], request("own"))).await.release().await.expect("it was held");
+    assert!(!waits.is_finished(), "no part of it can arrive");
+
+    wan.cluster.befall(2, "");
+    let guard = within(waits).await.expect("no panic").expect("its parts arrive");
+    guard.release().await.expect("it was held");
+    let line = wan.cluster.server(2).line("the wall clock was set forward");
+    assert!(line.contains("by_ms="), "{line}");
+    within(async { while clients[2].status().await.expect("the server answers").clock_behind_ms > 0 {} })
+        .await;
 }

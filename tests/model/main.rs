@@ -4,11 +4,11 @@
 //! small one. It is the place to try a change of the protocol, such as other members, before there is code
 //! for it.
 //!
-//! **Modelled**: three datacenters, two locks with a part for each of them, one client in each datacenter
-//! that wants one set of locks after the other. A step is: a client asks, is granted, releases; an owner
-//! transfers parts to the request whose turn it is; a datacenter syncs its journal, receives an entry,
-//! crashes and restarts with any prefix of the records that were not durable; after that a client reclaims
-//! the locks it holds, or its lease has run out.
+//! **Modelled**: three datacenters, two locks with a part for each of them, which may have a home, one client
+//! in each datacenter that wants one set of locks after the other. A step is: a client asks, is granted,
+//! releases; an owner transfers parts to the request whose turn it is; a datacenter syncs its journal,
+//! receives an entry, crashes and restarts with any prefix of the records that were not durable; after that a
+//! client reclaims the locks it holds, or its lease has run out.
 //!
 //! **The network** is the set of all messages ever sent. Any of them may arrive at any datacenter at any
 //! time: never (it was lost), late, out of order, repeatedly, and from any datacenter that had it (it was
@@ -24,6 +24,7 @@
 //!
 //! | here | there |
 //! |---|---|
+//! | `View::initial` | `src/crdt/default_owner.rs` |
 //! | `View::registers`, `View::apply` of a transfer | `src/crdt/ownership.rs`, `src/lock_state/owners.rs` |
 //! | `View::table` | `src/lock_state/queue.rs`, `RequestRow` |
 //! | `Protocol::publish` | `Schedule::publish` (`src/lock_state/schedule/publish.rs`) |
@@ -44,9 +45,11 @@ mod state;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-use properties::{EXCLUSION, NOBODY_STUCK, RECLAIMED, SAME_VECTOR_SAME_STATE, TOKENS_GROW, TOLD_IS_KEPT};
+use properties::{
+    EXCLUSION, NOBODY_STUCK, ONE_OWNER, RECLAIMED, SAME_VECTOR_SAME_STATE, TOKENS_GROW, TOLD_IS_KEPT,
+};
 use protocol::{Mutation, Protocol};
-use state::{DCS, Mode, Wants};
+use state::{DCS, Homes, Mode, Wants};
 
 const X: Option<Mode> = Some(Mode::Exclusive);
 const S: Option<Mode> = Some(Mode::Shared);
@@ -55,6 +58,11 @@ const NOT: Option<Mode> = None;
 /// No crash, or one crash of any datacenter.
 const NO_CRASH: [u8; DCS] = [0; DCS];
 const ONE_CRASH: [[u8; DCS]; 3] = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
+
+/// Both locks have plain names.
+const NO_HOMES: Homes = [None, None];
+/// The home of the first lock is a datacenter that wants nothing, or one that does; the second is plain.
+const HOMES: [Homes; 2] = [[Some(2), None], [Some(0), None]];
 
 type Scenario = [Vec<Wants>; DCS];
 
@@ -102,13 +110,25 @@ fn check(name: &str, model: Protocol, depth: Option<usize>, seen: &[&str]) {
 }
 
 fn protocol(scenarios: Vec<Scenario>, crashes: &[[u8; DCS]]) -> Protocol {
-    Protocol { scenarios, crashes: crashes.to_vec(), mutation: None }
+    Protocol { scenarios, crashes: crashes.to_vec(), homes: NO_HOMES, mutation: None }
 }
 
 #[test]
 fn two_requests_for_one_lock_in_all_orders() {
     let model = protocol(vec![two_writers(), a_reader_and_a_writer()], &[NO_CRASH]);
     check("two requests, no crash", model, None, &[properties::ALL_SERVED]);
+}
+
+#[test]
+fn a_homed_lock_in_all_orders_and_with_a_crash_of_anybody() {
+    for homes in HOMES {
+        let scenarios = vec![two_writers(), a_reader_and_a_writer()];
+        let model = Protocol { homes, ..protocol(scenarios, &[NO_CRASH]) };
+        check("a homed lock, no crash", model, None, &[properties::ALL_SERVED]);
+        let scenarios = vec![readers_and_a_writer(), everybody_something_else()];
+        let model = Protocol { homes, ..protocol(scenarios, &ONE_CRASH) };
+        check("a homed lock, one crash", model, Some(DEPTH), &[properties::HELD_OVER_RESTART]);
+    }
 }
 
 #[test]
@@ -151,7 +171,17 @@ fn to_the_end() {
 
 /// Checks that a deliberate bug violates the expected property.
 fn catch(mutation: Mutation, scenario: Scenario, crashes: &[[u8; DCS]], expected: &'static str) {
-    let model = Protocol { scenarios: vec![scenario], crashes: crashes.to_vec(), mutation: Some(mutation) };
+    catch_with(mutation, (scenario, NO_HOMES), crashes, expected);
+}
+
+fn catch_with(
+    mutation: Mutation,
+    (scenario, homes): (Scenario, Homes),
+    crashes: &[[u8; DCS]],
+    expected: &'static str,
+) {
+    let (scenarios, crashes) = (vec![scenario], crashes.to_vec());
+    let model = Protocol { scenarios, crashes, homes, mutation: Some(mutation) };
     let checker = model.checker().finish_when(HasDiscoveries::AnyOf([expected].into())).spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discovery(expected) else {
@@ -205,4 +235,10 @@ fn an_answer_before_the_sync_is_caught() {
 #[test]
 fn a_request_that_is_not_withdrawn_is_caught() {
     catch(Mutation::NotWithdrawn, two_writers(), &[NO_CRASH], NOBODY_STUCK);
+}
+
+#[test]
+fn a_home_that_is_forgotten_is_caught() {
+    let scenario = [vec![[X, NOT]], vec![[S, NOT]], vec![]];
+    catch_with(Mutation::HomeForgotten, (scenario, [Some(0), None]), &[[0, 1, 0]], ONE_OWNER);
 }

@@ -4,7 +4,8 @@ use stateright::{Model, Property};
 
 use crate::properties;
 use crate::state::{
-    Broken, Client, DCS, Dc, Entry, LOCKS, Mode, Op, Parts, Row, Site, State, Vector, View, Wants, covers,
+    Broken, Client, DCS, Dc, Entry, Homes, LOCKS, Mode, Op, Parts, Row, Site, State, Vector, View, Wants,
+    covers,
 };
 
 /// A deliberate bug, to prove that the properties catch it.
@@ -28,6 +29,8 @@ pub enum Mutation {
     AnswerBeforeSync,
     /// A request is left in the log when it is granted.
     NotWithdrawn,
+    /// After a restart the parts of homed locks are where their names say.
+    HomeForgotten,
 }
 
 pub struct Protocol {
@@ -35,6 +38,7 @@ pub struct Protocol {
     pub scenarios: Vec<[Vec<Wants>; DCS]>,
     /// How often each may crash, by datacenter: each of these with each scenario.
     pub crashes: Vec<[u8; DCS]>,
+    pub homes: Homes,
     pub mutation: Option<Mutation>,
 }
 
@@ -148,7 +152,7 @@ impl Protocol {
             applied: [0; DCS],
             durable: [0; DCS],
             tail: Default::default(),
-            view: View::initial(),
+            view: View::initial(self.homes),
             clock: 0,
             told: [0; DCS],
             client: Client::Idle,
@@ -156,6 +160,7 @@ impl Protocol {
         };
         State {
             scenario,
+            homes: self.homes,
             logs: Default::default(),
             sites: std::array::from_fn(|_| site.clone()),
             tokens: Default::default(),
@@ -354,7 +359,8 @@ impl Protocol {
         if !state.is_sent(dc, recovered[dc] + 1) {
             state.logs[dc].truncate(recovered[dc].into());
         }
-        let (view, newest) = replay(state, &recovered);
+        let homes = if self.is(Mutation::HomeForgotten) { [None; LOCKS] } else { state.homes };
+        let (view, newest) = replay_from(View::initial(homes), state, &recovered);
         let site = &mut state.sites[dc];
         site.view = view;
         site.told = raised(site.told, recovered);
@@ -414,7 +420,11 @@ fn raised(one: Vector, other: Vector) -> Vector {
 /// Returns the view after the entries of a vector, applied in a causal order, and the highest stamp among
 /// them.
 pub fn replay(state: &State, vector: &Vector) -> (View, u8) {
-    let (mut view, mut at, mut newest) = (View::initial(), [0; DCS], 0);
+    replay_from(View::initial(state.homes), state, vector)
+}
+
+fn replay_from(mut view: View, state: &State, vector: &Vector) -> (View, u8) {
+    let (mut at, mut newest) = ([0; DCS], 0);
     while at != *vector {
         let ready = |maker: &Dc| {
             at[*maker] < vector[*maker] && covers(&at, &state.entry(*maker, at[*maker] + 1).deps)

@@ -9,6 +9,8 @@ pub const LOCKS: usize = 2;
 pub type Dc = usize;
 /// The wanted mode of each lock, if any.
 pub type Wants = [Option<Mode>; LOCKS];
+/// The home of each lock, if its name has one.
+pub type Homes = [Option<Dc>; LOCKS];
 /// The number of entries of each datacenter's log.
 pub type Vector = [u8; DCS];
 
@@ -92,9 +94,11 @@ pub struct View {
 }
 
 impl View {
-    pub fn initial() -> View {
-        let row = std::array::from_fn(|part| Register { version: 0, owner: part as u8 });
-        View { registers: [row; LOCKS], table: SmallVec::new() }
+    /// Before any entry: a part of a homed lock is at the home, one of another lock where its name says.
+    pub fn initial(homes: Homes) -> View {
+        let owner = |lock: usize, part: Dc| homes[lock].unwrap_or(part) as u8;
+        let row = |lock| std::array::from_fn(|part| Register { version: 0, owner: owner(lock, part) });
+        View { registers: std::array::from_fn(row), table: SmallVec::new() }
     }
 
     pub fn parts_of(&self, lock: usize, dc: Dc) -> Parts {
@@ -188,6 +192,7 @@ pub enum Broken {
 pub struct State {
     /// The index of the model's scenario.
     pub scenario: u8,
+    pub homes: Homes,
     pub logs: [SmallVec<[Entry; 4]>; DCS],
     pub sites: [Site; DCS],
     pub tokens: [Tokens; LOCKS],

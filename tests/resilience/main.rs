@@ -11,6 +11,7 @@ mod fixture;
 
 mod bank;
 mod lists;
+mod memory;
 mod overload;
 mod pauses;
 mod soak;

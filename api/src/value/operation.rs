@@ -260,6 +260,17 @@ impl Op {
         }
     }
 
+    /// Returns the number of elements or fields that it names.
+    pub fn elements(&self) -> usize {
+        match self {
+            Op::AddWinsSet(SetOp::Add(items) | SetOp::Remove(items))
+            | Op::RemoveWinsSet(SetOp::Add(items) | SetOp::Remove(items))
+            | Op::GrowOnlySet(items)
+            | Op::ResettableMap(MapOp::Remove(items)) => items.len(),
+            _ => 0,
+        }
+    }
+
     /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| 2 + item.len()).sum::<usize>();

@@ -5,10 +5,10 @@
 //! out messages ([`Session::take_messages`]) and [`Output`]s.
 //!
 //! **The state of a request** is its [`Stage`]. A broken stream never changes it; it only means that some
-//! calls have to be made again. So the one place that sends after a reconnect ([`Session::resume`]) reads only
-//! stages: a waiting request is acquired again under its idempotency key (by which the server finds it and
-//! its place in the queue), a request given up is released or cancelled again. Unknown is not no: as long as
-//! the lease lives, the client repeats the call until there is an answer.
+//! calls have to be made again. So the one place that sends after a reconnect ([`Session::resume`]) reads
+//! only stages: a waiting request is acquired again under its idempotency key (by which the server finds it
+//! and its place in the queue), a request given up is released or cancelled again. Unknown is not no: as long
+//! as the lease lives, the client repeats the call until there is an answer.
 //!
 //! **Idempotency keys** must increase along the requests that are new to the server
 //! (`docs/algorithm.md#66-idempotency-keys`). They are assigned in the order in which requests are made, sent

@@ -85,6 +85,12 @@ impl Txn {
             TxnStage::Queued | TxnStage::GivenUp | TxnStage::Lost(_) => false,
         }
     }
+
+    /// Returns how long the server may wait for a majority before it answers the present step.
+    fn majority_wait(&self) -> Duration {
+        let step = self.steps.front().map_or(&self.new.step, |(_, step)| step);
+        Duration::from_millis(step.majority_wait_ms)
+    }
 }
 
 impl Session {
@@ -194,7 +200,8 @@ impl Session {
 
     pub(super) fn send_abort(&mut self, number: u64) {
         let Some(txn) = self.txns.get(&number) else { return };
-        let step = Step { changes: Vec::new(), reads: Vec::new(), then: Then::Abort.into() };
+        let step =
+            Step { changes: Vec::new(), reads: Vec::new(), then: Then::Abort.into(), ..Default::default() };
         let (lease, secret) = (txn.lease.0, Bytes::new());
         let abort = proto::StepRequest {
             lease,
@@ -248,7 +255,7 @@ impl Session {
                 TxnStage::Lost(_) => {}
                 _ if txn.may_have_committed() && *reason != LostReason::Closed => {
                     txn.stage = TxnStage::Orphan;
-                    let until = now + self.settings.ttl + self.settings.connect_timeout;
+                    let until = now + self.settings.ttl + self.settings.connect_timeout + txn.majority_wait();
                     self.orphans.insert((until, number));
                     self.ask_orphan(number);
                 }

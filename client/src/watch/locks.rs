@@ -21,6 +21,7 @@ pub struct LockWatchRequest {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Locks {
     names: Vec<Bytes>,
+    homed: Vec<proto::HomedName>,
     prefixes: Vec<Bytes>,
 }
 
@@ -30,7 +31,8 @@ impl LockWatchRequest {
         LockWatchRequest::default().and(name)
     }
 
-    /// Watches the locks whose names begin with `prefix` (up to 1 024 bytes; empty for all).
+    /// Watches the locks whose names begin with `prefix` (up to 1 024 bytes; empty for all), with any home or
+    /// none.
     pub fn prefix(prefix: impl AsRef<[u8]>) -> LockWatchRequest {
         LockWatchRequest::default().and_prefix(prefix)
     }
@@ -38,7 +40,11 @@ impl LockWatchRequest {
     /// Adds a lock.
     #[must_use]
     pub fn and(mut self, name: &LockName) -> LockWatchRequest {
-        self.locks.names.push(Bytes::copy_from_slice(name.as_bytes()));
+        let bytes = Bytes::copy_from_slice(name.as_bytes());
+        match name.home_field() {
+            Some(home) => self.locks.homed.push(proto::HomedName { name: bytes, home }),
+            None => self.locks.names.push(bytes),
+        }
         self
     }
 
@@ -157,8 +163,8 @@ impl Subject for Locks {
         mut client: Api,
         from: Option<Snapshot>,
     ) -> Result<Response<Streaming<WatchLocksResponse>>, Status> {
-        let Locks { names, prefixes } = self.clone();
-        client.watch_locks(WatchLocksRequest { names, prefixes, from_snapshot: from }).await
+        let Locks { names, homed, prefixes } = self.clone();
+        client.watch_locks(WatchLocksRequest { names, homed, prefixes, from_snapshot: from }).await
     }
 
     /// Skips events that this client cannot represent.
@@ -188,7 +194,8 @@ impl Subject for Locks {
 fn moved(proto::LocksMoved { dc, seq, moves }: proto::LocksMoved) -> Option<Moved> {
     let one = |moved: proto::LockMove| {
         let parts = moved.parts.into_iter().filter_map(datacenter).collect();
-        Some(LockMove { lock: LockName::new(&moved.name).ok()?, parts, to: datacenter(moved.to)? })
+        let lock = LockName::from_fields(&moved.name, moved.home).ok()?;
+        Some(LockMove { lock, parts, to: datacenter(moved.to)? })
     };
     Some(Moved { dc: datacenter(dc)?, seq, moves: moves.into_iter().filter_map(one).collect() })
 }
@@ -201,7 +208,7 @@ fn holding(held: proto::LocksHeld) -> Option<Holding> {
             proto::Mode::Exclusive => Mode::Exclusive,
             proto::Mode::Unspecified => return None,
         };
-        Some((LockName::new(&lock.name).ok()?, mode))
+        Some((LockName::from_fields(&lock.name, lock.home).ok()?, mode))
     };
     Some(Holding {
         request: RequestId { dc: datacenter(request.dc)?, n: request.n },

@@ -49,14 +49,14 @@ impl Log {
     pub(super) fn move_mark(&mut self, peer: DcId, before: &VersionVector) {
         if !self.acknowledged(peer).covers(before) {
             // The peer lost its disk.
-            self.peers[peer.index()].mark = Mark::default();
+            self.rows[peer.index()].mark = Mark::default();
         }
         self.move_mark_on(peer);
     }
 
     /// Advances the mark of a peer over acknowledged entries, by [`PASSED_PER_STEP`] at most.
     pub(super) fn move_mark_on(&mut self, peer: DcId) {
-        self.peers[peer.index()].mark = self.first_unacknowledged(peer);
+        self.rows[peer.index()].mark = self.first_unacknowledged(peer);
     }
 
     /// Returns the mark at the first entry that a peer has not acknowledged; at most the number after the
@@ -64,7 +64,7 @@ impl Log {
     /// acknowledgement.
     fn first_unacknowledged(&self, peer: DcId) -> Mark {
         let told = self.acknowledged(peer);
-        let start = self.peers[peer.index()].mark.end.max(self.first);
+        let start = self.rows[peer.index()].mark.end.max(self.first);
         let stop = self.durable_end.min(start + PASSED_PER_STEP as u64);
         let has_it = |kept: &super::Kept| kept.dc == peer || told.get(kept.dc) >= kept.seq;
         let mut kept = self.kept.range((start - self.first) as usize..(stop - self.first) as usize);

@@ -87,9 +87,9 @@ impl Log {
     pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
         let mut goes_on = false;
         for peer in self.members.difference(DcSet::only(self.me)).iter() {
-            if self.peers[peer.index()].mark.goes_on {
+            if self.rows[peer.index()].mark.goes_on {
                 self.move_mark_on(peer);
-                goes_on |= self.peers[peer.index()].mark.goes_on;
+                goes_on |= self.rows[peer.index()].mark.goes_on;
             }
         }
         self.forget_some(most, needed) || goes_on
@@ -98,7 +98,7 @@ impl Log {
     fn forget_some(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
         let (mut forgotten, mut rows) = (0, 0);
         if self.weight > most {
-            self.peers.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
+            self.rows.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
         }
         while self.first < self.durable_end && rows < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
@@ -152,12 +152,12 @@ impl Log {
     }
 
     fn all_have(&self, dc: DcId, seq: u64) -> bool {
-        let has_it = |peer: DcId| peer == self.me || self.peers[peer.index()].told.last.get(dc) >= seq;
+        let has_it = |peer: DcId| peer == self.me || self.rows[peer.index()].told.last.get(dc) >= seq;
         self.members.iter().all(has_it)
     }
 
     fn quorum_has(&self, dc: DcId, seq: u64) -> bool {
-        let has_it = |peer: &DcId| *peer == self.me || self.peers[peer.index()].told.shared.get(dc) >= seq;
+        let has_it = |peer: &DcId| *peer == self.me || self.rows[peer.index()].told.shared.get(dc) >= seq;
         is_quorum(self.members.iter().filter(has_it).collect(), self.members)
     }
 
@@ -205,6 +205,7 @@ mod tests {
     use crate::base::time::Instant;
     use crate::causal_log::Entry;
     use geolock_api::names::ClusterId;
+    use std::time::Duration;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -267,6 +268,25 @@ mod tests {
         }
         assert_eq!((log.len(), log.lag(dc(2))), (0, Lag::default()));
         assert_eq!(steps, ENTRIES as usize / TRUNCATED_PER_STEP + 1);
+    }
+
+    /// The decision that admits it may be known here while its epoch is not entered.
+    #[test]
+    fn a_server_that_joins_is_sent_no_entries_before_its_epoch_is_entered_and_it_has_a_state() {
+        let mut log = Log::new(dc(0), DcSet::only(dc(0)));
+        log.restore(VersionVector::from_iter([(dc(0), 2)]), &[], &[], &[entry(1), entry(2)], Instant::ZERO);
+        log.note_durable(Position(1), Instant::ZERO);
+        log.link_up(dc(1));
+        let tell = |log: &mut Log, own: u64| {
+            let told = VersionVector::from_iter([(dc(1), own)]);
+            log.note_told(dc(1), &told, DcSet::only(dc(0)));
+            log.next_batch(dc(1), Instant::ZERO, Duration::ZERO, 8).len()
+        };
+        assert_eq!(tell(&mut log, 0), 0);
+        log.admit(dc(1), 0);
+        assert_eq!(tell(&mut log, 0), 0);
+        // The first entry of its own says that it has a state.
+        assert_eq!(tell(&mut log, 1), 2);
     }
 
     #[test]

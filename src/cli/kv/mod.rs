@@ -18,7 +18,9 @@ use clap::Subcommand;
 use super::connect::{ConnectArgs, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::lock;
-use geolock_client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
+use geolock_client::{
+    AtLeast, Batch, CommitError, Durability, Key, Snapshot, Transacted, TxnError, TxnRequest, Value,
+};
 
 /// Read and change keys that all datacenters share.
 ///
@@ -32,7 +34,7 @@ use geolock_client::{AtLeast, Batch, CommitError, Key, Snapshot, TxnError};
     arg_required_else_help = true,
     after_help = "\
 Exit codes: 0, or 1: refused, such as a value of another type, 75: locks or snapshot not had in time, 74: the \
-transaction was lost, nothing of it happened, 76: it is not known whether it was committed, 69: no server reachable, \
+transaction was lost, nothing of it happened, 73: committed, but a majority did not have it on disk in time, 76: it is not known whether it was committed, 69: no server reachable, \
 77: the server does not allow it, 64: wrong usage.
 
 What one command wrote is seen by the next one in another datacenter if it is told to wait for it:
@@ -151,10 +153,25 @@ struct CommonArgs {
     /// Read at least this snapshot, as --snapshot printed it, in any datacenter; waits at most 10 s for it
     #[arg(long, value_name = "SNAPSHOT", value_parser = show::parse_snapshot)]
     at_least: Option<Snapshot>,
+    /// How durable a change is before the command ends: `local`, on the disk of the server's datacenter, or
+    /// `majority`, on the disks of more than half of the datacenters
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = DurabilityArg::Local)]
+    durable: DurabilityArg,
+    /// How long to wait for the majority, at most 1min; then the exit code is 73, and the change
+    /// stays committed [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = lock::duration)]
+    majority_wait: Option<Duration>,
     /// Print a snapshot as the last line: a read with --at-least that snapshot sees everything that this
     /// command read and wrote
     #[arg(long)]
     snapshot: bool,
+}
+
+/// The values of `--durable`.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum DurabilityArg {
+    Local,
+    Majority,
 }
 
 pub async fn run(mut args: KvArgs) -> Result<ExitCode, Failure> {
@@ -208,6 +225,19 @@ impl CommonArgs {
         self.at_least.as_ref().map_or_else(AtLeast::default, AtLeast::snapshot)
     }
 
+    /// Returns the request of a transaction without locks.
+    fn request(&self) -> TxnRequest {
+        let durability = match self.durable {
+            DurabilityArg::Local => Durability::Local,
+            DurabilityArg::Majority => Durability::Majority,
+        };
+        let request = TxnRequest::new().at_least(self.at_least()).durability(durability);
+        match self.majority_wait {
+            Some(wait) => request.majority_wait(wait),
+            None => request,
+        }
+    }
+
     fn key(&self, name: &OsString) -> Result<Key, Failure> {
         self.key_of(name.as_bytes())
     }
@@ -218,10 +248,38 @@ impl CommonArgs {
     }
 }
 
-/// Returns the failure of the subcommand for a transaction that did not commit.
+/// A transaction that committed.
+struct Committed {
+    commit: Snapshot,
+    values: Option<Vec<Value>>,
+    /// Set if no majority had it in time. The subcommand prints what it committed all the same.
+    not_at_majority: Option<Failure>,
+}
+
+impl Committed {
+    fn of(outcome: Result<Transacted, CommitError>) -> Result<Committed, Failure> {
+        match outcome {
+            Ok(done) => Ok(Committed { commit: done.commit, values: done.values, not_at_majority: None }),
+            Err(CommitError::NotAtMajority(not)) => {
+                let (commit, values) = (not.commit.clone(), not.values.clone());
+                let not_at_majority = Some(failure(CommitError::NotAtMajority(not)));
+                Ok(Committed { commit, values, not_at_majority })
+            }
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Ends the subcommand, which has printed the commit.
+    fn end(self) -> Result<(), Failure> {
+        self.not_at_majority.map_or(Ok(()), Err)
+    }
+}
+
+/// Returns the failure of the subcommand for a transaction that is not known to have committed as required.
 fn failure(error: CommitError) -> Failure {
     let code = match &error {
         CommitError::OutcomeUnknown(_) => Code::OutcomeUnknown,
+        CommitError::NotAtMajority(_) => Code::NotAtMajority,
         CommitError::NotCommitted(TxnError::NotBegun(error)) => lock::code(error),
         CommitError::NotCommitted(TxnError::Refused(reason, _)) => refused(*reason),
         CommitError::NotCommitted(TxnError::Over(..) | TxnError::LeaseLost(_)) => Code::LockLost,

@@ -8,13 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{CommonArgs, ExpiryArgs, failure, show};
+use super::{Committed, CommonArgs, ExpiryArgs, show};
 use crate::cli::connect;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::{print, tell};
-use geolock_client::{
-    AtLeast, Batch, Client, ClientError, Key, Snapshot, Transacted, TxnRequest, Update, Value,
-};
+use geolock_client::{AtLeast, Batch, Client, ClientError, Key, Snapshot, Update, Value};
 
 pub(super) async fn get(names: &[OsString], common: &CommonArgs) -> Result<ExitCode, Failure> {
     let keys = names.iter().map(|name| common.key(name)).collect::<Result<Vec<_>, _>>()?;
@@ -63,31 +61,39 @@ pub(super) async fn incr(
     let key = common.key(key)?;
     let client = common.store.connect.connect(|_| {}).await?;
     let batch = expiry.on(Batch::new().update(&key, Update::counter(by)).read(&key), &key);
-    let shown = match transact(&client, batch, common).await {
-        Ok(Transacted { commit, values: Some(values), .. }) => Ok((commit, Ok(values))),
+    let done = transact(&client, batch, common).await;
+    let values = match &done {
+        Ok(Committed { values: Some(values), .. }) => Ok(values.clone()),
         // The answer was lost.
-        Ok(Transacted { commit, values: None, .. }) => {
-            let values = read_again(&client, &key, &commit).await;
-            Ok((commit, values))
-        }
-        Err(failure) => Err(failure),
+        Ok(Committed { commit, values: None, .. }) => read_again(&client, &key, commit).await,
+        Err(_) => Ok(Vec::new()),
     };
     close(client).await;
-    let (commit, values) = shown?;
+    let done = done?;
+    show_counted(&key, &done.commit, values, common)?;
+    done.end()
+}
+
+fn show_counted(
+    key: &Key,
+    commit: &Snapshot,
+    values: Result<Vec<Value>, ClientError>,
+    common: &CommonArgs,
+) -> Result<(), Failure> {
     let values = match values {
         Ok(values) => values,
         Err(why) => {
             // Not a failure, because after a failure a user may add once more.
             tell(format_args!("geolock: it is committed, but what it shows now cannot be read: {why}"));
-            return show_commit(&commit, common);
+            return show_commit(commit, common);
         }
     };
     let value = show::counted(values.into_iter().next());
     if common.store.json {
-        return print(json!({ "commit": show::snapshot(&commit), "values": [show::json(&key, &value)] }));
+        return print(json!({ "commit": show::snapshot(commit), "values": [show::json(key, &value)] }));
     }
     print(show::line(&value))?;
-    show_snapshot(&commit, common)
+    show_snapshot(commit, common)
 }
 
 pub(super) async fn add(
@@ -128,7 +134,9 @@ async fn change(batch: Batch, common: &CommonArgs) -> Result<(), Failure> {
     let client = common.store.connect.connect(|_| {}).await?;
     let done = transact(&client, batch, common).await;
     close(client).await;
-    show_commit(&done?.commit, common)
+    let done = done?;
+    show_commit(&done.commit, common)?;
+    done.end()
 }
 
 fn show_commit(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
@@ -138,9 +146,8 @@ fn show_commit(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
     show_snapshot(commit, common)
 }
 
-async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<Transacted, Failure> {
-    let request = TxnRequest::new().at_least(common.at_least());
-    client.transact(request, batch).await.map_err(failure)
+async fn transact(client: &Client, batch: Batch, common: &CommonArgs) -> Result<Committed, Failure> {
+    Committed::of(client.transact(common.request(), batch).await)
 }
 
 async fn read_again(client: &Client, key: &Key, commit: &Snapshot) -> Result<Vec<Value>, ClientError> {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, stdin};
-use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,13 +13,15 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::operation::{self, Operation};
-use super::{CommonArgs, failure, one_shot, show};
+use super::{Committed, CommonArgs, failure, one_shot, show};
 use crate::cli::failure::{Code, Failure, OrFail as _};
+use crate::cli::home::HomeArgs;
 use crate::cli::lock;
 use crate::cli::print::{print, print_on_the_way};
 use crate::cli::stopping::StopSignals;
-use geolock_api::names::LockName;
-use geolock_client::{Batch, Client, Key, Mode, Snapshot, Transaction, TxnRequest, Update, Value, Wait};
+use geolock_client::{
+    Batch, Client, CommitError, Key, Mode, Transacted, Transaction, TxnRequest, Update, Value, Wait,
+};
 
 /// Run a transaction: operations from standard input, a line each, up to `commit`
 ///
@@ -47,6 +48,8 @@ pub(super) struct TxnArgs {
     /// Hold this lock in shared mode; may be given several times
     #[arg(long, value_name = "NAME")]
     shared: Vec<OsString>,
+    #[command(flatten)]
+    home: HomeArgs,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = lock::duration, conflicts_with = "try_once")]
     wait: Option<Duration>,
@@ -128,7 +131,7 @@ async fn transact(
             None => {}
             Some(Operation::Commit) => {
                 commits.store(true, Ordering::Relaxed);
-                return committed(&txn.commit().await.map_err(failure)?, common);
+                return committed(txn.commit_with(Batch::new()).await, common);
             }
             Some(Operation::Abort) => {
                 txn.abort().await.map_err(|error| failure(error.into()))?;
@@ -150,7 +153,7 @@ async fn transact(
     }
     if args.commit_at_end && is_whole {
         commits.store(true, Ordering::Relaxed);
-        return committed(&txn.commit().await.map_err(failure)?, common);
+        return committed(txn.commit_with(Batch::new()).await, common);
     }
     // If this fails, dropping the handle aborts the transaction; it commits in neither case.
     let _ = txn.abort().await;
@@ -169,14 +172,14 @@ fn ended_early(lines: usize, commit_at_end: bool) -> anyhow::Error {
     )
 }
 
-fn committed(commit: &Snapshot, common: &CommonArgs) -> Result<(), Failure> {
+fn committed(outcome: Result<Transacted, CommitError>, common: &CommonArgs) -> Result<(), Failure> {
+    let done = Committed::of(outcome)?;
     if common.store.json {
-        print(json!({ "commit": show::snapshot(commit) }))
+        print(json!({ "commit": show::snapshot(&done.commit) }))?;
     } else if common.snapshot {
-        print(show::snapshot(commit))
-    } else {
-        Ok(())
+        print(show::snapshot(&done.commit))?;
     }
+    done.end()
 }
 
 /// Runs a line. Returns the text to show.
@@ -240,13 +243,10 @@ fn lines() -> mpsc::Receiver<anyhow::Result<Vec<u8>>> {
 
 impl TxnArgs {
     fn request(&self) -> Result<TxnRequest, Failure> {
-        let mut request = TxnRequest::new().at_least(self.common.at_least());
+        let mut request = self.common.request();
         for (names, mode) in [(&self.exclusive, Mode::Exclusive), (&self.shared, Mode::Shared)] {
             for name in names {
-                let name = LockName::new(name.as_bytes())
-                    .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
-                    .or_fail(Code::Usage)?;
-                request = request.lock(name, mode);
+                request = request.lock(self.home.lock(name)?, mode);
             }
         }
         if let Some(label) = &self.label {

@@ -85,7 +85,7 @@ fn parse_seeds(text: &str) -> anyhow::Result<Range<u64>> {
 /// Runs the seeds. Returns an error if one fails.
 pub fn run(args: &SimArgs) -> Result<(), Failed> {
     if args.figures {
-        return print(crate::sim::figures());
+        return print(format_args!("{}\n{}", crate::sim::figures(), crate::sim::idle_figures()));
     }
     if args.trace && args.jobs > 1 {
         return Err(anyhow!("--trace shows one seed after another: leave --jobs away").into());

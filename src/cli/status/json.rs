@@ -42,6 +42,7 @@ pub(super) fn status(status: &Status) -> Value {
         "grace_leases": status.grace_leases,
         "draining": status.draining,
         "clock_skew": status.clock_skew,
+        "clock_behind_ms": status.clock_behind_ms,
         "overloaded": status.overloaded,
         "applied": seqs(status.applied.as_ref()),
         "durable": seqs(status.durable.as_ref()),

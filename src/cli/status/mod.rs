@@ -11,7 +11,7 @@ use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
 use crate::base::time::brief;
-use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, Phase};
+use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, PeerStatus, Phase};
 use geolock_client::Status;
 
 /// Show the state of a datacenter, and its knowledge of the others
@@ -92,6 +92,14 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             "its clock is too far ahead of most others: it moves no locks until that is repaired".into(),
         );
     }
+    let is_behind = status.clock_behind_ms > 0;
+    if is_behind {
+        let behind = brief(Duration::from_millis(status.clock_behind_ms));
+        warnings.push(format!(
+            "its clock is behind most others by {behind}: no locks move to or from here, and nothing that others write is \
+             seen here, until it is set right"
+        ));
+    }
     if status.overloaded {
         warnings.push("it is far behind: new locks, transactions, leases and watches are refused".into());
     }
@@ -112,23 +120,28 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
             warnings.push(format!("its certificate {name} was not renewed: {failure}"));
         }
     }
-    for peer in &status.peers {
-        let name = names.show(peer.dc);
-        if !peer.reachable {
-            warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
-        }
-        if peer.not_serving() != NotServing::Unspecified {
-            let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
-            warnings.push(format!("{name} {why}: locks with parts there do not move"));
-        }
-        if peer.too_far_behind {
-            warnings.push(format!(
-                "{name} lacks entries that are not kept here any more: it gets a copy of the state"
-            ));
-        }
-        if peer.paused_by_skew {
-            warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
-        }
+    warnings.extend(status.peers.iter().flat_map(|peer| about_peer(peer, &names.show(peer.dc), is_behind)));
+    warnings
+}
+
+/// Returns the warnings about a peer. `is_behind`: the clock here is behind most others.
+fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    // A clock that is behind holds the entries of all peers back, and is named once.
+    if !(peer.reachable || is_behind && peer.connected) {
+        warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
+    }
+    if peer.not_serving() != NotServing::Unspecified {
+        let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
+        warnings.push(format!("{name} {why}: locks with parts there do not move"));
+    }
+    if peer.too_far_behind {
+        warnings.push(format!(
+            "{name} lacks entries that are not kept here any more: it gets a copy of the state"
+        ));
+    }
+    if peer.paused_by_skew && !is_behind {
+        warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
     }
     warnings
 }
@@ -136,7 +149,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
+    use geolock_api::proto::{CheckpointStatus, JournalStatus};
     use geolock_client::Snapshot;
 
     fn status() -> Status {
@@ -252,6 +265,18 @@ held          12";
             text.contains("  waiting      100 B, for room on the disk\n") && !text.contains("free"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_is_named_once() {
+        let mut behind = status();
+        behind.clock_behind_ms = 3_598_000;
+        for peer in &mut behind.peers {
+            (peer.paused_by_skew, peer.connected, peer.reachable) = (true, true, false);
+        }
+        let text = text(&behind);
+        assert!(text.contains("! its clock is behind most others by 59 min 58 s: "), "{text}");
+        assert!(!text.contains("! dc1") && !text.contains("! dc2"), "{text}");
     }
 
     #[test]

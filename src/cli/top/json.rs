@@ -99,5 +99,5 @@ fn lock(hot: &HotLock, picture: &Picture<'_>) -> Value {
         "grants": hot.grants,
         "hand_offs": hot.hand_offs,
     });
-    named(&lock.name, rest)
+    named(&lock.name, lock.home, rest)
 }

@@ -211,7 +211,7 @@ fn lock(hot: &HotLock, picture: &Picture<'_>) -> Vec<String> {
     let worst = Duration::from_micros(hot.max_wait_us);
     let (held_by, held_for) = held(hot, lock);
     vec![
-        lock_name(&lock.name),
+        lock_name(&lock.name, lock.home),
         held_by,
         short(held_for),
         lock.waiting.to_string(),

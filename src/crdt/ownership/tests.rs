@@ -1,7 +1,9 @@
 //! The map, its registers and its readers, compared with maps that are copied whole and merged in any order.
 
 use super::*;
+use geolock_api::names::{MAX_DCS, MAX_NUMBER};
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -12,8 +14,10 @@ fn moves() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     proptest::collection::vec((0_u8..3, 0_u8..3, 0_u8..3), 0..40)
 }
 
+/// Lock 2 has the bytes of lock 0, and a home.
 fn lock(name: u8) -> LockName {
-    LockName::new(&[name]).expect("one byte")
+    let (home, byte) = if name == 2 { (Some(dc(1)), 0) } else { (None, name) };
+    LockName::with_home(home, &[byte]).expect("one byte")
 }
 
 fn part_move(map: &Ownership, (name, part, owner): (u8, u8, u8)) -> PartMove {
@@ -80,7 +84,8 @@ proptest! {
         for one in moves {
             map.apply(part_move(&map, one));
         }
-        let away = |name: u8| (0..3).any(|part| map.owner(&lock(name), dc(part)) != dc(part));
+        let home = |name: u8, part: u8| if name == 2 { dc(1) } else { dc(part) };
+        let away = |name: u8| (0..3).any(|part| map.owner(&lock(name), dc(part)) != home(name, part));
         for name in 0..3 {
             prop_assert_eq!(map.is_home(&lock(name)), !away(name));
         }
@@ -162,7 +167,7 @@ fn what_is_decoded_is_hashed_with_a_seed_of_its_own() {
         let bytes = crate::base::wire::encode("ownership", &map).expect("it is small");
         crate::base::wire::decode::<Ownership>("ownership", &bytes).expect("it was written")
     };
-    let hashes = [Ownership::default(), decoded(1), decoded(2)].map(|map| map.hash(&lock(1)));
+    let hashes = [Ownership::default(), decoded(1), decoded(0)].map(|map| map.hash(&lock(1)));
     assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
 }
 
@@ -196,5 +201,41 @@ fn bytes_that_are_no_map_are_refused() {
     ] {
         let refused = decoded(&wrong).expect_err(why);
         assert!(refused.contains(why), "{refused}");
+    }
+}
+
+/// The listed locks, the one that was unused for longest first.
+fn in_order_of_use(map: &Ownership) -> Vec<LockName> {
+    let rows = std::iter::successors(map.oldest(), |row| map.next_newer(*row));
+    rows.map(|row| map.lock_at(row).expect("a listed row is there").clone()).collect()
+}
+
+proptest! {
+    /// Whatever moves, the list has the order of a plain vector.
+    #[test]
+    fn the_list_is_in_the_order_of_use(events in proptest::collection::vec((0_u8..8, 0_u8..5), 0..200)) {
+        let (mut map, mut expected) = (Ownership::new(7), Vec::new());
+        for (second, (name, event)) in (1..).zip(events) {
+            let (name_of, second) = (lock(name), NonZeroU32::new(second).expect("it begins at 1"));
+            expected.retain(|other| *other != name_of || event == 4);
+            match event {
+                // It comes home, or goes away.
+                0 => {
+                    let owner = u8::from(map.is_home(&name_of));
+                    map.apply(part_move(&map, (name, 0, owner)));
+                }
+                1 => map.set_listed(&name_of, false),
+                2 | 3 => {
+                    map.set_listed(&name_of, true);
+                    map.note_used(&name_of, second);
+                    expected.extend((!map.is_home(&name_of)).then_some(name_of));
+                }
+                _ => map.set_listed(&lock(9), true),
+            }
+            prop_assert_eq!(in_order_of_use(&map), expected.clone());
+            prop_assert_eq!(map.listed(), expected.len());
+            let newest = map.newest().and_then(|row| map.lock_at(row));
+            prop_assert_eq!(newest, expected.last());
+        }
     }
 }

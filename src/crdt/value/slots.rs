@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
@@ -30,6 +31,7 @@ impl Slots {
     /// applied, even if [`Slots::check`] would refuse it here.
     pub fn apply(&mut self, update: &Update, at: &At<'_>) {
         debug_assert_eq!(update.validate(), Ok(()), "{update:?} was validated when it came in");
+        work::count(1 + update.op.elements());
         self.apply_within(&update.path, &update.op, at);
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
@@ -162,6 +163,7 @@ impl State {
 fn sum_atoms(place: Place, of: Type, atoms: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Shown {
     let mut shown = Shown::default();
     atoms(&mut |content| {
+        work::count(1 + content.len() / work::BLOCK);
         shown = shown.plus(Shown { sum: place.atom(of, content), bytes: content.len() as u64 });
     });
     shown

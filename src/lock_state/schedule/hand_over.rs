@@ -1,7 +1,8 @@
 //! Parts that leave for another datacenter, and parts that come: `docs/algorithm.md#55-remote-requests`.
 
-use super::Schedule;
+use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
+use crate::crdt::default_owner;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -31,6 +32,7 @@ impl Schedule {
         if lock.parts.is_empty() || lock.queue.is_empty() {
             return;
         }
+        let lock_parts = lock.parts;
         let remote_exclusive = lock.queue.first_remote_exclusive();
         let first_exclusive =
             earliest(lock.queue.first(Class::LocalExclusive), remote_exclusive.map(|(w, _)| w));
@@ -39,6 +41,9 @@ impl Schedule {
         if !lock.is_held_against(Mode::Shared) {
             for part in parts_for_readers(lock, first_exclusive).iter() {
                 self.transfer(tables, index, DcSet::only(part), part);
+            }
+            if tables.locks[index].parts != lock_parts {
+                self.return_beside_shared(tables, index);
             }
         }
 
@@ -55,13 +60,15 @@ impl Schedule {
     fn transfer(&mut self, tables: &mut Tables, index: LockIndex, parts: DcSet, to: DcId) {
         let me = tables.view.me;
         assert!(to != me, "parts are handed to others");
+        // Some may have gone along with others in this step.
+        let parts = parts.intersection(tables.locks[index].parts);
         // Requests of a datacenter that went away just now may not be parked yet.
         if parts.is_empty() || (self.sweeps.is_reparking() && tables.view.away.contains(to)) {
             return;
         }
         let lock = &mut tables.locks[index];
         let moved = tables.owners.next_versions(&lock.name, parts);
-        lock.parts = lock.parts.difference(parts);
+        lock.parts = lock.parts.difference(moved.parts.iter().map(|(part, _)| *part).collect());
         self.counts.part_transfers_sent += parts.len() as u64;
         self.counts.hand_offs_sent += 1;
         tables.hot_locks.moved(&moved.lock);
@@ -70,15 +77,54 @@ impl Schedule {
         self.output.transfers.push((to, moved));
     }
 
-    /// Returns idle parts of a lock that is not in the lock table to their homes.
-    pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
-        for part in parts.iter() {
-            let moved = tables.owners.next_versions(name, DcSet::only(part));
-            tables.owners.move_parts(part, &moved);
-            self.output.transfers.push((part, moved));
+    /// Returns the other foreign parts of a lock to their homes, after a shared request of another datacenter
+    /// got its part: an exclusive grant here costs a round trip now anyway, and without them the next shared
+    /// grant elsewhere costs none (`docs/algorithm.md#34-idle-return`). Parts stay for an exclusive request
+    /// that waits, and if the lock will probably be used exclusively here before a part is home.
+    fn return_beside_shared(&mut self, tables: &mut Tables, index: LockIndex) {
+        let Tables { view, policies, owners, locks, .. } = &mut *tables;
+        let lock = &mut locks[index];
+        let is_wanted = lock.queue.first(Class::LocalExclusive).is_some()
+            || lock.queue.first_remote_exclusive().is_some();
+        if is_wanted && !view.bugs.has(Bug::ReturnedPastExclusive) {
+            return;
+        }
+        let foreign = owners.foreign_parts(&lock.name);
+        let returns = |part: &DcId| {
+            let home = default_owner(&lock.name, *part);
+            // Readers here need the own part, also of a lock whose home is elsewhere.
+            *part != view.me && !view.away.contains(home) && !policies.is_exclusive_sooner(lock, home)
+        };
+        let parts: DcSet = foreign.iter().filter(returns).collect();
+        if parts.is_empty() {
+            return;
+        }
+        let going_along = owners.going_along(&lock.name, parts);
+        lock.parts = lock.parts.difference(parts).difference(going_along);
+        let name = lock.name.clone();
+        self.return_home(tables, &name, parts, Cause::Shared);
+    }
+
+    /// Returns idle parts of a lock to their homes. The row of the lock in the lock table, if there is one,
+    /// has lost them already.
+    pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
+        let by_name = tables.view.bugs.has(Bug::ReturnedByName);
+        let home_of = |part| if by_name { part } else { default_owner(name, part) };
+        let mut left = parts;
+        while let Some(home) = left.iter().next().map(home_of) {
+            let together: DcSet = left.iter().filter(|part| home_of(*part) == home).collect();
+            left = left.difference(together);
+            let moved = tables.owners.next_versions(name, together);
+            tables.owners.move_parts(home, &moved);
+            self.output.transfers.push((home, moved));
         }
         self.counts.part_transfers_sent += parts.len() as u64;
-        self.counts.idle_returns += 1;
+        let IdleReturns { age, number, shared } = &mut self.counts.idle_returns;
+        *match cause {
+            Cause::Age => age,
+            Cause::Number => number,
+            Cause::Shared => shared,
+        } += 1;
     }
 
     /// Updates the lock table after the ownership map changed for these parts by an entry at `position`;
@@ -91,7 +137,7 @@ impl Schedule {
         position: Position,
     ) {
         let me = tables.view.me;
-        let known = tables.locks.find(name.as_bytes());
+        let known = tables.locks.find(name);
         if let Some(index) = known {
             if from == me {
                 // An own transfer that is read from the journal again, or received from peers that kept it.
@@ -115,8 +161,21 @@ impl Schedule {
             return;
         }
         let index = tables.activate(name);
+        let here = tables.owners.parts_here(name);
         let lock = &mut tables.locks[index];
-        parts.iter().for_each(|part| lock.gain_part(part, position));
+        parts.intersection(here).iter().for_each(|part| lock.gain_part(part, position));
         tables.locks.mark(index);
+    }
+
+    /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the
+    /// new member, or this datacenter, which keeps it under the name.
+    pub fn name_part(&mut self, tables: &mut Tables, name: &LockName, part: DcId, to: DcId) {
+        let moved = tables.owners.next_versions(name, DcSet::only(part));
+        tables.owners.move_parts(to, &moved);
+        if let Some(index) = tables.locks.find(name) {
+            tables.locks[index].parts = tables.owners.parts_here(name);
+            tables.locks.mark(index);
+        }
+        self.output.transfers.push((to, moved));
     }
 }

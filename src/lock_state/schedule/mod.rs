@@ -45,9 +45,28 @@ pub(crate) struct MoveCounts {
     pub part_transfers_sent: u64,
     pub part_transfers_received: u64,
     /// Locks whose parts were returned to their homes because they were idle.
-    pub idle_returns: u64,
+    pub idle_returns: IdleReturns,
     pub hand_offs_sent: u64,
     pub hand_offs_received: u64,
+}
+
+/// Numbers of idle returns, by cause.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct IdleReturns {
+    pub age: u64,
+    pub number: u64,
+    pub shared: u64,
+}
+
+/// The cause of an idle return.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::lock_state) enum Cause {
+    /// The lock was not used here for `idle_return_after`.
+    Age,
+    /// More locks than `max_away_locks` have foreign parts here.
+    Number,
+    /// Another datacenter got its own part for a shared request.
+    Shared,
 }
 
 impl Schedule {

@@ -5,6 +5,7 @@
 //! wherever it is from. All locks are at home in the beginning.
 
 mod grants;
+mod idle_return;
 mod installs;
 mod parking;
 mod publishing;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{LockParts, Op, Wants};
-use geolock_api::names::{DcId, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
+use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
 const SHARED: Mode = Mode::Shared;
 const EXCLUSIVE: Mode = Mode::Exclusive;
@@ -24,6 +25,11 @@ const SERVING: Permissions = Permissions { grant: true, append: true };
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
+}
+
+/// The members of the fixture.
+fn members() -> DcSet {
+    [0, 1, 2].map(dc).into_iter().collect()
 }
 
 fn name(name: &str) -> LockName {
@@ -55,7 +61,7 @@ impl Fixture {
     }
 
     fn with(rule: HoldRule) -> Fixture {
-        let locks = Locks::new(dc(0), [0, 1, 2].map(dc).into_iter().collect(), vec![rule], 0);
+        let locks = Locks::new(dc(0), members(), vec![rule], 0);
         let mut fixture = Fixture { locks, now: Instant::ZERO, seq: [0; 3], token: 0 };
         assert!(fixture.permit(SERVING).is_empty());
         fixture
@@ -125,7 +131,7 @@ impl Fixture {
         self.seq[usize::from(from)] += 1;
         let moved = self.moved(lock, parts);
         let ops = [Op::Transfer { to: dc(to), parts: vec![moved.clone()] }];
-        assert_eq!(self.locks.validate(dc(from), &ops), Ok(()));
+        assert_eq!(self.locks.validate(dc(from), members(), &ops), Ok(()));
         self.locks.apply_transfer(dc(from), dc(to), &moved, Position(7));
         self.settle()
     }
@@ -151,6 +157,13 @@ impl Fixture {
         self.now += time;
         self.locks.expire(self.now);
         self.settle()
+    }
+
+    /// Drops the idle rows of the lock table, some time later.
+    fn forget(&mut self) {
+        self.pass(ms(400));
+        self.locks.forget_idle(self.now, Position(7), 64);
+        assert_eq!(self.locks.inspect().active(), 0, "all are idle");
     }
 
     /// Returns the time until the next timer, if there is one.
@@ -189,6 +202,9 @@ fn lines(op: &Op) -> Vec<String> {
     match op {
         Op::Request { id, .. } => vec![format!("publish {}", id.n)],
         Op::Withdraw { id } => vec![format!("withdraw {}", id.n)],
+        Op::Enter { epoch } => vec![format!("enter {epoch}")],
+        Op::Split { part } => vec![format!("split {part}")],
+        Op::Done { part } => vec![format!("done {part}")],
         Op::Transfer { to, parts } => {
             let numbers = |moved: &LockParts| {
                 let parts: Vec<String> = moved.parts.iter().map(|(part, _)| part.to_string()).collect();

@@ -1,5 +1,4 @@
-//! Parts that move: `docs/algorithm.md#33-validity-of-a-transfer`, `docs/algorithm.md#34-idle-return` and
-//! `docs/algorithm.md#46-validation`.
+//! Parts that move: `docs/algorithm.md#33-validity-of-a-transfer` and `docs/algorithm.md#46-validation`.
 
 use super::*;
 use crate::causal_log::EntryFault;
@@ -11,7 +10,7 @@ fn only_the_owner_gives_parts_away() {
     let fault = |from, to, parts: &[(u8, u64)]| {
         let parts = parts.iter().map(|(part, version)| (dc(*part), *version)).collect();
         let parts = vec![LockParts { lock: lock.clone(), parts }];
-        f.locks.validate(dc(from), &[Op::Transfer { to: dc(to), parts }]).err()
+        f.locks.validate(dc(from), members(), &[Op::Transfer { to: dc(to), parts }]).err()
     };
     let (lock, part) = (name("a"), dc(1));
     assert_eq!(fault(1, 0, &[(1, 1)]), None);
@@ -34,12 +33,15 @@ fn only_the_owner_gives_parts_away() {
 #[test]
 fn a_datacenter_publishes_its_own_requests_once() {
     let mut f = Fixture::new();
-    let fault = |f: &Fixture, from, op| f.locks.validate(dc(from), &[op]).err();
+    let fault = |f: &Fixture, from, op| f.locks.validate(dc(from), members(), &[op]).err();
     let id = RequestId { dc: dc(1), n: 1 };
     let request = || Op::Request { id, at: Timestamp::from_millis(1), wants: wants(&[("a", EXCLUSIVE)]) };
     assert_eq!(fault(&f, 2, request()), Some(EntryFault::ForeignRequest { id }));
     assert_eq!(fault(&f, 2, Op::Withdraw { id }), Some(EntryFault::ForeignWithdraw { id }));
-    assert_eq!(f.locks.validate(dc(1), &[request(), request()]), Err(EntryFault::DuplicateRequest { id }));
+    assert_eq!(
+        f.locks.validate(dc(1), members(), &[request(), request()]),
+        Err(EntryFault::DuplicateRequest { id })
+    );
     assert_eq!(fault(&f, 1, request()), None);
     f.remote(1, 1, &[("a", EXCLUSIVE)]);
     assert_eq!(fault(&f, 1, request()), Some(EntryFault::DuplicateRequest { id }));
@@ -51,20 +53,11 @@ fn a_part_that_is_home_has_no_register() {
     f.gather("a");
     assert_eq!(f.locks.owners().map().len(), 1);
     let sum = f.locks.owners().sum();
-    assert_eq!(f.remote(1, 1, &[("a", SHARED)]), ["dc1 of a to dc1"]);
-    assert_eq!(f.remote(2, 2, &[("a", SHARED)]), ["dc2 of a to dc2"]);
+    assert_eq!(f.remote(1, 1, &[("a", SHARED)]), ["dc1 of a to dc1", "dc2 of a to dc2"]);
     assert_eq!((f.locks.owners().map().len(), f.locks.owners().sum()), (0, 0));
     f.withdraw(1, 1);
-    f.withdraw(2, 2);
     f.gather("a");
     assert_eq!(f.locks.owners().sum(), sum, "the versions begin anew");
-}
-
-/// Drops the idle rows of the lock table, some time later.
-fn forget(f: &mut Fixture) {
-    f.pass(ms(400));
-    f.locks.forget_idle(f.now, Position(7), 64);
-    assert_eq!(f.locks.inspect().active(), 0, "all are idle");
 }
 
 #[test]
@@ -77,42 +70,7 @@ fn an_idle_row_is_dropped_when_its_position_is_durable() {
     f.pass(ms(99));
     f.locks.forget_idle(f.now, Position(7), 64);
     assert_eq!(f.locks.inspect().active(), 1, "it is tried again after 100 ms");
-    forget(&mut f);
-}
-
-#[test]
-fn unused_parts_return_to_their_homes() {
-    let mut f = Fixture::new();
-    f.gather("a");
-    f.gather("b");
-    f.acquire(1, &[("b", EXCLUSIVE)]);
-    f.pass(ms(400));
-    f.locks.forget_idle(f.now, Position(7), 64);
-    assert_eq!(f.locks.inspect().active(), 1, "b is held");
-    let round = |f: &mut Fixture, time| {
-        f.now += time;
-        f.locks.begin_idle_return();
-        f.pass(ms(0))
-    };
-    assert_eq!(round(&mut f, ms(59_000)), [""; 0]);
-    assert_eq!(f.set_away(&[2]), [""; 0]);
-    assert_eq!(round(&mut f, ms(3_000)), ["dc1 of a to dc1"]);
-    assert_eq!(f.set_away(&[]), [""; 0]);
-    assert_eq!(round(&mut f, ms(0)), ["dc2 of a to dc2"]);
-    assert_eq!(f.locks.move_counts().idle_returns, 2);
-    assert_eq!(round(&mut f, ms(100_000)), [""; 0], "a lock in use stays");
-}
-
-#[test]
-fn nothing_returns_while_no_entry_can_be_made() {
-    let mut f = Fixture::new();
-    f.gather("a");
-    forget(&mut f);
-    f.permit(Permissions { grant: true, append: false });
-    f.now += ms(100_000);
-    f.locks.begin_idle_return();
-    assert_eq!(f.pass(ms(0)), [""; 0]);
-    assert!(!f.locks.has_work(f.now), "the round is over");
+    f.forget();
 }
 
 #[test]

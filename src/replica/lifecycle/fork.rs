@@ -16,14 +16,14 @@
 use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
-use crate::causal_log::{Entry, Violation};
+use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::message::Heartbeat;
 use crate::replica::record::Record;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::DcId;
 
 /// The entry that exists in two versions. Disk type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,21 +143,6 @@ impl Replica {
             return Vec::new();
         }
         self.log.durable_heads()
-    }
-
-    /// Notes the members that know version 2: `peer` itself, and the ones it reports.
-    pub(in crate::replica) fn note_upgraded(&mut self, peer: DcId, others: DcSet) {
-        let members = self.config.agreed.members;
-        self.lifecycle.versions_mut().note_upgraded(peer, others.intersection(members));
-    }
-
-    /// Refuses a peer of version 1, which knows no hashes: entries that it relays would look like another
-    /// log.
-    pub(in crate::replica) fn refuse_version_1(&mut self, peer: DcId) -> bool {
-        if self.lifecycle.versions().are_chained() {
-            self.close_link(peer, Violation::OldVersion);
-        }
-        self.lifecycle.versions().are_chained()
     }
 
     /// Returns the hash of the predecessor for the next own entry.

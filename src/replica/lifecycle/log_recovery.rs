@@ -81,7 +81,7 @@ impl Replica {
     /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
     /// is an old copy.
     pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
-        let seen = seen_by_all(self.config.agreed.members, floors);
+        let seen = seen_by_all(self.members.all(), floors);
         if let Some(seen) = seen.filter(|seen| !self.log.applied().covers(seen)) {
             self.note_older_copy();
             self.lifecycle.on_relied_on(&seen);
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// Every member was heard, nothing is missing, and unknown leases are over.
-    pub(super) fn join(&mut self) {
+    pub(in crate::replica) fn join(&mut self) {
         self.pass_lost_tokens();
         self.lifecycle.on_joined();
         self.persist(Record::Joined);
@@ -111,7 +111,11 @@ impl Replica {
     }
 
     pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
-        if !self.config.agreed.members.contains(of) {
+        if !self.members.contains(of) && self.knows_decisions() {
+            // A new member, of which this datacenter has not heard.
+            return;
+        }
+        if !self.members.contains(of) {
             return self.close_link(peer, Violation::UnknownDc { dc: of });
         }
         let question = Question { run, round, from: peer };
@@ -129,8 +133,12 @@ impl Replica {
     }
 
     pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
-        let members = self.config.agreed.members;
-        if let Some(dc) = [of, by].into_iter().find(|dc| !members.contains(*dc)) {
+        let members = self.members.all();
+        let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
+        if strange.is_some() && self.knows_decisions() {
+            return;
+        }
+        if let Some(dc) = strange {
             return self.close_link(peer, Violation::UnknownDc { dc });
         }
         if of == self.config.dc {

@@ -46,6 +46,7 @@ mod update;
 pub use fork::Fork;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
+pub(in crate::replica) use peer_versions::CHAINED;
 pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;
@@ -71,8 +72,12 @@ pub(in crate::replica) struct Lifecycle {
     /// Leases that have neither reclaimed nor ended since the restart.
     leases_in_grace: usize,
     stalls: WriteStalls,
+    /// By how many milliseconds at least our clock is behind most others, if that exceeds the limit.
+    clock_behind_ms: Option<u64>,
     admission: Admission,
     versions: PeerVersions,
+    /// False for a new member whose part is not settled.
+    may_serve: bool,
     run: Run,
     announced: Announced,
     /// False if [`Lifecycle::settle`] would change nothing whatever the time, given the same weight of the
@@ -88,6 +93,8 @@ pub(in crate::replica) struct Parameters {
     pub peer_timeout: Duration,
     /// Bytes of entries that a majority keeps for others.
     pub max_log: usize,
+    /// False for a new member whose part is not settled.
+    pub may_serve: bool,
 }
 
 /// The beginning of this run.
@@ -130,15 +137,17 @@ pub(in crate::replica) struct Settled {
 impl Lifecycle {
     /// Returns the lifecycle of a datacenter whose directory is empty.
     pub fn new(parameters: &Parameters) -> Lifecycle {
-        let Parameters { me, peers, peer_timeout, max_log } = *parameters;
+        let Parameters { me, peers, peer_timeout, max_log, may_serve } = *parameters;
         Lifecycle {
             state: State::ReadOnly,
             own_log: OwnLog::new(me, peers, peer_timeout),
             questions: Questions::default(),
             leases_in_grace: 0,
             stalls: WriteStalls::new(max_log),
+            clock_behind_ms: None,
             admission: Admission::default(),
-            versions: PeerVersions::new(peers),
+            versions: PeerVersions::new(me, peers),
+            may_serve,
             run: Run { began_at: None, clock_ms: 0 },
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,
@@ -146,9 +155,27 @@ impl Lifecycle {
     }
 
     fn enter(&mut self, input: Input) {
-        let facts = Facts { knows_own_log: self.knows_own_log(), leases_in_grace: self.leases_in_grace };
+        let facts = self.facts();
         self.state = self.state.next(input, facts);
         self.is_pending = true;
+    }
+
+    fn facts(&self) -> Facts {
+        let knows_own_log = self.knows_own_log() && self.may_serve;
+        Facts { knows_own_log, leases_in_grace: self.leases_in_grace }
+    }
+
+    /// A new member is settled now, or is not.
+    pub fn on_may_serve(&mut self, may_serve: bool) {
+        if std::mem::replace(&mut self.may_serve, may_serve) != may_serve {
+            self.enter(Input::Facts);
+        }
+    }
+
+    /// These are the other members now.
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.own_log.set_peers(peers);
+        self.versions.set_peers(peers);
     }
 
     /// The disk was read. `judge_at`: when to judge the clock; `None` if the disk was empty.
@@ -243,6 +270,15 @@ impl Lifecycle {
         changed
     }
 
+    /// Our clock is behind most others by at least so many milliseconds, which exceeds the limit, or (`None`)
+    /// no longer. Returns true if it is so now and was not before, or the other way round.
+    pub fn on_clock_behind(&mut self, behind_ms: Option<u64>) -> bool {
+        let before = std::mem::replace(&mut self.clock_behind_ms, behind_ms);
+        let changed = before.is_some() != behind_ms.is_some();
+        self.is_pending |= changed;
+        changed
+    }
+
     /// The space on the journal's disk is this now. Returns the space before.
     pub fn on_disk_space(&mut self, space: DiskSpace) -> DiskSpace {
         self.is_pending = true;
@@ -325,7 +361,7 @@ impl Lifecycle {
     pub fn check(&self, applied: &VersionVector, leases_in_grace: usize) {
         self.own_log.check(applied);
         assert_eq!(self.leases_in_grace, leases_in_grace, "the lifecycle knows of all leases in grace");
-        let facts = Facts { knows_own_log: self.knows_own_log(), leases_in_grace };
+        let facts = self.facts();
         assert_eq!(self.state, self.state.next(Input::Facts, facts), "every change is passed in");
         if !self.is_pending {
             assert_eq!(self.announced.phase, self.phase(), "a change of the phase is reported");

@@ -31,6 +31,8 @@ pub enum NotServing {
     Forked,
     /// Its log is full of entries that most others lack.
     LogFull,
+    /// Its clock is too far behind most others: it holds their entries back.
+    ClockBehind,
 }
 
 impl NotServing {
@@ -63,6 +65,7 @@ impl fmt::Display for NotServing {
             NotServing::DiskFull => f.write_str("has a full disk"),
             NotServing::Forked => f.write_str("is forked"),
             NotServing::LogFull => f.write_str("has a full log: too few others can be reached"),
+            NotServing::ClockBehind => f.write_str("has a clock that is too far behind"),
         }
     }
 }

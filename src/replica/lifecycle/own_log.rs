@@ -66,6 +66,10 @@ impl OwnLog {
         }
     }
 
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers;
+    }
+
     /// The data here may be incomplete, and leases that it does not know may live until then.
     pub fn doubt(&mut self, leases_until: Instant) {
         self.directory = Directory::Doubted { leases_until: Some(leases_until) };

@@ -1,43 +1,179 @@
-//! The protocol versions of the members. Own entries name their predecessors once every member knows
-//! version 2: version 1 would not relay that field, and entries would look like another log.
+//! The protocol versions of the members, and the highest one that all of them are known to speak.
+//!
+//! Members are upgraded one after the other. A member may write nothing that another one cannot read, so
+//! what needs a version waits until every member was heard to speak it: itself, or through others, because
+//! not all pairs of members have a link. That level rises and never falls: it is recorded, and a member that
+//! goes back is refused. A later version needs no more than a higher [`VERSION`] and the question
+//! [`PeerVersions::all_speak`].
+//!
+//! | version | what waits for it |
+//! |---|---|
+//! | 2 | own entries name their predecessors, see [`PeerVersions::are_chained`] |
+//! | 3 | homed locks |
 
-use geolock_api::names::{DcId, DcSet};
+use crate::base::bugs::Bug;
+use crate::base::capacity::DiskSpace;
+use crate::causal_log::Violation;
+use crate::replica::Replica;
+use crate::replica::call::Refusal;
+use crate::replica::record::Record;
+use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
+
+/// The highest version of the protocol that this release speaks.
+pub const VERSION: u16 = *crate::base::wire::VERSIONS.end();
+/// The version from which on entries name their predecessors: version 1 would not relay that field, and
+/// entries would look like another log.
+pub const CHAINED: u16 = 2;
+/// The version from which on the name of a lock may have a home.
+pub const HOMED: u16 = 3;
+
+const _: () = assert!(CHAINED < HOMED && HOMED <= VERSION);
 
 /// The protocol versions of the members.
 pub(in crate::replica) struct PeerVersions {
     peers: DcSet,
-    /// Peers that know version 2 of the protocol.
-    upgraded: DcSet,
-    /// All members know version 2, now or earlier. This never ends.
-    chained: bool,
+    /// The highest version that each member is known to speak; 1 if nothing is known of it.
+    spoken: [u16; MAX_DCS],
+    /// All members speak this version, now or earlier. Never falls.
+    all: u16,
+    /// The journal has this value of `all`.
+    recorded: u16,
 }
 
 impl PeerVersions {
-    pub fn new(peers: DcSet) -> PeerVersions {
-        PeerVersions { peers, upgraded: DcSet::EMPTY, chained: false }
+    pub fn new(me: DcId, peers: DcSet) -> PeerVersions {
+        // A cluster of one member has no other one to wait for.
+        let all = if peers.is_empty() { VERSION } else { 1 };
+        let mut versions = PeerVersions { peers, spoken: [1; MAX_DCS], all, recorded: all };
+        versions.spoken[me.index()] = VERSION;
+        versions
     }
 
-    /// Notes the peers that know version 2: `peer` itself, and the members that it reports.
-    pub fn note_upgraded(&mut self, peer: DcId, members: DcSet) {
-        self.upgraded = self.upgraded.union(members);
-        self.upgraded.insert(peer);
-        self.chained |= self.upgraded.is_superset(self.peers);
+    pub fn set_peers(&mut self, peers: DcSet) {
+        self.peers = peers;
     }
 
-    /// An entry or a checkpoint shows that all members know version 2.
-    pub fn note_chained(&mut self) {
-        self.chained = true;
+    /// Notes that a member speaks this version, as itself or another member reports.
+    pub fn note(&mut self, dc: DcId, version: u16) {
+        let spoken = &mut self.spoken[dc.index()];
+        if *spoken >= version {
+            return;
+        }
+        *spoken = version;
+        let of_peers = self.peers.iter().map(|peer| self.spoken[peer.index()]);
+        if let Some(least) = of_peers.min() {
+            self.all = self.all.max(least.min(VERSION));
+        }
+    }
+
+    /// An entry, a record or a checkpoint shows that all members speak this version.
+    pub fn note_all(&mut self, version: u16) {
+        self.all = self.all.max(version);
+    }
+
+    /// The journal has a record, or an entry, that shows this to the next run.
+    pub fn note_recorded(&mut self, version: u16) {
+        self.note_all(version);
+        self.recorded = self.recorded.max(version);
+    }
+
+    /// Returns the version that all members are known to speak, if the journal does not have it yet. Entries
+    /// show version 2.
+    pub fn to_record(&self) -> Option<u16> {
+        (self.all > self.recorded.max(CHAINED)).then_some(self.all)
+    }
+
+    /// Returns the highest version that all members are known to speak.
+    #[inline]
+    pub fn all(&self) -> u16 {
+        self.all
+    }
+
+    /// Returns true if all members are known to speak this version.
+    #[inline]
+    pub fn all_speak(&self, version: u16) -> bool {
+        self.all >= version
+    }
+
+    /// Returns true if all members are known to speak this version, and the next run will know it, too.
+    #[inline]
+    pub fn may_use(&self, version: u16) -> bool {
+        self.recorded >= version
     }
 
     /// Returns true if own entries name their predecessors.
     #[inline]
     pub fn are_chained(&self) -> bool {
-        self.chained
+        self.all_speak(CHAINED)
     }
 
-    /// Returns the peers that know version 2.
-    pub fn upgraded(&self) -> DcSet {
-        self.upgraded
+    /// Returns true if a member is known to speak this version.
+    pub fn speaks(&self, dc: DcId, version: u16) -> bool {
+        self.spoken[dc.index()].max(self.all) >= version
+    }
+
+    /// Returns the peers that are not known to speak this version.
+    pub fn behind(&self, version: u16) -> DcSet {
+        self.peers.iter().filter(|peer| !self.speaks(*peer, version)).collect()
+    }
+
+    /// Returns the members of which more than version 1 is known, with their versions.
+    pub fn to_tell(&self) -> Vec<(DcId, u16)> {
+        let all = (0_u8..).map_while(DcId::new).zip(self.spoken);
+        all.filter(|(_, version)| *version > 1).collect()
+    }
+}
+
+impl Replica {
+    /// A member reports the versions that members speak, itself among them.
+    pub(in crate::replica) fn note_versions(&mut self, speaks: &[(DcId, u16)]) {
+        for (dc, version) in speaks {
+            self.lifecycle.versions_mut().note(*dc, *version);
+        }
+        self.record_versions();
+    }
+
+    /// Records a new version that all members speak. What needs it waits for that: grants of homed locks are
+    /// answered when the record is durable, so that their holders can reclaim them after a crash.
+    pub(in crate::replica) fn record_versions(&mut self) {
+        let may_write = self.lifecycle.disk_space() != DiskSpace::Full && !self.lifecycle.is_forked();
+        if may_write && let Some(version) = self.lifecycle.versions().to_record() {
+            let position = self.persist(Record::AllSpeak { version });
+            self.lifecycle.versions_mut().note_recorded(version);
+            self.locks.set_homed_since(position);
+        }
+    }
+
+    /// Refuses a peer that speaks no more than this version if all members have spoken a higher one: it
+    /// cannot read, or not relay, what they write.
+    pub(in crate::replica) fn refuse_version(&mut self, peer: DcId, speaks: u16) -> bool {
+        let all = self.lifecycle.versions().all();
+        if speaks < all {
+            self.close_link(peer, Violation::OldVersion { speaks, all });
+        }
+        speaks < all
+    }
+
+    /// Refuses locks with a home until all members are known to understand their names, and those whose home
+    /// is no member.
+    #[inline]
+    pub(in crate::replica) fn admit_homes<'a>(
+        &self,
+        locks: impl IntoIterator<Item = &'a LockName>,
+    ) -> Result<(), Refusal> {
+        locks.into_iter().filter(|lock| lock.home().is_some()).try_for_each(|lock| self.admit_home(lock))
+    }
+
+    #[cold]
+    fn admit_home(&self, lock: &LockName) -> Result<(), Refusal> {
+        let versions = self.lifecycle.versions();
+        if !versions.may_use(HOMED) && !self.faulty(Bug::HomedTooEarly) {
+            return Err(Refusal::NotYet { needs: HOMED, behind: versions.behind(HOMED) });
+        }
+        match lock.home().filter(|home| !self.config.agreed.members.contains(*home)) {
+            Some(home) => Err(Refusal::UnknownHome { home, members: self.config.agreed.members }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -45,14 +181,41 @@ impl PeerVersions {
 mod tests {
     use super::*;
 
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn versions() -> PeerVersions {
+        PeerVersions::new(dc(0), DcSet::only(dc(1)).union(DcSet::only(dc(2))))
+    }
+
     #[test]
-    fn entries_are_chained_once_every_peer_is_known_to_understand_them() {
-        let dc = |id| DcId::new(id).expect("a small id");
-        let peers = DcSet::only(dc(1)).union(DcSet::only(dc(2)));
-        let mut versions = PeerVersions::new(peers);
-        versions.note_upgraded(dc(1), DcSet::EMPTY);
+    fn a_version_counts_once_every_peer_is_known_to_speak_it() {
+        let mut versions = versions();
+        assert_eq!((versions.all(), versions.behind(HOMED)), (1, versions.peers));
+        versions.note(dc(1), HOMED);
         assert!(!versions.are_chained());
-        versions.note_upgraded(dc(1), DcSet::only(dc(2)));
-        assert!(versions.are_chained() && versions.upgraded() == peers);
+        versions.note(dc(2), CHAINED);
+        assert!(versions.are_chained() && !versions.all_speak(HOMED));
+        assert_eq!(versions.behind(HOMED), DcSet::only(dc(2)));
+        assert_eq!(versions.to_record(), None, "entries show it");
+        versions.note(dc(2), HOMED);
+        assert!(versions.all_speak(HOMED) && versions.behind(HOMED).is_empty());
+        assert_eq!(versions.to_record(), Some(HOMED));
+        assert!(!versions.may_use(HOMED));
+        versions.note_recorded(HOMED);
+        assert!(versions.may_use(HOMED) && versions.to_record().is_none());
+        assert_eq!(versions.to_tell(), [(dc(0), VERSION), (dc(1), HOMED), (dc(2), HOMED)]);
+    }
+
+    #[test]
+    fn it_never_falls_and_is_never_above_our_own() {
+        let mut versions = versions();
+        versions.note_recorded(HOMED);
+        versions.note(dc(1), 1);
+        assert!(versions.all_speak(HOMED) && versions.speaks(dc(1), HOMED));
+        versions.note(dc(1), u16::MAX);
+        versions.note(dc(2), u16::MAX);
+        assert_eq!(versions.all(), VERSION);
     }
 }

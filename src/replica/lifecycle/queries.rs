@@ -40,11 +40,25 @@ impl Lifecycle {
         Permissions { grant: self.state == State::Serving, append }
     }
 
+    /// Returns true if this datacenter may append what members tell each other about members. A new one may,
+    /// before it serves.
+    pub fn may_enter(&self) -> bool {
+        let is_known = !self.is_starting() && !self.is_forked() && self.knows_own_log();
+        is_known && self.stalls.first().is_none()
+    }
+
     /// Returns the reason why this datacenter does not serve, if there is one. `grace_left`: the rest of the
-    /// grace period.
+    /// grace period. That its clock is behind is told from the first heartbeat on, whatever the phase: a
+    /// member that hears it does not stop because it seems to be ahead.
     pub fn not_serving(&self, grace_left: Duration) -> Option<NotServing> {
+        let is_stalled = self.state == State::Serving && self.stalls.first().is_some();
         match self.state {
             State::Starting(_) => Some(NotServing::Starting),
+            State::ReadOnly | State::Grace { .. } | State::Serving
+                if self.clock_behind_ms.is_some() && !is_stalled =>
+            {
+                Some(NotServing::ClockBehind)
+            }
             State::ReadOnly => Some(NotServing::ReadOnly),
             State::Forked(_) => Some(NotServing::Forked),
             State::Grace { .. } => {
@@ -109,6 +123,13 @@ impl Lifecycle {
     /// Returns true if our stamps are too far ahead of most linked peers.
     pub fn has_clock_skew(&self) -> bool {
         self.stalls.has_clock_skew()
+    }
+
+    /// Returns by how many milliseconds at least our clock is behind most linked peers, if that exceeds the
+    /// limit: this datacenter holds their entries back. It makes entries, which the others apply.
+    #[inline]
+    pub fn clock_behind_ms(&self) -> Option<u64> {
+        self.clock_behind_ms
     }
 
     /// Returns true if a minority keeps as many entries for others as it may.

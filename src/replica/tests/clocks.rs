@@ -1,10 +1,14 @@
 //! Stories about wrong clocks, and clocks that were mended.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, step};
-use crate::replica::Event;
-use crate::replica::call::{Call, Phase, Reply, Status};
+use crate::base::bugs::Bug;
+use crate::replica::call::{Call, Phase, Reply, Status, Wait};
 use crate::replica::store_call::Then;
+use crate::replica::{Event, NotServing};
+use geolock_api::names::Mode;
 
 fn status(c: &mut Cluster, id: u8) -> Status {
     let tag = c.call(id, Call::Status);
@@ -203,4 +207,146 @@ fn who_was_stopped_for_a_while_takes_no_old_word_for_a_wrong_clock() {
     }
     c.pass(1_000);
     assert!(!status(&mut c, 0).clock_skew);
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// A cluster in which dc2 restarted an hour behind. All parts of "a" are at dc0, those of "c" at dc2.
+fn an_hour_behind(bug: Option<Bug>) -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(2, "c");
+    c.bug = bug;
+    c.ahead.insert(2, -HOUR_MS);
+    c.restart(2);
+    c.link_again(2);
+    // Its client does not come back.
+    c.pass(12_000);
+    assert_eq!(status(&mut c, 2).phase, Phase::Serving);
+    (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(60)));
+    c
+}
+
+#[test]
+fn a_datacenter_an_hour_behind_says_so_and_stops_nobody_else() {
+    let mut c = an_hour_behind(None);
+    let behind_ms = status(&mut c, 2).clock_behind_ms;
+    assert!((3_599_000..3_601_000).contains(&behind_ms), "{behind_ms} ms");
+    assert_eq!((c.why(0, 2), c.why(1, 2)), (Some(NotServing::ClockBehind), Some(NotServing::ClockBehind)));
+    assert!((0..2).all(|id| status(&mut c, id).clock_behind_ms == 0 && !status(&mut c, id).clock_skew));
+    let waits = c.lock(2, "a");
+    let both = c.acquire(2, &[("a", Mode::Exclusive), ("c", Mode::Exclusive)], Wait::Forever);
+    c.pass(2_000);
+    assert!(c.owns_all(0, "a"), "dc2 could not use it");
+    // Locks that do not need dc2 move between the others, and those at dc2 are used there.
+    for id in [0, 1, 0] {
+        let asked = c.lock(id, "a");
+        c.pass(2_000);
+        let grant = c.granted(id, asked);
+        c.release(id, grant.request);
+    }
+    c.use_lock(2, "c");
+    c.begin(2, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.run();
+    assert_eq!(c.nodes[0].replica.applied().get(dc(2)), c.nodes[2].replica.applied().get(dc(2)));
+    assert!(!c.is_answered(2, waits) && !c.is_answered(2, both));
+
+    // Somebody sets its clock right; it is not restarted.
+    c.ahead.clear();
+    c.pass(2_000);
+    assert_eq!((c.why(0, 2), status(&mut c, 2).clock_behind_ms), (None, 0));
+    let grant = c.granted(2, waits);
+    c.release(2, grant.request);
+    c.run();
+    c.granted(2, both);
+    assert_eq!(c.nodes[0].replica.applied(), c.nodes[2].replica.applied());
+    assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
+}
+
+#[test]
+fn one_that_does_not_notice_that_it_is_behind_draws_locks_in_that_nobody_can_use() {
+    let mut c = an_hour_behind(Some(Bug::BehindNotNoticed));
+    let waits = c.lock(2, "a");
+    c.pass(2_000);
+    let asked = c.lock(0, "a");
+    c.pass(8_000);
+    assert!(!c.is_answered(0, asked) && !c.is_answered(2, waits), "the story would not show the bug");
+}
+
+/// Nobody knows which of two clocks is wrong; but one of them has jumped.
+#[test]
+fn of_two_clocks_the_one_that_has_jumped_ahead_stops_and_the_other_goes_on() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.ahead.insert(1, HOUR_MS);
+    c.pass(150_000);
+    assert!(status(&mut c, 1).clock_skew);
+    assert_eq!((status(&mut c, 0).clock_behind_ms, c.why(1, 0)), (0, None));
+}
+
+/// One that restarts behind what is on its own disk says so, and stops the other one as little as a dead one.
+#[test]
+fn of_two_clocks_the_one_that_restarts_behind_stops_nobody() {
+    for down_ms in [0, 60_000] {
+        let mut c = Cluster::new(2, 0, 0);
+        c.open_lease(1, Duration::from_secs(60));
+        c.use_lock(0, "a");
+        c.use_lock(1, "b");
+        c.isolate(0);
+        c.pass(down_ms);
+        c.open_lease(1, Duration::from_secs(60));
+        c.ahead.insert(0, -HOUR_MS);
+        c.restart(0);
+        c.link_again(0);
+        for _ in 0..150 {
+            c.pass(100);
+            assert!(!status(&mut c, 1).clock_skew, "it goes on");
+        }
+        assert!(status(&mut c, 0).clock_behind_ms > 3_500_000);
+        c.open_lease(0, Duration::from_secs(60));
+        c.use_lock(0, "a");
+        c.use_lock(1, "b");
+        let moves = c.lock(1, "a");
+        c.ahead.clear();
+        c.pass(2_000);
+        assert!((0..2).all(|id| status(&mut c, id).clock_behind_ms == 0 && !status(&mut c, id).clock_skew));
+        c.granted(1, moves);
+    }
+}
+
+/// Returns by how many milliseconds the hybrid clock of a datacenter is ahead.
+fn physical_ahead_ms(c: &Cluster, id: usize) -> i64 {
+    c.nodes[id].replica.clock.physical_millis() as i64 - (1_700_000_000_000 + c.now) as i64
+}
+
+#[test]
+fn a_forward_step_that_most_others_do_not_confirm_is_followed_slowly() {
+    let mut c = Cluster::new(5, 0, 0);
+    c.ahead.extend([(0, HOUR_MS), (1, HOUR_MS)]);
+    c.pass(10_000);
+    for id in [0, 1] {
+        let ahead_ms = physical_ahead_ms(&c, id);
+        assert!((500..1_500).contains(&ahead_ms), "dc{id} is {ahead_ms} ms ahead after 10 s");
+    }
+}
+
+#[test]
+fn a_forward_step_is_followed_at_once_when_most_members_confirm_it() {
+    let mut c = Cluster::new(5, 0, 0);
+    c.ahead.extend((0..3).map(|id| (id, HOUR_MS)));
+    c.pass(1_000);
+    assert!((0..3).all(|id| physical_ahead_ms(&c, id) < 200), "nobody stamps by the new time yet");
+    // They take their wall clocks over, and tell them.
+    for id in 0..2 {
+        c.restart(id);
+        c.link_again(id);
+    }
+    c.pass(3_000);
+    assert!((physical_ahead_ms(&c, 2) - HOUR_MS).abs() < 100, "with two others it is in the majority");
+    assert!(
+        (3..5).all(|id| physical_ahead_ms(&c, id as usize) < 100),
+        "their own wall clocks do not confirm it"
+    );
+    for id in 3..5 {
+        assert!(status(&mut c, id).clock_behind_ms > 3_590_000, "dc{id} is behind the majority");
+    }
 }

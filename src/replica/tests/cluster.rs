@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::base::work;
-use crate::causal_log::{Violation, Wants};
+use crate::causal_log::{Op, Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
-    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record, Replica,
-    ReplicaConfig, Report,
+    AgreedConfig, BucketPattern, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record,
+    Replica, ReplicaConfig, Report,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 
@@ -22,8 +23,37 @@ pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
 }
 
+/// Returns the lock that a story calls so: `a`, or `a@1` with the home dc1.
 pub fn name(lock: &str) -> LockName {
-    LockName::try_from(lock).expect("a valid name")
+    let (bytes, home) = match lock.split_once('@') {
+        Some((bytes, home)) => (bytes, Some(dc(home.parse().expect("a number")))),
+        None => (lock, None),
+    };
+    LockName::with_home(home, bytes.as_bytes()).expect("a valid name")
+}
+
+/// Returns a message as the link between these two has it, which speaks the lower version of both.
+fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Message {
+    let Some(version) = ends.iter().filter_map(|end| old.get(&end.get())).min() else { return message };
+    let locks = match &message {
+        Message::AskHolders { locks, .. } => locks.clone(),
+        Message::Entries(entries) => {
+            let ops = entries.iter().flat_map(|entry| &entry.ops);
+            ops.flat_map(|op| match op {
+                Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| lock.clone()).collect(),
+                Op::Transfer { parts, .. } => parts.iter().map(|moved| moved.lock.clone()).collect(),
+                Op::Withdraw { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. } => Vec::new(),
+            })
+            .collect()
+        }
+        _ => Vec::new(),
+    };
+    assert!(locks.iter().all(|lock| lock.home().is_none()), "version {version} cannot read {locks:?}");
+    message.for_version(*version).unwrap_or(message)
 }
 
 pub struct Node {
@@ -43,8 +73,8 @@ pub struct Node {
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub now: u64,
-    /// How far wall clocks are ahead, in milliseconds.
-    pub ahead: BTreeMap<u8, u64>,
+    /// How far wall clocks are ahead, or behind (negative), in milliseconds.
+    pub ahead: BTreeMap<u8, i64>,
     /// Messages in flight, per link in order.
     pub wires: BTreeMap<(DcId, DcId), VecDeque<Message>>,
     pub sent: usize,
@@ -55,9 +85,14 @@ pub struct Cluster {
     pub bug: Option<Bug>,
     /// The most work that a step of any datacenter did.
     pub most_work: u64,
+    /// The protocol version of links that come up from now on.
+    pub version: u16,
+    /// Of datacenters that start from now on.
+    pub majority_buckets: Vec<BucketPattern>,
+    /// Datacenters that speak an older version of the protocol.
+    pub old: BTreeMap<u8, u16>,
     tag: u64,
-    hold: HoldPolicy,
-    max_log: usize,
+    local: LocalConfig,
 }
 
 pub const SECRET: Secret = Secret::new([7; 16]);
@@ -70,11 +105,35 @@ impl Cluster {
     }
 
     /// The same; members are given up when entries of `max_log` bytes are kept for them.
-    pub fn with_log(size: u8, (min_keep_ms, max_keep_ms): (u64, u64), max_log: usize) -> Cluster {
-        let hold = HoldPolicy::Fixed {
+    pub fn with_log(size: u8, hold_ms: (u64, u64), max_log: usize) -> Cluster {
+        Cluster::build(size, hold_ms, max_log, (BTreeMap::new(), None))
+    }
+
+    /// The same with datacenters that speak an older version, and a deliberate bug of all.
+    pub fn with_old(size: u8, old: BTreeMap<u8, u16>, bug: Option<Bug>) -> Cluster {
+        Cluster::build(size, (0, 0), 256 << 20, (old, bug))
+    }
+
+    fn build(
+        size: u8,
+        (min_keep_ms, max_keep_ms): (u64, u64),
+        max_log: usize,
+        (old, bug): (BTreeMap<u8, u16>, Option<Bug>),
+    ) -> Cluster {
+        let policy = HoldPolicy::Fixed {
             min_keep: Duration::from_millis(min_keep_ms),
             max_keep: Duration::from_millis(max_keep_ms),
         };
+        let hold = vec![HoldRule { policy, ..HoldRule::default() }];
+        Cluster::built(size, LocalConfig { hold, max_log, ..LocalConfig::default() }, (old, bug))
+    }
+
+    /// The same with these options.
+    pub fn with_options(size: u8, local: LocalConfig) -> Cluster {
+        Cluster::built(size, local, (BTreeMap::new(), None))
+    }
+
+    fn built(size: u8, local: LocalConfig, (old, bug): (BTreeMap<u8, u16>, Option<Bug>)) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             now: 1_000,
@@ -83,11 +142,13 @@ impl Cluster {
             sent: 0,
             late: |_| false,
             reports: Vec::new(),
-            bug: None,
+            bug,
             most_work: 0,
+            version: PROTOCOL_VERSION,
+            majority_buckets: Vec::new(),
+            old,
             tag: 0,
-            hold,
-            max_log,
+            local,
         };
         let members: DcSet = (0..size).map(dc).collect();
         for id in 0..size {
@@ -123,8 +184,7 @@ impl Cluster {
         records: Vec<(Position, Record)>,
     ) -> Replica {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
-        let rule = HoldRule { policy: self.hold.clone(), ..HoldRule::default() };
-        let local = LocalConfig { hold: vec![rule], max_log: self.max_log, ..LocalConfig::default() };
+        let local = LocalConfig { majority_buckets: self.majority_buckets.clone(), ..self.local.clone() };
         let mut config = ReplicaConfig::new(me, agreed, local);
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
@@ -133,7 +193,10 @@ impl Cluster {
     fn clock(&self, id: u8) -> Now {
         Now {
             mono: Instant::ZERO + Duration::from_millis(self.now),
-            wall: Wall(1_700_000_000_000 + self.now + self.ahead.get(&id).copied().unwrap_or(0)),
+            wall: Wall(
+                (1_700_000_000_000 + self.now)
+                    .saturating_add_signed(self.ahead.get(&id).copied().unwrap_or(0)),
+            ),
         }
     }
 
@@ -153,6 +216,7 @@ impl Cluster {
                     node.records.push((position, record));
                 }
                 Effect::Send { peer, message } => {
+                    let message = in_version(&self.old, [dc(id), peer], message);
                     self.sent += usize::from(!matches!(message, Message::Heartbeat(_)));
                     let wire = self.wires.get_mut(&(dc(id), peer)).expect("sends go to links that are up");
                     wire.push_back(message);
@@ -172,7 +236,7 @@ impl Cluster {
                     | Report::SumsDiffer { .. }
                     | Report::OptionDiffers { .. }),
                 ) => self.reports.push(report),
-                Effect::Report(_) => {}
+                Effect::Report(_) | Effect::Propose(_) => {}
             }
         }
         node.replica.check();
@@ -198,8 +262,8 @@ impl Cluster {
         for (from, to) in [(a, b), (b, a)] {
             self.wires.insert((dc(from), dc(to)), VecDeque::new());
         }
-        self.handle(a, Event::LinkUp { peer: dc(b) });
-        self.handle(b, Event::LinkUp { peer: dc(a) });
+        self.handle(a, Event::LinkUp { peer: dc(b), version: self.version });
+        self.handle(b, Event::LinkUp { peer: dc(a), version: self.version });
     }
 
     pub fn cut(&mut self, a: u8, b: u8) {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
+use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Phase, Refusal, Wait};
 use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
-use geolock_api::names::{ClusterId, Mode, Position};
+use geolock_api::names::{ClusterId, FencingToken, Mode, Position};
 
 impl Cluster {
     fn is_forked(&self, id: u8) -> bool {
@@ -77,7 +78,7 @@ fn two_histories_stop_all_and_are_never_merged() {
     let owners = |c: &Cluster, id: usize| {
         (0..3).map(|part| c.nodes[id].replica.owner_of(&name("x"), dc(part))).collect::<Vec<_>>()
     };
-    assert_eq!([owners(&c, 0), owners(&c, 2)], [vec![dc(0); 3], vec![dc(0), dc(0), dc(2)]]);
+    assert_eq!([owners(&c, 0), owners(&c, 2)], [vec![dc(0); 3], vec![dc(0), dc(1), dc(2)]]);
     let x = c.lock(0, "x");
     c.pass_with_leases(40, &[0, 1, 2]);
     assert!(!c.is_answered(0, x), "dc2 holds it");
@@ -273,7 +274,7 @@ fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2(
     c.restart(0);
     c.link(0, 2);
     c.handle(0, Event::Received { peer: dc(2), message: Message::HeartbeatV1(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion]);
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 1, all: 3 }]);
 }
 
 #[test]
@@ -315,12 +316,17 @@ fn a_member_that_goes_back_to_version_1_is_not_let_in() {
     c.cut(0, 1);
     c.link(0, 1);
     c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV1(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion], "it has spoken version 2 before");
+    assert_eq!(
+        c.nodes[0].violations,
+        [Violation::OldVersion { speaks: 1, all: 3 }],
+        "it has spoken version 2 before"
+    );
 }
 
 /// A wall clock is an hour ahead, and right again after the disk was lost.
-#[test]
-fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+/// dc0 granted "x" while its clock was an hour ahead, then lost its disk, and its clock is right. Returns the
+/// token of that grant, too.
+fn after_a_clock_that_was_ahead(bug: Option<Bug>) -> (Cluster, FencingToken) {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "x");
     c.ahead.insert(0, 3_600_000);
@@ -334,10 +340,17 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
     assert!(Timestamp::from_raw(before.0).millis() > 1_700_003_600_000);
 
     c.ahead.clear();
+    c.bug = bug;
     c.crash(0, 0);
     c.link_again(0);
     c.pass(70_000);
     (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
+    (c, before)
+}
+
+#[test]
+fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
+    let (mut c, before) = after_a_clock_that_was_ahead(None);
     let mut last = before;
     for id in [0, 1, 0, 2] {
         let tag = c.lock(id, "x");
@@ -358,4 +371,12 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
     let tag = c.lock(1, "x");
     c.run();
     assert!(c.granted(1, tag).token > last);
+}
+
+#[test]
+fn were_lost_tokens_not_passed_it_would_be_noticed() {
+    let (mut c, before) = after_a_clock_that_was_ahead(Some(Bug::LostTokensNotPassed));
+    let tag = c.lock(0, "x");
+    c.run();
+    assert!(c.granted(0, tag).token < before);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, SECRET};
+use super::cluster::{Cluster, SECRET, dc, name};
 use crate::leases::Proof;
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Notice};
@@ -135,4 +135,39 @@ fn a_lease_that_said_nothing_ends_on_disk_before_its_locks_are_granted() {
     c.nodes[0].disk_is_stuck = false;
     c.run();
     c.granted(0, waits);
+}
+
+/// A disk lost what it had acknowledged a moment before, as by a power failure behind a cache, and nobody can
+/// know: parts that arrive after the restart were here before it, and a client holds their lock.
+#[test]
+fn what_arrives_after_a_restart_may_be_held_by_a_client_of_before() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.use_lock(1, "x");
+    let asked = c.lock(0, "x");
+    c.sync(0);
+    while c.deliver(0, 1) {}
+    c.sync(1);
+    let before = c.nodes[0].records.len();
+    while c.deliver(1, 0) {}
+    c.sync(0);
+    let grant = c.granted(0, asked);
+    // Nothing that dc0 sent since then has arrived at dc1.
+    c.crash(0, before);
+    c.link_again(0);
+    c.pass(1_500);
+    assert_eq!(
+        c.nodes[0].replica.phase(),
+        Phase::Grace { leases: 1 },
+        "it does not seem to be an older disk"
+    );
+    let owns = |part| c.nodes[0].replica.owner_of(&name("x"), dc(part)) == dc(0);
+    assert!(owns(0) && owns(1), "the parts came again");
+    let holder = c.lease(0);
+    c.open_lease(0, Duration::from_secs(60));
+    let waits = c.lock(0, "x");
+    c.pass(500);
+    assert!(!c.is_answered(0, waits), "it would be granted in conflict");
+    c.nodes[0].lease = Some(holder);
+    let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
+    c.assert_kept(0, reclaim, &[&grant]);
 }

@@ -4,16 +4,18 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
+use crate::lock_state::HoldRule;
 use crate::replica::call::{Refusal, Wait};
-use crate::replica::{Event, Message};
+use crate::replica::{Event, LocalConfig, Message};
 use geolock_api::names::{Mode, Position};
 
 #[test]
 fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
-    let mut c = Cluster::new(3, 0, 0);
+    let rule = HoldRule { idle_return_after: Duration::from_secs(60), ..HoldRule::default() };
+    let mut c = Cluster::with_options(3, LocalConfig { hold: vec![rule], ..LocalConfig::default() });
     c.use_lock(2, "a");
     c.pass(55_000);
-    let idle_returns = |c: &Cluster| c.nodes[2].replica.counts().idle_returns > 0;
+    let idle_returns = |c: &Cluster| c.nodes[2].replica.counts().idle_returns_age > 0;
     assert!(!idle_returns(&c));
     for _ in 0..30 {
         // A heartbeat is due, and with it the idle return of the lock.

@@ -1,7 +1,10 @@
 //! Stories about a datacenter that is reachable and does not serve: it blocks others no more than a dead one.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc, name};
 use crate::base::capacity::DiskSpace;
+use crate::leases::Proof;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
 use geolock_api::names::Mode;
@@ -28,11 +31,11 @@ impl Cluster {
         }
     }
 
-    fn owns_all(&self, id: u8, lock: &str) -> bool {
+    pub(super) fn owns_all(&self, id: u8, lock: &str) -> bool {
         (0..3).all(|part| self.nodes[usize::from(id)].replica.owner_of(&name(lock), dc(part)) == dc(id))
     }
 
-    fn why(&self, id: u8, other: u8) -> Option<NotServing> {
+    pub(super) fn why(&self, id: u8, other: u8) -> Option<NotServing> {
         let peers = self.nodes[usize::from(id)].replica.status().peers;
         peers.into_iter().find(|peer| peer.dc == dc(other)).and_then(|peer| peer.not_serving)
     }
@@ -41,7 +44,7 @@ impl Cluster {
 #[test]
 fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     let mut c = Cluster::with_one_in_grace();
-    c.open_lease(0, std::time::Duration::from_secs(60));
+    c.open_lease(0, Duration::from_secs(60));
     let both = c.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
     c.run();
     let alone = c.lock(0, "a");
@@ -54,10 +57,94 @@ fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     c.granted(0, both);
 }
 
+impl Cluster {
+    /// dc1, which has all parts of "b", does not serve: a request for "a" and "b" does not block one for "a"
+    /// alone at dc0. Returns the request for both.
+    fn assert_bystanders_go_on(&mut self) -> u64 {
+        self.open_lease(0, Duration::from_secs(60));
+        let both = self.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
+        self.run();
+        let alone = self.lock(0, "a");
+        self.run();
+        let grant = self.granted(0, alone);
+        assert!(!self.is_answered(0, both));
+        self.release(0, grant.request);
+        both
+    }
+
+    /// Lets time pass and renews the lease of dc0.
+    fn pass_with_lease(&mut self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(5) {
+            self.pass(5_000);
+            self.call(0, Call::KeepAlive { lease: self.lease(0), proof: Proof::Attached });
+        }
+    }
+}
+
+/// A clock that most others contradict is waited for. Meanwhile the datacenter says nothing that is stamped,
+/// so it counts as unreachable.
+#[test]
+fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.ahead.insert(1, 3_600_000);
+    c.restart(1);
+    c.link_again(1);
+    c.pass(5_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Starting);
+    let both = c.assert_bystanders_go_on();
+    assert_eq!(c.described(0, "b").unreachable.iter().collect::<Vec<_>>(), [dc(1)]);
+    c.ahead.clear();
+    c.pass_with_lease(30);
+    c.granted(0, both);
+}
+
+/// Its disk is an older one, so leases that it does not know may live.
+#[test]
+fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    let copy = c.nodes[1].records.len();
+    c.use_lock(1, "b");
+    c.crash(1, copy);
+    c.link_again(1);
+    c.pass(2_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::ReadOnly);
+    assert_eq!(c.why(0, 1), Some(NotServing::ReadOnly));
+    let both = c.assert_bystanders_go_on();
+    c.pass_with_lease(75);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    c.granted(0, both);
+}
+
+/// It started alone, so nobody contradicted its clock.
+#[test]
+fn what_needs_a_datacenter_that_serves_with_a_clock_ahead_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.ahead.insert(1, 60_000);
+    c.restart(1);
+    c.pass(15_000);
+    c.link_again(1);
+    c.pass(3_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    assert_eq!(c.why(0, 1), Some(NotServing::ClockSkew));
+    let both = c.assert_bystanders_go_on();
+    c.ahead.clear();
+    // A clock goes back with a restart; then time has to pass its stamps.
+    c.restart(1);
+    c.link_again(1);
+    c.pass_with_lease(90);
+    assert_eq!(c.why(0, 1), None);
+    c.granted(0, both);
+}
+
 #[test]
 fn a_datacenter_in_grace_is_sent_no_parts() {
     let mut c = Cluster::with_one_in_grace();
-    c.open_lease(1, std::time::Duration::from_secs(60));
+    c.open_lease(1, Duration::from_secs(60));
     let waits = c.lock(1, "a");
     c.pass(1_000);
     assert!(c.owns_all(0, "a"), "it could not use them");
@@ -82,7 +169,7 @@ fn it_is_said_who_does_not_serve_and_for_how_long() {
         assert!(matches!(described.not_serving[..], [(one, NotServing::Grace { .. })] if one == dc(1)));
         assert!(described.unreachable.is_empty());
     }
-    let waits = c.acquire(0, &[("b", Mode::Exclusive)], Wait::AtMost(std::time::Duration::from_secs(2)));
+    let waits = c.acquire(0, &[("b", Mode::Exclusive)], Wait::AtMost(Duration::from_secs(2)));
     c.pass(3_500);
     let Refusal::TimedOut(locks) = c.refused(0, waits) else { panic!("it cannot be granted") };
     assert_eq!(locks[0].not_serving[0].0, dc(1));

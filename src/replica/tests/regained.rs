@@ -27,7 +27,7 @@ impl Cluster {
 
     /// Restarts a datacenter with a wall clock that is ahead from then on.
     fn restart_ahead(&mut self, id: u8, millis: u64, keep: usize) {
-        self.ahead.insert(id, millis);
+        self.ahead.insert(id, millis as i64);
         self.crash(id, keep);
         // No member can be heard, so none contradicts it.
         self.pass(5_000);
@@ -175,7 +175,7 @@ fn tokens_after_a_lost_disk_are_not_measured_by_a_clock_that_is_contradicted() {
     c.crash(0, 0);
     c.link_again(0);
     c.pass(2_000);
-    c.ahead.insert(0, 2 * HOUR);
+    c.ahead.insert(0, 2 * HOUR as i64);
     c.restart(0);
     c.link_again(0);
     c.pass(70_000);

@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::{Call, Refusal, Reply, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use geolock_api::keys::Key;
 use geolock_api::names::Mode;
@@ -31,7 +31,7 @@ pub fn put(name: &str, value: &str) -> Change {
 }
 
 pub fn step(changes: Vec<Change>, reads: &[&str], then: Then) -> Step {
-    Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then }
+    Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then, durability: Durability::Local }
 }
 
 impl Cluster {

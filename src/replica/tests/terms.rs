@@ -43,7 +43,7 @@ fn a_peer_that_is_refused_does_not_part_the_others() {
     for message in c.wires.get_mut(&(dc(1), dc(0))).expect("they are linked") {
         if let Message::Heartbeat(heartbeat) = message {
             heartbeat.terms.members.insert(dc(3));
-            heartbeat.upgraded.insert(dc(3));
+            heartbeat.speaks.push((dc(3), 2));
         }
     }
     c.run();

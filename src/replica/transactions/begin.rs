@@ -3,6 +3,7 @@
 use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::{Death, Open, Txn, TxnId, Waiting};
+use crate::base::bugs::Bug;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::replica::Replica;
@@ -10,7 +11,8 @@ use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
 use crate::replica::clients::NewAcquire;
 use crate::replica::store_call::{
-    AtLeast, Begin, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState, reads_weight,
+    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal,
+    TxnState, reads_weight,
 };
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
@@ -35,7 +37,9 @@ impl Replica {
         let lease = match self.authorise(begin.lease, begin.proof, call) {
             Ok(lease) => lease,
             Err(refusal) => {
-                return self.tell_ended(call, id, (begin.proof, Some(begin)), refusal).map(|()| Begun::Again);
+                let durability = begin.step.durability;
+                let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
+                return told.map(|()| Begun::Again);
             }
         };
         self.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
@@ -56,7 +60,7 @@ impl Replica {
         self.admit_load()?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
-        if self.transactions.len() >= self.config.local.max_transactions {
+        if self.transactions.len() + self.transactions.majority.len() >= self.config.local.max_transactions {
             return Err(full(Limit::Transactions));
         }
         self.admit_bytes(begin.step.weight())?;
@@ -79,6 +83,7 @@ impl Replica {
         call: CallId,
         id: TxnId,
         (proof, begin): (Proof, Option<&Begin>),
+        durability: Durability,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
         if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
@@ -94,7 +99,7 @@ impl Replica {
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
-        self.tell_committed(call, &outcome);
+        self.tell_committed(call, id, &outcome, durability);
         Ok(())
     }
 
@@ -104,7 +109,7 @@ impl Replica {
             if !outcome.content.may_be_of(begin) {
                 return Err(Refusal::IdempotencyKeyReused(id.key));
             }
-            self.tell_committed(call, &outcome);
+            self.tell_committed(call, id, &outcome, begin.step.durability);
             return Ok(true);
         }
         let is_same = |content: Content| content.may_be_of(begin);
@@ -128,8 +133,8 @@ impl Replica {
             Some(Txn::Open(_)) => {
                 // The first step was made: its changes are not made again, its reads are repeated.
                 let reads = begin.step.reads.clone();
-                let step =
-                    crate::replica::store_call::Step { changes: Vec::new(), reads, then: Then::Continue };
+                let (changes, then, durability) = (Vec::new(), Then::Continue, Durability::Local);
+                let step = crate::replica::store_call::Step { changes, reads, then, durability };
                 self.step(call, id, step);
                 Ok(true)
             }
@@ -153,8 +158,10 @@ impl Replica {
 
     /// Checks that a vector from a client can be one of this cluster.
     pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
-        let members = self.config.agreed.members;
-        if let Some((dc, _)) = vector.iter().find(|(dc, _)| !members.contains(*dc)) {
+        let members = self.members.all();
+        // A new member may not be known here yet.
+        let is_strange = |dc: DcId| !members.contains(dc) && !self.knows_decisions();
+        if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
             return Err(TxnRefusal::UnknownDc(dc));
         }
         let me = self.config.dc;
@@ -169,6 +176,9 @@ impl Replica {
         self.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
+            if let Err(refusal) = self.admit_homes(locks.wants.locks().iter().map(|(lock, _)| lock)) {
+                return self.refuse(call, refusal);
+            }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
             match self.start_request(&new, client) {
@@ -223,6 +233,7 @@ impl Replica {
         let durable = self.log.durable();
         // No snapshot opens between the installation of a state and its durability, nor before a regained log
         // is on disk.
+        let wanted: &VersionVector = if self.faulty(Bug::AtLeastIgnored) { durable } else { wanted };
         let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
         missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }
@@ -244,14 +255,15 @@ impl Replica {
     pub(in crate::replica) fn on_next_step(&mut self, call: CallId, next_step: NextStep) {
         let id = TxnId { lease: next_step.lease, key: next_step.key };
         if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
-            if let Err(refusal) = self.tell_ended(call, id, (next_step.proof, None), refusal) {
+            let (proof, durability) = (next_step.proof, next_step.step.durability);
+            if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
                 self.refuse(call, refusal);
             }
             return;
         }
         if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
             return match next_step.step.then {
-                Then::Commit => self.tell_committed(call, &outcome),
+                Then::Commit => self.tell_committed(call, id, &outcome, next_step.step.durability),
                 Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
@@ -320,7 +332,8 @@ impl Replica {
         self.store.close_snapshot(at);
         match values {
             Ok(values) => {
-                let stepped = Stepped { snapshot, token: None, values, state: TxnState::Aborted };
+                let (state, durable) = (TxnState::Aborted, Durable::Here);
+                let stepped = Stepped { snapshot, token: None, values, state, durable };
                 self.reply(call, Reply::Stepped(Box::new(stepped)));
             }
             Err(refusal) => self.refuse(call, refusal.into()),
@@ -380,5 +393,6 @@ impl Replica {
 
 /// Returns the reply to an abort.
 pub(super) fn aborted() -> Stepped {
-    Stepped { snapshot: std::sync::Arc::default(), token: None, values: Vec::new(), state: TxnState::Aborted }
+    let (snapshot, values, state) = (std::sync::Arc::default(), Vec::new(), TxnState::Aborted);
+    Stepped { snapshot, token: None, values, state, durable: Durable::Here }
 }

@@ -4,39 +4,56 @@ use std::sync::Arc;
 
 use super::content::Content;
 use super::outcomes::Outcome;
-use super::{Txn, TxnId};
+use super::{CommitId, Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::replica::Replica;
-use crate::replica::call::{CallId, Phase, Refusal, Reply};
-use crate::replica::effect::Effect;
-use crate::replica::output_commit::Output;
-use crate::replica::store_call::{Stepped, TxnRefusal, TxnState};
+use crate::replica::call::{CallId, Phase, Refusal};
+use crate::replica::store_call::{Durability, Durable, Stepped, TxnRefusal, TxnState};
 use geolock_api::names::{Position, Secret};
 
 impl Replica {
     /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.
-    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped) {
+    pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped, asked: Durability) {
         let Some(Txn::Open(mut open)) = self.transactions.rows.remove(&id) else {
             unreachable!("only open transactions commit, {id:?} is not");
         };
         let changes = std::mem::take(&mut open.changes);
-        let (position, vector) = if changes.is_empty() {
-            (Position::default(), open.snapshot.clone())
+        let needs_majority = self.needs_majority(&changes);
+        let (position, seq, vector) = if changes.is_empty() {
+            (Position::default(), 0, open.snapshot.clone())
         } else {
             let seen = (*open.snapshot).clone();
             let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
             let position = self.make_entry(vec![Op::Commit(commit)]);
             self.counts.commits += 1;
-            let mut vector = (*open.snapshot).clone();
-            vector.raise(self.config.dc, self.log.applied().get(self.config.dc));
-            (position, Arc::new(vector))
+            let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
+            vector.raise(self.config.dc, seq);
+            (position, seq, Arc::new(vector))
         };
-        self.note_outcome(id, Outcome { commit: vector.clone(), content: open.content, position });
+        let (commit, content) = (vector.clone(), open.content);
+        let outcome = Outcome { commit, content, position, seq, needs_majority };
+        self.note_outcome(id, outcome.clone());
         self.close(id, *open, position);
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
-        let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-        self.emit_when_durable(position, Output::Effect(effect));
+        self.tell_outcome(call, id, &outcome, stepped, asked);
+    }
+
+    /// Answers with an outcome when it is as durable as its call asks for, and as its buckets need.
+    fn tell_outcome(
+        &mut self,
+        call: CallId,
+        id: TxnId,
+        outcome: &Outcome,
+        stepped: Stepped,
+        asked: Durability,
+    ) {
+        let durability = match asked {
+            Durability::Local if outcome.needs_majority => Durability::MAJORITY,
+            asked => asked,
+        };
+        let commit = CommitId { seq: outcome.seq, txn: id };
+        self.answer_commit(call, (commit, outcome.position), stepped, durability);
     }
 
     pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {
@@ -67,16 +84,16 @@ impl Replica {
     }
 
     /// Replies to a client once more that its transaction is committed.
-    pub(super) fn tell_committed(&mut self, call: CallId, outcome: &Outcome) {
+    pub(super) fn tell_committed(&mut self, call: CallId, id: TxnId, outcome: &Outcome, asked: Durability) {
         let commit = outcome.commit.clone();
         let stepped = Stepped {
             snapshot: commit.clone(),
             token: None,
             values: Vec::new(),
             state: TxnState::Committed(commit),
+            durable: Durable::Here,
         };
-        let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-        self.emit_when_durable(outcome.position, Output::Effect(effect));
+        self.tell_outcome(call, id, outcome, stepped, asked);
     }
 
     /// Applies a commit: own or foreign, live or from the journal.
@@ -118,7 +135,9 @@ impl Replica {
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
         let content = Content::committed(&commit.changes);
-        let outcome = Outcome { commit: Arc::new(vector), content, position };
+        let needs_majority = self.needs_majority(&commit.changes);
+        let (commit, seq) = (Arc::new(vector), entry.seq);
+        let outcome = Outcome { commit, content, position, seq, needs_majority };
         self.transactions.outcomes.note(lease, secret, key, outcome);
     }
 }

@@ -17,6 +17,7 @@ mod begin;
 mod commit;
 mod content;
 mod dead;
+mod majority_waits;
 mod outcomes;
 mod rows;
 mod snapshot_waits;
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 use content::Content;
 use dead::Dead;
+use majority_waits::MajorityWaits;
+pub(super) use majority_waits::{CommitId, WaitingAnswer};
 pub use outcomes::OutcomeRow;
 pub(super) use outcomes::Outcomes;
 use rows::Rows;
@@ -59,6 +62,7 @@ pub(super) struct Transactions {
     dead: Dead,
     deadlines: Deadlines<TxnId>,
     waits: SnapshotWaits,
+    pub(super) majority: MajorityWaits,
     pub(super) outcomes: Outcomes,
 }
 
@@ -123,8 +127,8 @@ impl Transactions {
 
     #[inline]
     pub fn next_deadline(&self) -> Instant {
-        let waits = self.waits.next_deadline().min(self.outcomes.next_deadline());
-        self.deadlines.next_or_never().min(waits)
+        let waits = self.waits.next_deadline().min(self.majority.next_deadline());
+        self.deadlines.next_or_never().min(waits).min(self.outcomes.next_deadline())
     }
 
     /// Returns the number of open and waiting transactions.
@@ -159,6 +163,7 @@ impl Replica {
             }
         }
         self.expire_snapshot_waits();
+        self.expire_majority_waits();
         self.transactions.outcomes.expire(self.now.mono);
     }
 

@@ -48,6 +48,11 @@ pub(in crate::replica) struct Outcome {
     pub content: Content,
     /// Reported when the journal is durable up to here.
     pub position: Position,
+    /// The number of its entry in the own log; 0 if it changed nothing. Of a checkpoint's commit without
+    /// changes: the number of an earlier entry.
+    pub seq: u64,
+    /// It changed a bucket whose commits wait for a majority, or may have.
+    pub needs_majority: bool,
 }
 
 #[derive(Debug)]
@@ -180,10 +185,13 @@ impl Outcomes {
         self.leases.iter().map(row).collect()
     }
 
-    pub fn restore(&mut self, row: OutcomeRow, now: Instant) {
+    /// `needs_majority`: of all these commits. Checkpoints do not say which keys they changed.
+    pub fn restore(&mut self, row: OutcomeRow, needs_majority: bool, now: Instant) {
         for (key, commit) in row.commits {
             let position = Position::default();
-            let outcome = Outcome { commit: Arc::new(commit), content: Content::Unknown, position };
+            let seq = row.lease.dc().map_or(0, |dc| commit.get(dc));
+            let (commit, content) = (Arc::new(commit), Content::Unknown);
+            let outcome = Outcome { commit, content, position, seq, needs_majority };
             self.note(row.lease, row.secret, key, outcome);
         }
         if row.ended {
@@ -201,7 +209,8 @@ mod tests {
     fn when_there_are_many_no_lease_has_more_than_its_share() {
         let lease = |n: u64| LeaseId::new(DcId::new(0).expect("a small id"), n + 1);
         let position = Position::default();
-        let outcome = Outcome { commit: Arc::default(), content: Content::Unknown, position };
+        let (commit, content) = (Arc::default(), Content::Unknown);
+        let outcome = Outcome { commit, content, position, seq: 0, needs_majority: false };
         let mut outcomes = Outcomes::default();
         let fill = |outcomes: &mut Outcomes, n| {
             let key = 1 + outcomes.leases.get(&lease(n)).map_or(0, |row| row.commits.len() as u64);

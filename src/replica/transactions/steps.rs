@@ -10,7 +10,9 @@ use crate::crdt::value::ReadBudget;
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
-use crate::replica::store_call::{MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState};
+use crate::replica::store_call::{
+    Durability, Durable, MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState,
+};
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 use geolock_api::value::Reading;
@@ -66,14 +68,15 @@ impl Replica {
 
     /// Returns the approximate number of bytes that transactions and waiting reads keep.
     pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
-        self.transactions.rows.bytes() + self.transactions.waits.bytes()
+        let waiting = self.transactions.waits.bytes() + self.transactions.majority.bytes();
+        self.transactions.rows.bytes() + waiting
     }
 
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {
         self.validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
-        if let Some(stranger) = named.into_iter().find(|dc| !self.config.agreed.members.contains(*dc)) {
+        if let Some(stranger) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }
         let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
@@ -103,7 +106,8 @@ impl Replica {
         let mut all = std::mem::take(&mut open.changes);
         let (at, snapshot, token) = (open.at, open.snapshot.clone(), open.token);
         all.extend(step.changes);
-        let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then);
+        let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then).map_err(Refusal::from);
+        let done = done.and_then(|values| self.admit_answer(&all, step.then, step.durability, values));
         let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
@@ -114,10 +118,11 @@ impl Replica {
         if done.is_ok() {
             self.transactions.rows.grow(id, added);
         }
-        let stepped = Stepped { snapshot, token, values: done?, state: TxnState::Open };
+        let (state, durable) = (TxnState::Open, Durable::Here);
+        let stepped = Stepped { snapshot, token, values: done?, state, durable };
         match step.then {
             Then::Continue => self.reply(call, Reply::Stepped(Box::new(stepped))),
-            Then::Commit => self.commit(call, id, stepped),
+            Then::Commit => self.commit(call, id, stepped, step.durability),
             Then::Abort => {
                 self.abort(id);
                 let stepped = Stepped { state: TxnState::Aborted, ..stepped };
@@ -125,6 +130,21 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a commit whose answer would wait for a majority with more values than may be kept.
+    fn admit_answer(
+        &self,
+        changes: &[Change],
+        then: Then,
+        durability: Durability,
+        values: Vec<Option<Reading>>,
+    ) -> Result<Vec<Option<Reading>>, Refusal> {
+        let asks = durability != Durability::Local;
+        if then == Then::Commit && !values.is_empty() && (asks || self.needs_majority(changes)) {
+            self.admit_bytes(values.iter().flatten().map(Reading::weight).sum())?;
+        }
+        Ok(values)
     }
 
     fn check_and_read(

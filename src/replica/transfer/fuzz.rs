@@ -15,7 +15,7 @@ use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
 /// Returns true if this piece, as the first and last one, is a whole state of a cluster of three.
 pub(crate) fn is_a_state(piece: &StatePiece) -> bool {
-    let members = (0..3).filter_map(DcId::new).collect();
+    let members = Some((0..3).filter_map(DcId::new).collect());
     let store = Store::new(DcId::new(0).expect("a small id"), 0);
     let mut incoming = Incoming::new(members, store, Ownership::new(0));
     incoming.push(piece).is_ok() && incoming.is_whole()

@@ -10,6 +10,7 @@ use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
+use crate::replica::lifecycle::CHAINED;
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, Position};
 
@@ -91,9 +92,12 @@ impl Replica {
         let stamps = self.last_stamps();
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
-        if self.lifecycle.versions().upgraded().contains(peer) {
+        if self.lifecycle.versions().speaks(peer, CHAINED) {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
+        }
+        if let Some(state) = self.members.state(self.locks.sponsors()) {
+            packer.push(&StateItem::Members(state)).expect("decisions are small");
         }
         Giving {
             at,

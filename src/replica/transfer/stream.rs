@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::time::Timestamp;
 use crate::base::wire::{self, WireError};
 use crate::crdt::{DoubleOwner, Ownership, VersionVector};
+use crate::replica::members::MembersState;
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
 use geolock_api::keys::Key;
@@ -56,6 +57,8 @@ pub(in crate::replica) enum StateItem {
         hashes: Vec<(DcId, Vec<u64>)>,
         lead_ms: u64,
     },
+    /// The members, once there are decisions about them. Follows the head: before it nothing names a new one.
+    Members(MembersState),
 }
 
 /// The identity of a state.
@@ -119,13 +122,15 @@ pub(in crate::replica) enum StateFault {
 
 /// A state that is being received.
 pub(in crate::replica) struct Incoming {
-    members: DcSet,
+    /// The members, if they cannot be others in the state.
+    members: Option<DcSet>,
     bytes: BytesMut,
     next: u64,
     is_whole: bool,
     pub head: Option<Head>,
     pub hashes: Vec<(DcId, Vec<u64>)>,
     pub lead_ms: u64,
+    pub members_state: Option<MembersState>,
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
     pub store: Store,
@@ -134,8 +139,9 @@ pub(in crate::replica) struct Incoming {
 }
 
 impl Incoming {
-    /// For a cluster with these members; `store` and `ownership` are empty.
-    pub fn new(members: DcSet, store: Store, ownership: Ownership) -> Incoming {
+    /// For a cluster with these members, unless decisions say which they are; `store` and `ownership` are
+    /// empty.
+    pub fn new(members: Option<DcSet>, store: Store, ownership: Ownership) -> Incoming {
         let (bytes, requests, expiring) = (BytesMut::new(), Vec::new(), Vec::new());
         let (head, hashes, lead_ms) = (None, Vec::new(), 0);
         Incoming {
@@ -146,6 +152,7 @@ impl Incoming {
             head,
             hashes,
             lead_ms,
+            members_state: None,
             ownership,
             requests,
             store,
@@ -173,6 +180,10 @@ impl Incoming {
         Ok(())
     }
 
+    fn is_strange(&self, dc: DcId) -> bool {
+        self.members.is_some_and(|members| !members.contains(dc))
+    }
+
     fn next_item(&mut self) -> Result<Option<StateItem>, StateFault> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
@@ -192,13 +203,13 @@ impl Incoming {
         match item {
             StateItem::Head(head) => {
                 let named = head.vector.iter().map(|(dc, _)| dc).chain(head.stamps.iter().map(|(dc, _)| *dc));
-                if let Some(dc) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
+                if let Some(dc) = named.into_iter().find(|dc| self.is_strange(*dc)) {
                     return Err(StateFault::UnknownDc(dc));
                 }
                 self.head = Some(head);
             }
             StateItem::Chain { hashes, lead_ms } => {
-                if let Some((dc, _)) = hashes.iter().find(|(dc, _)| !self.members.contains(*dc)) {
+                if let Some((dc, _)) = hashes.iter().find(|(dc, _)| self.is_strange(*dc)) {
                     return Err(StateFault::UnknownDc(*dc));
                 }
                 let last = |dc| self.head.as_ref().map_or(0, |head| head.vector.get(dc));
@@ -206,6 +217,13 @@ impl Incoming {
                     return Err(StateFault::Misplaced("a hash of no entry"));
                 }
                 (self.hashes, self.lead_ms) = (hashes, lead_ms);
+            }
+            StateItem::Members(state) => {
+                if self.members_state.is_some() {
+                    return Err(StateFault::Misplaced("its members"));
+                }
+                *self.ownership.sponsors_mut() = state.sponsors();
+                self.members_state = Some(state);
             }
             StateItem::Locks(locks) => {
                 self.ownership.extend(locks.into_rows());
@@ -280,7 +298,7 @@ mod tests {
 
     fn incoming() -> Incoming {
         let members = [dc(0), dc(1)].into_iter().collect();
-        Incoming::new(members, Store::new(dc(1), 0), Ownership::new(0))
+        Incoming::new(Some(members), Store::new(dc(1), 0), Ownership::new(0))
     }
 
     #[test]

@@ -5,11 +5,13 @@ use super::{PATIENCE, WINDOW};
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::Instant;
-use crate::causal_log::{Entry, Log, Violation};
+use crate::causal_log::{Entry, Log, Op, Violation};
 use crate::crdt::{Ownership, VersionVector};
 use crate::lock_state::Foreign;
+use crate::membership::Epoch;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
+use crate::replica::members::MembersState;
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
@@ -30,7 +32,7 @@ impl Replica {
     /// `peer` has truncated the entries up to `truncated`: asks for its state, if this datacenter lacks any
     /// of them.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
-        let has_it = self.log.applied().covers(truncated);
+        let has_it = self.log.applied().covers(truncated) && !self.members.awaits_state();
         if has_it
             || self.lifecycle.is_forked()
             || self.transfers.is_taking()
@@ -47,7 +49,8 @@ impl Replica {
     fn begin_taking(&mut self, from: Option<DcId>) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
-        let incoming = Incoming::new(self.config.agreed.members, store, Ownership::new(seed));
+        let members = (!self.knows_decisions()).then(|| self.members.all());
+        let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
         self.transfers.intake = Some(Intake { from, incoming, until });
     }
@@ -88,10 +91,11 @@ impl Replica {
     fn finish_taking(&mut self, peer: DcId) {
         let intake = self.transfers.intake.take().expect("its last piece has just come");
         let head = intake.incoming.head.as_ref().expect("a whole state has a head");
-        if let Some(why) = self.is_of_no_use(head) {
+        if let Some(why) = self.is_of_no_use(head, intake.incoming.members_state.as_ref()) {
             return self.report(Report::StateOfNoUse { peer, why });
         }
-        let foreign = foreign(head, &intake.incoming, &self.log);
+        let is_first = self.members.awaits_state();
+        let foreign = foreign(head, &intake.incoming, &self.log, is_first);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return self.refuse_state(peer, &fault);
         }
@@ -106,6 +110,10 @@ impl Replica {
         let position = self.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.install_state(intake.incoming, position);
+        if !self.lifecycle.has_joined() && self.knows_decisions() {
+            // A new member: nobody has a log of its generation.
+            self.join();
+        }
         self.counts.state_transfers_received += 1;
         self.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
@@ -113,9 +121,11 @@ impl Replica {
     }
 
     /// Returns the reason why a state cannot be installed now, if there is one.
-    fn is_of_no_use(&self, head: &Head) -> Option<&'static str> {
+    fn is_of_no_use(&self, head: &Head, members: Option<&MembersState>) -> Option<&'static str> {
         let latest = self.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
-        if self.log.applied().covers(&head.vector) {
+        if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
+            Some("it is of an epoch before ours")
+        } else if self.log.applied().covers(&head.vector) {
             Some("all of it has come by itself meanwhile")
         } else if head.stamps.iter().any(|(_, stamp)| stamp.millis() > latest) {
             Some("it is stamped too far ahead of our clock: check the clocks")
@@ -134,7 +144,18 @@ impl Replica {
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
             self.regained = position;
         }
-        self.locks.install_state(&foreign(head, &incoming, &self.log), &before, position, self.now.mono);
+        let is_first = self.members.awaits_state();
+        if let Some(state) = &incoming.members_state {
+            self.install_members(state);
+        }
+        self.locks.install_state(
+            &foreign(head, &incoming, &self.log, is_first),
+            &before,
+            position,
+            self.now.mono,
+        );
+        let done = done_beyond(head, &self.log);
+        self.take_in_done_beyond(&done);
         let Head { vector, stamps } = head;
         let position = if self.faulty(Bug::StateToldBeforeDurable) { Position::default() } else { position };
         self.log.install_state(vector, stamps, position);
@@ -180,8 +201,11 @@ impl Replica {
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let checked =
-            self.locks.inspect().validate_foreign(&foreign(head, &incoming, &self.log), self.log.applied());
+        let is_first = self.members.awaits_state();
+        let checked = self
+            .locks
+            .inspect()
+            .validate_foreign(&foreign(head, &incoming, &self.log, is_first), self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
@@ -215,15 +239,25 @@ impl Replica {
     }
 }
 
-fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log) -> Foreign<'a> {
+fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log, is_first: bool) -> Foreign<'a> {
     let beyond =
         log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc)).flat_map(|entry| &entry.ops);
     Foreign {
         vector: &head.vector,
         ownership: &incoming.ownership,
+        members: incoming.members_state.as_ref().map(MembersState::members),
+        is_first,
         requests: &incoming.requests,
         beyond: beyond.collect(),
     }
+}
+
+/// Returns the parts of new members of which entries that a state lacks say that nothing goes along any more,
+/// each with the maker.
+fn done_beyond(head: &Head, log: &Log) -> Vec<(DcId, DcId)> {
+    let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
+    let done = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
+    done.filter_map(|(dc, op)| if let Op::Done { part } = op { Some((dc, *part)) } else { None }).collect()
 }
 
 /// `expiring` receives all keys that may expire or be done.

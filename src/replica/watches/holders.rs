@@ -125,7 +125,7 @@ impl Replica {
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
-        let names = self.locks.wants(request).map(|(name, _)| name.as_bytes());
+        let names = self.locks.wants(request).map(|(name, _)| (name.identity(), name.as_bytes()));
         let matches = self.watches.followers.locks.matches(names);
         if matches.is_empty() {
             return;
@@ -192,10 +192,12 @@ impl Replica {
                 return;
             };
             let step = match of {
-                Pattern::Exactly(name) => {
+                Pattern::Lock(name) => {
                     *budget -= 1;
                     self.locks.inspect().next_holder_of(name, cursor)
                 }
+                // Of keys, which nothing holds.
+                Pattern::Exactly(_) => Walk::Through,
                 Pattern::BeginsWith(prefix) => self.locks.inspect().next_holder(prefix, cursor, budget),
             };
             match step {

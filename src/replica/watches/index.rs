@@ -28,7 +28,7 @@ impl Index {
     pub fn insert(&mut self, call: CallId, patterns: &[Pattern]) {
         for pattern in patterns {
             let (lists, bytes) = self.lists(pattern);
-            lists.entry(bytes.clone()).or_default().insert(call);
+            lists.entry(bytes.into()).or_default().insert(call);
         }
     }
 
@@ -44,21 +44,26 @@ impl Index {
         }
     }
 
-    fn lists<'a, 'b>(&'a mut self, pattern: &'b Pattern) -> (&'a mut Lists, &'b Arc<[u8]>) {
+    fn lists<'a, 'b>(&'a mut self, pattern: &'b Pattern) -> (&'a mut Lists, &'b [u8]) {
         match pattern {
             Pattern::Exactly(bytes) => (&mut self.exact, bytes),
+            Pattern::Lock(name) => (&mut self.exact, name.identity()),
             Pattern::BeginsWith(bytes) => (&mut self.prefixes, bytes),
         }
     }
 
     /// Returns the watches that follow any of `names`, each with the indices of the names that it follows.
-    pub fn matches<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> BTreeMap<CallId, Vec<usize>> {
+    /// A name is its identity, and its bytes: the two differ for locks, whose home is in the identity only.
+    pub fn matches<'a>(
+        &self,
+        names: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> BTreeMap<CallId, Vec<usize>> {
         let mut matches: BTreeMap<CallId, Vec<usize>> = BTreeMap::new();
         if self.is_empty() {
             return matches;
         }
-        for (place, name) in names.enumerate() {
-            self.each(name, |call| {
+        for (place, (identity, bytes)) in names.enumerate() {
+            self.each((identity, bytes), |call| {
                 let places = matches.entry(call).or_default();
                 // A name may match several patterns of a watch.
                 if places.last() != Some(&place) {
@@ -69,8 +74,8 @@ impl Index {
         matches
     }
 
-    fn each(&self, name: &[u8], mut found: impl FnMut(CallId)) {
-        if let Some(calls) = self.exact.get(name) {
+    fn each(&self, (identity, name): (&[u8], &[u8]), mut found: impl FnMut(CallId)) {
+        if let Some(calls) = self.exact.get(identity) {
             calls.iter().for_each(|call| found(*call));
         }
         let mut below = Bound::Included(name);
@@ -94,6 +99,7 @@ impl Index {
 mod tests {
     use super::*;
     use crate::leases::SessionId;
+    use geolock_api::names::{DcId, LockName};
     use proptest::prelude::*;
 
     fn call(tag: u64) -> CallId {
@@ -113,6 +119,7 @@ mod tests {
     fn follows(pattern: &Pattern, name: &[u8]) -> bool {
         match pattern {
             Pattern::Exactly(bytes) => **bytes == *name,
+            Pattern::Lock(_) => false,
             Pattern::BeginsWith(bytes) => name.starts_with(bytes),
         }
     }
@@ -136,7 +143,22 @@ mod tests {
                     expected.insert(call, places);
                 }
             }
-            prop_assert_eq!(index.matches(asked.iter().map(|name| &name[..])), expected);
+            prop_assert_eq!(index.matches(asked.iter().map(|name| (&name[..], &name[..]))), expected);
+        }
+    }
+
+    #[test]
+    fn a_home_tells_locks_apart_and_a_prefix_does_not() {
+        let lock = |home| LockName::with_home(home, b"a/1").expect("valid");
+        let homes = [None, DcId::new(1), DcId::new(2)].map(lock);
+        let mut index = Index::default();
+        for (tag, name) in homes.iter().enumerate() {
+            index.insert(call(tag as u64), &[Pattern::lock(name)]);
+        }
+        index.insert(call(9), &[Pattern::locks(b"a/").expect("short")]);
+        for (tag, name) in homes.iter().enumerate() {
+            let found = index.matches(std::iter::once((name.identity(), name.as_bytes())));
+            assert_eq!(found.into_keys().collect::<Vec<_>>(), [call(tag as u64), call(9)]);
         }
     }
 

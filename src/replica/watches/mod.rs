@@ -106,7 +106,7 @@ impl Followers {
         let Entry { dc, seq, at, .. } = *entry;
         let lacks = |call: &CallId| rows.get(call).is_some_and(|row| seq > row.from.get(dc));
         if let Some(commit) = entry.ops.iter().find_map(Op::as_commit) {
-            let names = commit.changes.iter().map(|change| change.key.as_bytes());
+            let names = commit.changes.iter().map(|change| (change.key.as_bytes(), change.key.as_bytes()));
             for (call, places) in self.keys.matches(names).into_iter().filter(|(call, _)| lacks(call)) {
                 let changes = places.into_iter().map(|place| commit.changes[place].clone()).collect();
                 let notice = Notice::Changed(Box::new(Changed { watch: call.tag, dc, seq, at, changes }));
@@ -117,7 +117,7 @@ impl Followers {
             return;
         }
         let moved: Vec<(DcId, &LockParts)> = entry.ops.iter().flat_map(moves).collect();
-        let names = moved.iter().map(|(_, lock)| lock.lock.as_bytes());
+        let names = moved.iter().map(|(_, lock)| (lock.lock.identity(), lock.lock.as_bytes()));
         for (call, places) in self.locks.matches(names).into_iter().filter(|(call, _)| lacks(call)) {
             let moves = places.into_iter().map(|place| lock_move(moved[place])).collect();
             tell_lock(call, LockEvent::Moved { dc, seq, at, moves }, effects);
@@ -227,6 +227,7 @@ impl Replica {
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
         }
+        self.admit_homes(watch.patterns.iter().filter_map(Pattern::as_lock))?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
             return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
         }

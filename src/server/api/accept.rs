@@ -128,17 +128,21 @@ async fn handshake(
     stream: TcpStream,
     (limit, keep_alive): (Duration, Duration),
 ) -> Result<TlsStream<TcpStream>, Failed> {
-    // Answers are small, and the client waits for each.
-    stream.set_nodelay(true)?;
-    // Bytes in the kernel's buffer are sent before every later answer, such as that to a renewal.
-    bound_kernel(&stream)?;
-    // Unacknowledged bytes end the connection in the time in which it would be found silent.
-    let patience = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX).saturating_mul(2);
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, patience).map_err(io::Error::from)?;
+    set_options(&stream, keep_alive)?;
     match timeout(limit, tls.accept(stream)).await {
         Ok(handshake) => Ok(handshake?),
         Err(_) => Err(Failed::TimedOut),
     }
+}
+
+fn set_options(stream: &TcpStream, keep_alive: Duration) -> io::Result<()> {
+    // Answers are small, and the client waits for each.
+    stream.set_nodelay(true)?;
+    // Bytes in the kernel's buffer are sent before every later answer, such as that to a renewal.
+    bound_kernel(stream)?;
+    // Unacknowledged bytes end the connection in the time in which it would be found silent.
+    let patience = u32::try_from(keep_alive.as_millis()).unwrap_or(u32::MAX).saturating_mul(2);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, patience)?)
 }
 
 impl Refusals {
@@ -157,5 +161,22 @@ impl Refusals {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_that_nobody_acknowledges_end_a_connection_in_time() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.expect("the client connects");
+        set_options(&stream, Duration::from_secs(7)).expect("the system knows these options");
+        assert_eq!(rustix::net::sockopt::tcp_user_timeout(&stream), Ok(14_000));
+        assert!(stream.nodelay().expect("it can be read back"));
+        drop(client);
     }
 }

@@ -129,6 +129,7 @@ impl BorderError {
             | BorderError::ForceReason(_)
             | BorderError::Transport(_)
             | BorderError::Socket(_) => Reason::Malformed,
+            BorderError::LockName(LockNameError::UnknownHome(_)) => Reason::UnknownDc,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::InvalidKey,
@@ -236,6 +237,8 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::NoReclaimExpected(_) => Reason::NoReclaimExpected,
         Refusal::ForceReleased(_) => Reason::ForceReleased,
         Refusal::HoldersUnknown(_) => Reason::HoldersUnknown,
+        Refusal::NotYet { .. } => Reason::NotYet,
+        Refusal::UnknownHome { .. } => Reason::UnknownDc,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
         Refusal::Watch(refusal) => watch_reason(refusal),
     }
@@ -297,6 +300,7 @@ fn code(reason: Reason) -> Code {
         | Reason::InsufficientRights
         | Reason::StaleVersion
         | Reason::ValueDone
+        | Reason::NotYet
         | Reason::TransactionNotOpenYet
         | Reason::TransactionCommitted
         | Reason::StepMissing => Code::FailedPrecondition,

@@ -134,7 +134,7 @@ fn held(message: &proto::HeldLocks) -> Result<Reclaim, BorderError> {
 }
 
 pub(super) fn describe(message: &proto::DescribeLockRequest) -> Result<Call, BorderError> {
-    Ok(Call::Describe { lock: LockName::new(&message.name)? })
+    Ok(Call::Describe { lock: LockName::from_fields(&message.name, message.home)? })
 }
 
 /// `who`: the caller.
@@ -142,7 +142,7 @@ pub(super) fn force_release(
     message: &proto::ForceReleaseRequest,
     principal: &Principal,
 ) -> Result<Call, BorderError> {
-    let (lock, by) = (LockName::new(&message.name)?, principal.to_string().into());
+    let (lock, by) = (LockName::from_fields(&message.name, message.home)?, principal.to_string().into());
     Ok(Call::ForceRelease(ForceRelease { lock, operator: by, reason: ForceReason::new(&message.reason)? }))
 }
 
@@ -224,7 +224,7 @@ pub(super) fn wants(locks: &[proto::LockMode]) -> Result<Wants, BorderError> {
     if locks.len() > MAX_LOCKS_PER_REQUEST {
         return Err(BorderError::TooManyLocks(locks.len()));
     }
-    let locks = locks.iter().map(|lock| Ok((LockName::new(&lock.name)?, mode(lock)?)));
+    let locks = locks.iter().map(|lock| Ok((LockName::from_fields(&lock.name, lock.home)?, mode(lock)?)));
     Ok(Wants::all(locks.collect::<Result<_, BorderError>>()?)?)
 }
 

@@ -12,7 +12,8 @@ use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, MAX_READS, NextStep, Read, Step, Then, TxnRefusal,
+    AtLeast, Begin, BeginLocks, Durability, MAX_MAJORITY_WAIT, MAX_READS, NextStep, Read, Step, Then,
+    TxnRefusal,
 };
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
@@ -92,13 +93,24 @@ fn step(message: Option<proto::Step>) -> Result<Step, BorderError> {
         proto::Then::Commit => Then::Commit,
         proto::Then::Abort => Then::Abort,
     };
+    let durability = durability(message.durability(), message.majority_wait_ms);
     let changes = message.changes.len();
     if changes > MAX_CHANGES {
         let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
         return Err(TxnRefusal::TooLarge { changes, bytes: 0, max_changes, max_bytes }.into());
     }
     let changes = message.changes.into_iter().map(change).collect::<Result<_, _>>()?;
-    Ok(Step { changes, reads: reads(message.reads)?, then })
+    Ok(Step { changes, reads: reads(message.reads)?, then, durability })
+}
+
+fn durability(durability: proto::Durability, wait_ms: u64) -> Durability {
+    match (durability, wait_ms) {
+        (proto::Durability::Unspecified | proto::Durability::Local, _) => Durability::Local,
+        (proto::Durability::Majority, 0) => Durability::MAJORITY,
+        (proto::Durability::Majority, millis) => {
+            Durability::Majority { wait: Duration::from_millis(millis).min(MAX_MAJORITY_WAIT) }
+        }
+    }
 }
 
 fn reads(keys: Vec<proto::Key>) -> Result<Vec<Key>, BorderError> {

@@ -16,11 +16,13 @@ pub(super) fn keys(message: proto::WatchRequest) -> Result<Watch, BorderError> {
 }
 
 pub(super) fn locks(message: proto::WatchLocksRequest) -> Result<Watch, BorderError> {
-    let proto::WatchLocksRequest { names, prefixes, from_snapshot } = message;
-    check(names.len() + prefixes.len())?;
+    let proto::WatchLocksRequest { names, prefixes, from_snapshot, homed } = message;
+    check(names.len() + prefixes.len() + homed.len())?;
     let names = names.iter().map(|name| Ok(Pattern::lock(&LockName::new(name)?)));
     let prefixes = prefixes.iter().map(|prefix| Ok(Pattern::locks(prefix)?));
-    let patterns = names.chain(prefixes).collect::<Result<_, BorderError>>()?;
+    let homed =
+        homed.iter().map(|lock| Ok(Pattern::lock(&LockName::from_fields(&lock.name, Some(lock.home))?)));
+    let patterns = names.chain(homed).chain(prefixes).collect::<Result<_, BorderError>>()?;
     Ok(Watch { subject: Subject::Locks, patterns, from: from_snapshot.map(vector).transpose()? })
 }
 

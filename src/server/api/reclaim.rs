@@ -143,6 +143,7 @@ mod tests {
             locks: vec![proto::LockMode {
                 name: format!("{n:->1000}").into(),
                 mode: proto::Mode::Exclusive.into(),
+                home: None,
             }],
             token: n,
             label: String::new(),

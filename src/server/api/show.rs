@@ -56,6 +56,7 @@ pub(super) fn description(lock: &LockDescription) -> proto::LockDescription {
     };
     proto::LockDescription {
         name: name(&lock.lock),
+        home: lock.lock.home_field(),
         owners: lock.owners.iter().map(owner).collect(),
         holders: lock.holders.iter().map(holder).collect(),
         unknown_dcs: dcs(lock.unknown),
@@ -82,6 +83,7 @@ fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
         Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
         Some(NotServing::Forked) => (proto::NotServing::Forked, 0),
         Some(NotServing::LogFull) => (proto::NotServing::LogFull, 0),
+        Some(NotServing::ClockBehind) => (proto::NotServing::ClockBehind, 0),
     }
 }
 
@@ -123,6 +125,7 @@ pub(super) fn forced(forced: &ForceReleased) -> proto::AuditRecord {
         at_ms: forced.at_ms,
         force_released: Some(force_released(forced)),
         name: name(&forced.lock),
+        home: forced.lock.home_field(),
         mode: mode(forced.mode).into(),
         request: Some(request(forced.request)),
         token: forced.token.0,
@@ -139,6 +142,7 @@ pub(super) fn force_released(forced: &ForceReleased) -> proto::ForceReleased {
 pub(super) fn summary(lock: &LockSummary) -> proto::LockSummary {
     proto::LockSummary {
         name: name(&lock.lock),
+        home: lock.lock.home_field(),
         owned_parts: dcs(lock.owned_parts),
         holders: lock.holders as u64,
         held_mode: lock.held.map_or(proto::Mode::Unspecified, mode).into(),
@@ -170,12 +174,13 @@ pub(super) fn status(
         grace_leases,
         draining: status.draining,
         clock_skew: status.clock_skew,
+        clock_behind_ms: status.clock_behind_ms,
         overloaded: status.load == Load::TooMuch,
         applied: Some(snapshot(&status.applied)),
         durable: Some(snapshot(&status.durable)),
         peers: status.peers.iter().map(|peer| peer_status(info, peer, links)).collect(),
         counts: counts(&status.counts),
-        durations: show_top::durations(&status.acquires, picture),
+        durations: show_top::durations(status, picture),
         uptime_ms: millis(info.started.elapsed()),
         disk_space: disk_space(status.disk_space).into(),
         journal: picture.map(|picture| journal(&picture.journal)),
@@ -257,13 +262,15 @@ fn counts(counts: &Counts) -> BTreeMap<String, u64> {
         }};
     }
     by_name!(
-        { leases held waiting published remote_requests parked locks_active locks_moved log_entries held_back
-          transactions watches keys value_bytes uncompacted_changes snapshots tombstones_pending keys_expiring }
+        { leases held waiting published remote_requests parked locks_active locks_moved locks_away_here log_entries held_back
+          transactions watches keys value_bytes uncompacted_changes snapshots tombstones_pending keys_expiring
+          waiting_for_majority }
         {
             grants grants_local releases refusals timeouts cancels leases_expired part_transfers_sent
-            part_transfers_received hand_offs_sent hand_offs_received idle_returns entries_made entries_applied entries_relayed duplicates violations skew_pauses
+            part_transfers_received hand_offs_sent hand_offs_received idle_returns_age idle_returns_number idle_returns_shared entries_made entries_applied entries_relayed duplicates violations skew_pauses
             commits removals aborts transactions_killed anti_entropy_rounds digests_compared digest_mismatches
             rights_transferred state_transfers_sent state_transfers_received keys_expired watch_events_dropped force_releases calls_shed
+            commits_not_at_majority
         }
     )
 }

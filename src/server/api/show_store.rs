@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::show::snapshot;
-use crate::replica::store_call::{Stepped, TxnState};
+use super::show::{dcs, snapshot};
+use crate::replica::store_call::{Durable, Stepped, TxnState};
 use geolock_api::proto::{self, value};
 use geolock_api::value::{Reading, Type};
 
@@ -14,12 +14,22 @@ pub(super) fn stepped(stepped: Stepped) -> proto::StepResponse {
         TxnState::Committed(commit) => (proto::TransactionState::Committed, Some(snapshot(commit))),
         TxnState::Aborted => (proto::TransactionState::Aborted, None),
     };
+    let (durability, missing) = match (&stepped.state, stepped.durable) {
+        (TxnState::Open | TxnState::Aborted, _) => (proto::Durability::Unspecified, Vec::new()),
+        (TxnState::Committed(_), Durable::Here) => (proto::Durability::Local, Vec::new()),
+        (TxnState::Committed(_), Durable::AtMajority) => (proto::Durability::Majority, Vec::new()),
+        (TxnState::Committed(_), Durable::NotAtMajority { missing }) => {
+            (proto::Durability::Local, dcs(missing))
+        }
+    };
     proto::StepResponse {
         snapshot: Some(snapshot(&stepped.snapshot)),
         token: stepped.token.map_or(0, |token| token.0),
         values: stepped.values.into_iter().map(value).collect(),
         state: state.into(),
         commit,
+        durability: durability.into(),
+        missing,
     }
 }
 

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use super::show::{description, micros, millis};
 use crate::base::histogram::{Bucket, Histogram};
-use crate::replica::call::{Acquires, HotLock};
+use crate::replica::call::{HotLock, Status};
 use crate::telemetry::Snapshot;
 use geolock_api::proto;
 
 /// Returns the histograms by name. `picture` has those that the machine does not measure.
-pub(super) fn durations(
-    acquires: &Acquires,
-    picture: Option<&Snapshot>,
-) -> BTreeMap<String, proto::Histogram> {
-    let of_machine = [("acquire_local", &acquires.local), ("acquire_remote", &acquires.remote)];
+pub(super) fn durations(status: &Status, picture: Option<&Snapshot>) -> BTreeMap<String, proto::Histogram> {
+    let Status { acquires, majority_waits, .. } = status;
+    let of_machine = [
+        ("acquire_local", &acquires.local),
+        ("acquire_remote", &acquires.remote),
+        ("majority_wait", majority_waits),
+    ];
     let of_edge = picture
         .map(|picture| [("journal_sync", &picture.sync_times), ("mailbox_delay", &picture.mailbox_delays)]);
     let all = of_machine.into_iter().chain(of_edge.into_iter().flatten());

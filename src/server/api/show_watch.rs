@@ -7,6 +7,7 @@ use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::replica::Notice;
 use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
+use geolock_api::names::{LockName, Mode};
 use geolock_api::proto::{self, change, watch_locks_response, watch_response};
 use geolock_api::value::messages;
 
@@ -97,11 +98,20 @@ fn lock_event(LockNews { event, watch: _ }: LockNews) -> watch_locks_response::E
 }
 
 fn lock_move(moved: &LockMove) -> proto::LockMove {
-    proto::LockMove { name: name(&moved.lock), parts: dcs(moved.parts), to: moved.to.get().into() }
+    proto::LockMove {
+        name: name(&moved.lock),
+        parts: dcs(moved.parts),
+        to: moved.to.get().into(),
+        home: moved.lock.home_field(),
+    }
 }
 
 fn held(holding: &Holding) -> proto::LocksHeld {
-    let lock = |(lock, how): &(_, _)| proto::LockMode { name: name(lock), mode: mode(*how).into() };
+    let lock = |(lock, how): &(LockName, Mode)| proto::LockMode {
+        name: name(lock),
+        mode: mode(*how).into(),
+        home: lock.home_field(),
+    };
     proto::LocksHeld {
         request: Some(request(holding.request)),
         token: holding.token.0,

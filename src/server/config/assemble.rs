@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::access::AccessFiles;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
-use crate::replica::{AgreedConfig, LocalConfig, MIN_LEASE_TTL};
+use crate::replica::{AgreedConfig, BucketPattern, LocalConfig, MIN_LEASE_TTL};
 use crate::server::api::ApiOptions;
 use crate::telemetry::{LogFormat, LogOptions};
+use geolock_api::keys::MAX_BUCKET;
 use geolock_api::names::{DcId, MAX_DCS, PLAIN, is_plain};
 
 use super::error::ConfigError;
@@ -165,6 +166,8 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.max_name_bytes_per_lease,
         )? as usize,
         max_held: from.number("limits.max_held", COUNTS, default.max_held, |o| &o.limits.max_held)?,
+        max_away_locks: from
+            .number("limits.max_away_locks", COUNTS, default.max_away_locks, |o| &o.limits.max_away_locks)?,
         max_leases: from.number("limits.max_leases", COUNTS, default.max_leases, |o| &o.limits.max_leases)?,
         anti_entropy_interval: from.duration(
             "anti_entropy_interval",
@@ -202,10 +205,26 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             default.describe_timeout,
             |o| &o.limits.describe_timeout,
         )?,
+        majority_buckets: majority_buckets(from)?,
         link_window: from
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
         hash_seed: default.hash_seed,
     })
+}
+
+fn majority_buckets(from: &Sources<'_>) -> Result<Vec<BucketPattern>, ConfigError> {
+    let given = from.list("store.majority_buckets", |o| &o.store.majority_buckets);
+    let pattern = |text: &String| {
+        let (name, is_prefix) = text.strip_suffix('*').map_or((text.as_str(), false), |name| (name, true));
+        if (name.is_empty() && !is_prefix) || name.len() > MAX_BUCKET {
+            let allowed =
+                format!("a bucket of 1 to {MAX_BUCKET} bytes, or the beginning of one with * behind");
+            return Err(given.refuse(Quoted(text), allowed));
+        }
+        let name = name.as_bytes().to_vec();
+        Ok(if is_prefix { BucketPattern::Prefix(name) } else { BucketPattern::Named(name) })
+    };
+    given.value.iter().map(pattern).collect()
 }
 
 fn server(from: &Sources<'_>) -> Result<LockServerOptions, ConfigError> {

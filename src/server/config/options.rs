@@ -61,6 +61,8 @@ pub struct Options {
     #[command(flatten)]
     pub journal: JournalSection,
     #[command(flatten)]
+    pub store: StoreSection,
+    #[command(flatten)]
     pub log: LogSection,
 }
 
@@ -227,6 +229,16 @@ pub struct LimitsSection {
         value_name = "N"
     )]
     pub max_held: Option<u64>,
+    /// Most locks with parts here whose homes are other datacenters; beyond it, those unused for longest
+    /// return them: about 200 bytes for one lock with a short name, in every member [default: 1000000; 1 to
+    /// 100000000]
+    #[arg(
+        id = "limits.max_away_locks",
+        long = "limits-max-away-locks",
+        env = "GEOLOCK_LIMITS_MAX_AWAY_LOCKS",
+        value_name = "N"
+    )]
+    pub max_away_locks: Option<u64>,
     /// Most leases [default: 1000000; 1 to 100000000]
     #[arg(
         id = "limits.max_leases",
@@ -404,6 +416,23 @@ pub struct JournalSection {
         value_name = "SIZE"
     )]
     pub min_free_bytes: Option<String>,
+}
+
+/// `[store]`
+#[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSection {
+    /// Buckets whose commits are answered when a majority of the datacenters has them on disk, also if the
+    /// client did not ask for it; a name that ends with * stands for all that begin so; repeat for each
+    /// (separated by commas in the environment) [default: none]
+    #[arg(
+        id = "store.majority_buckets",
+        long = "store-majority-buckets",
+        env = "GEOLOCK_STORE_MAJORITY_BUCKETS",
+        value_delimiter = ',',
+        value_name = "BUCKET"
+    )]
+    pub majority_buckets: Vec<String>,
 }
 
 /// `[log]`

@@ -142,6 +142,11 @@ pub(super) struct Manner {
     pub ways: Ways,
 }
 
+/// Returns true if a lock among them has a home.
+pub(super) fn names_home(wants: &Wants) -> bool {
+    wants.locks().iter().any(|(lock, _)| lock.home().is_some())
+}
+
 /// Returns the part of a lease's time that a client counts on: clocks may differ in speed by 1 % each.
 pub(super) fn usable(ttl: Duration) -> Duration {
     ttl - ttl / 32
@@ -243,6 +248,8 @@ pub(super) struct Client {
     pub lost_to_operator: Option<LeaseId>,
     /// Its server sometimes refuses calls because of overload.
     pub may_be_refused: bool,
+    /// The time of its first grant that has a home in its names.
+    first_home: Option<Moment>,
     /// Refused orders that it will send again, by the keys that were refused.
     put_off: BTreeMap<IdempotencyKey, Order>,
     session: Option<SessionId>,
@@ -281,6 +288,7 @@ impl Client {
             blind_grants: BTreeSet::new(),
             disk_was_full: false,
             lost_to_operator: None,
+            first_home: None,
             may_be_refused: false,
             put_off: BTreeMap::new(),
             session: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::replica::call::{Call, Grant, IdempotencyKey, Proof, Reclaim, Refusal, Reply, Target, Wait};
 use crate::sim::client::transactions::TxnCall;
-use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, usable};
+use crate::sim::client::{Client, HoldEnd, Lease, Out, Pending, Request, State, Timer, names_home, usable};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 use geolock_api::names::{LeaseId, RequestId};
@@ -130,6 +130,9 @@ impl Client {
         match request.state {
             State::Waiting if valid => {
                 request.state = State::Held { id, token: grant.token };
+                if names_home(&request.order.wants) {
+                    self.first_home.get_or_insert(now);
+                }
                 if let Some(hold) = request.order.hold {
                     out.push(Out::Timer { at: now + hold, timer: Timer::Release(key) });
                 }
@@ -264,11 +267,13 @@ impl Client {
             // not begin any more.
             (Refusal::IdempotencyKeyFinished(_), _) if self.may_be_refused => true,
             (Refusal::IdempotencyKeyFinished(_), wait) => {
-                wait != Wait::Forever || ending || self.disk_was_full || is_victim
+                let was_early = self.may_be_too_early(request);
+                wait != Wait::Forever || ending || self.disk_was_full || is_victim || was_early
             }
             // Granted, and taken by force before the grant could be answered.
             (Refusal::ForceReleased(_), _) => is_victim,
             (Refusal::DiskFull, _) => self.disk_was_full,
+            (Refusal::NotYet { .. }, _) => self.may_be_too_early(request),
             (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,
             (Refusal::LeaseEnded, _) => request.shaken,
             _ => ending,
@@ -284,6 +289,12 @@ impl Client {
         if !ending {
             self.over(key, out);
         }
+    }
+
+    /// Returns true if the request may have come before its server knew that all datacenters understand
+    /// homes: once it has granted one, it knows.
+    fn may_be_too_early(&self, request: &Request) -> bool {
+        names_home(&request.order.wants) && self.first_home.is_none_or(|first| request.issued <= first)
     }
 
     fn on_not_held(&mut self, key: IdempotencyKey, out: &mut Vec<Out>) {

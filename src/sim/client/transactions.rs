@@ -13,7 +13,7 @@ use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::sim::client::{Client, HoldEnd, Out, Pending, Timer};
 use crate::sim::failure::FailureKind;
@@ -30,6 +30,8 @@ pub(in crate::sim) struct TxnOrder {
     pub steps: Vec<TxnStep>,
     /// [`Then::Commit`] or [`Then::Abort`].
     pub end: Then,
+    /// Of the commit.
+    pub durability: Durability,
     /// Pause between the steps.
     pub think: Duration,
     /// It is refused as an overflow, unless a removal that it has not seen takes the counter away.
@@ -209,14 +211,15 @@ impl Client {
         };
         let (call, step) = match txn.stage {
             Stage::Aborting => {
-                let step = Step { changes: Vec::new(), reads: Vec::new(), then: Then::Abort };
-                (TxnCall::Abort, step)
+                let (changes, reads, durability) = (Vec::new(), Vec::new(), Durability::Local);
+                (TxnCall::Abort, Step { changes, reads, then: Then::Abort, durability })
             }
             _ => {
                 let TxnStep { changes, reads } = txn.order.steps[txn.next].clone();
                 let then = if txn.is_last(txn.next) { txn.order.end } else { Then::Continue };
                 let call = if txn.stage == Stage::InDoubt { TxnCall::Ask } else { TxnCall::Step(txn.next) };
-                (call, Step { changes, reads, then })
+                let durability = txn.order.durability;
+                (call, Step { changes, reads, then, durability })
             }
         };
         let ends = step.then != Then::Continue;

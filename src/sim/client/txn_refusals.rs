@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::replica::call::{IdempotencyKey, Refusal, Wait};
 use crate::replica::store_call::TxnRefusal;
-use crate::sim::client::transactions::{Stage, Txn, TxnCall};
-use crate::sim::client::{Client, Out};
+use crate::sim::client::transactions::{Stage, Txn, TxnCall, TxnOrder};
+use crate::sim::client::{Client, Out, names_home};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 use geolock_api::value::OpError;
@@ -96,6 +96,10 @@ fn took(waited: Duration, limit: Duration) -> bool {
     waited >= limit - limit / 32
 }
 
+fn wants_home(order: &TxnOrder) -> bool {
+    order.locks.as_ref().is_some_and(|(wants, _)| names_home(wants))
+}
+
 fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdict {
     let (order, aborting) = (&txn.order, txn.stage == Stage::Aborting);
     if aborting && call != TxnCall::Abort {
@@ -132,6 +136,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
         Refusal::DiskFull if first => Verdict::Over("the disk is full"),
         Refusal::DiskFull => Verdict::Insist,
         Refusal::ResourceExhausted { .. } => only_if(first, "the server has too much to do"),
+        Refusal::NotYet { .. } => only_if(first && wants_home(order), "homes are not understood yet"),
         Refusal::ForceReleased(_) => only_if(first, "an operator took its locks"),
         Refusal::Transaction(refusal) => match refusal {
             TxnRefusal::ForceReleased { .. } => Verdict::Over("an operator took its locks"),

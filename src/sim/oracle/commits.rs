@@ -234,6 +234,11 @@ impl Commits {
         self.get(dot)?.ops.iter().find_map(Op::as_commit)
     }
 
+    /// Returns the changes of an entry's commit, if it has one.
+    pub fn changes(&self, dot: Dot) -> &[Change] {
+        self.commit(dot).map_or(&[][..], |commit| commit.changes.as_slice())
+    }
+
     /// Checks that a snapshot covers the dependencies of all its entries.
     pub fn check_closed(&self, snapshot: &VersionVector) -> Result<(), Broken> {
         for (dc, seq) in snapshot.iter() {
@@ -268,7 +273,7 @@ impl Commits {
     pub fn is_below_bound(&self, key: &Key, snapshot: &VersionVector) -> bool {
         // A key is written as one type.
         let is_bounded =
-            |row: &Row| update_of(row.action()).map(|update| update.op.value_type() == Type::BoundedCounter);
+            |row: &Row| update_of(row.action()).map(|update| update.root_type() == Type::BoundedCounter);
         self.counting(key, snapshot).find_map(is_bounded) == Some(true)
             && is_below_bound(&self.items(key, snapshot, &[], READER))
     }
@@ -332,15 +337,21 @@ impl Commits {
             let rows = self.counting(key, snapshot);
             items.extend(rows.filter_map(|row| {
                 let (rank, seen) = (row.rank(), Some((row.dot(), &row.commit().seen)));
-                Some(Item { dc: row.entry.dc, rank, seen, op: &update_of(row.action())?.op })
+                Some(Item::new(row.entry.dc, rank, seen, update_of(row.action())?))
             }));
         }
         items.extend(own.into_iter().enumerate().filter_map(|(index, action)| {
             let rank = (Timestamp::MAX, 0, index);
-            Some(Item { dc: me, rank, seen: None, op: &update_of(action)?.op })
+            Some(Item::new(me, rank, None, update_of(action)?))
         }));
         items
     }
+}
+
+/// Returns true for a change of a thousand elements or more, or of 64 KiB or more.
+pub(super) fn is_large(change: &Change) -> bool {
+    let update = update_of(&change.action);
+    update.is_some_and(|update| update.op.elements() >= 1_000 || update.weight() >= 64 << 10)
 }
 
 fn update_of(action: &Action) -> Option<&Update> {

@@ -97,7 +97,9 @@ impl Promises {
                     return Err(Broken::new(FailureKind::LeftBeforeDurable, what));
                 }
             }
-            Message::Heartbeat(heartbeat) | Message::HeartbeatV1(heartbeat) => {
+            Message::Heartbeat(heartbeat)
+            | Message::HeartbeatV2(heartbeat)
+            | Message::HeartbeatV1(heartbeat) => {
                 self.on_vector(durable, peer, &heartbeat.durable)?;
                 let before = self.clocks.insert(peer, heartbeat.clock);
                 if let Some(before) = before.filter(|before| *before >= heartbeat.clock) {
@@ -109,6 +111,7 @@ impl Promises {
             Message::HeldBack { durable: told }
             | Message::Compare { durable: told, .. }
             | Message::TooFarBehind { truncated: told }
+            | Message::Acknowledged { durable: told, .. }
             | Message::Digests { durable: told, .. } => self.on_vector(durable, peer, told)?,
             Message::KnowsLog { of, by, seq, .. } if *by == self.dc => {
                 self.on_vector(durable, peer, &VersionVector::from_iter([(*of, *seq)]))?;
@@ -122,9 +125,12 @@ impl Promises {
             | Message::Holders { .. }
             | Message::Sums { .. }
             | Message::AskRights { .. }
+            | Message::AckWanted { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }
+            | Message::KnowsDecisions { .. }
+            | Message::Decisions { .. }
             | Message::KnowsLog { .. } => {}
         }
         Ok(())
@@ -195,8 +201,8 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks that the parts that these locks need are durably here, and so are the ends of all leases that
-    /// held them.
+    /// Checks that the parts that these locks need are durably here, as far as they are parts of `members`,
+    /// and so are the ends of all leases that held them.
     fn check_locks(
         &mut self,
         disk: &Disk,
@@ -206,7 +212,8 @@ impl Promises {
     ) -> Result<(), Broken> {
         let dc = self.dc;
         for (lock, mode) in wants {
-            let needed = if *mode == Mode::Exclusive { members } else { DcSet::only(dc) };
+            let needed =
+                if *mode == Mode::Exclusive { members } else { DcSet::only(dc) }.intersection(members);
             let durably_here = disk.facts.ownership.parts_of(lock, dc, members);
             if !durably_here.is_superset(needed) {
                 let what = format!(

@@ -1,7 +1,7 @@
 //! The reading of a key's updates, by the conflict rules of the types alone: one case for each type that the
 //! load writes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -9,21 +9,34 @@ use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 use geolock_api::names::DcId;
-use geolock_api::value::{Op, Reading, SetOp, Type, VersionedReading};
+use geolock_api::value::{
+    MapOp, Op, PathStep, Reading, ResettableCounterOp, SetOp, Type, Update, VersionedReading,
+};
 
 /// Order of assignments: stamp, datacenter, index in the commit.
 pub(super) type Rank = (Timestamp, u8, usize);
 
 /// An update that a snapshot shows, or one of the reader's own on top.
+#[derive(Clone, Copy)]
 pub(super) struct Item<'a> {
     pub dc: DcId,
     pub rank: Rank,
     /// Its commit, and the vector that the commit has seen; `None` for the reader's own.
     pub seen: Option<(Dot, &'a VersionVector)>,
-    pub op: &'a Op,
+    /// From here into maps.
+    path: &'a [PathStep],
+    op: &'a Op,
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    pub fn new(dc: DcId, rank: Rank, seen: Option<(Dot, &'a VersionVector)>, update: &'a Update) -> Item<'a> {
+        Item { dc, rank, seen, path: &update.path, op: &update.op }
+    }
+
+    fn value_type(&self) -> Type {
+        self.path.first().map_or_else(|| self.op.value_type(), |step| step.map.value_type())
+    }
+
     fn has_seen(&self, other: &Item<'_>) -> bool {
         match (self.seen, other.seen) {
             (None, Some(_)) => true,
@@ -39,8 +52,8 @@ impl Item<'_> {
 
 /// Returns the reading in datacenter `me`.
 pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
-    let of = items.first()?.op.value_type();
-    assert!(items.iter().all(|item| item.op.value_type() == of), "the load writes a key as one type");
+    let of = items.first()?.value_type();
+    assert!(items.iter().all(|item| item.value_type() == of), "the load writes a key as one type");
     match of {
         Type::Counter => {
             let amount = |item: &Item<'_>| if let Op::Counter(amount) = item.op { *amount } else { 0 };
@@ -52,10 +65,24 @@ pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
             other => unreachable!("{other:?} is one on a register"),
         },
         Type::AddWinsSet | Type::RemoveWinsSet => {
-            let named: BTreeSet<&Bytes> = items.iter().flat_map(|item| set_op(item.op).1).collect();
-            let there = named.into_iter().filter(|element| has(items, element, of)).cloned();
-            let elements: Vec<Bytes> = there.collect();
+            let elements = elements(items, of);
             (!elements.is_empty()).then_some(Reading::Set(of, elements))
+        }
+        Type::ResettableCounter => {
+            let is_reset =
+                |item: &&Item<'_>| matches!(item.op, Op::ResettableCounter(ResettableCounterOp::Reset));
+            let resets: Vec<&Item<'_>> = items.iter().filter(is_reset).collect();
+            let counts = |item: &&Item<'_>| !resets.iter().any(|reset| reset.has_seen(item));
+            let amount = |item: &Item<'_>| match item.op {
+                Op::ResettableCounter(ResettableCounterOp::Add(amount)) => *amount,
+                _ => 0,
+            };
+            let sum: i64 = items.iter().filter(counts).map(amount).sum();
+            (sum != 0).then_some(Reading::ResettableCounter(sum))
+        }
+        Type::ResettableMap => {
+            let fields = fields(items, me);
+            (!fields.is_empty()).then_some(Reading::Map(of, fields))
         }
         Type::BoundedCounter => {
             let rights = rights(items);
@@ -80,7 +107,7 @@ pub(super) fn evaluate(items: &[Item<'_>], me: DcId) -> Option<Reading> {
 
 /// Returns true if some datacenter has decremented more than it had rights to.
 pub(super) fn is_below_bound(items: &[Item<'_>]) -> bool {
-    let is_bounded = items.first().is_some_and(|item| item.op.value_type() == Type::BoundedCounter);
+    let is_bounded = items.first().is_some_and(|item| item.value_type() == Type::BoundedCounter);
     is_bounded && rights(items).values().any(|rights| *rights < 0)
 }
 
@@ -99,25 +126,64 @@ fn rights(items: &[Item<'_>]) -> BTreeMap<DcId, i128> {
     rights
 }
 
-/// Returns true for an addition, with the elements that the operation names.
-fn set_op(op: &Op) -> (bool, &[Bytes]) {
-    match op {
-        Op::AddWinsSet(SetOp::Add(elements)) | Op::RemoveWinsSet(SetOp::Add(elements)) => (true, elements),
-        Op::AddWinsSet(SetOp::Remove(elements)) | Op::RemoveWinsSet(SetOp::Remove(elements)) => {
-            (false, elements)
+/// The additions and the removals of one element, in the order made.
+type About<'a> = (Vec<&'a Item<'a>>, Vec<&'a Item<'a>>);
+
+/// Returns the elements of a set, in order.
+fn elements(items: &[Item<'_>], of: Type) -> Vec<Bytes> {
+    let mut resets = Vec::new();
+    let mut named: BTreeMap<&Bytes, About<'_>> = BTreeMap::new();
+    for item in items {
+        match item.op {
+            Op::AddWinsSet(SetOp::Add(elements)) | Op::RemoveWinsSet(SetOp::Add(elements)) => {
+                elements.iter().for_each(|element| named.entry(element).or_default().0.push(item));
+            }
+            Op::AddWinsSet(SetOp::Remove(elements)) | Op::RemoveWinsSet(SetOp::Remove(elements)) => {
+                elements.iter().for_each(|element| named.entry(element).or_default().1.push(item));
+            }
+            Op::AddWinsSet(SetOp::Reset) | Op::RemoveWinsSet(SetOp::Reset) => resets.push(item),
+            other => unreachable!("the load does not make {other:?}"),
         }
-        other => unreachable!("the load does not make {other:?}"),
     }
+    let is_there = |about: &mut About<'_>| {
+        let counts = |item: &&Item<'_>| !resets.iter().any(|reset| reset.has_seen(item));
+        about.0.retain(counts);
+        about.1.retain(counts);
+        has(about, of)
+    };
+    named
+        .into_iter()
+        .filter_map(|(element, mut about)| is_there(&mut about).then(|| element.clone()))
+        .collect()
 }
 
-fn has(items: &[Item<'_>], element: &Bytes, of: Type) -> bool {
+/// Returns true if an element is in a set of this type.
+fn has((adds, removes): &About<'_>, of: Type) -> bool {
     // The latest first: they decide most often.
-    let about = |adds: bool| -> Vec<&Item<'_>> {
-        let named = items.iter().rev().filter(|item| set_op(item.op).1.contains(element));
-        named.filter(|item| set_op(item.op).0 == adds).collect()
+    let added = adds.iter().rev().any(|add| !removes.iter().rev().any(|remove| remove.has_seen(add)));
+    let is_hidden = |remove: &&Item<'_>| !adds.iter().rev().any(|add| add.has_seen(remove));
+    added && !(of == Type::RemoveWinsSet && removes.iter().rev().any(is_hidden))
+}
+
+/// Returns the fields of a resettable map, in order.
+fn fields(items: &[Item<'_>], me: DcId) -> Vec<(Bytes, Reading)> {
+    let mut resets: Vec<(&Item<'_>, Option<&[Bytes]>)> = Vec::new();
+    let mut named: BTreeMap<&Bytes, Vec<Item<'_>>> = BTreeMap::new();
+    for item in items {
+        match (item.path.split_first(), item.op) {
+            (Some((step, path)), _) => named.entry(&step.field).or_default().push(Item { path, ..*item }),
+            (None, Op::ResettableMap(MapOp::Remove(fields))) => resets.push((item, Some(fields))),
+            (None, _) => resets.push((item, None)),
+        }
+    }
+    let reading = |(field, mut inner): (&Bytes, Vec<Item<'_>>)| {
+        let of_field: Vec<&Item<'_>> = resets
+            .iter()
+            .filter(|(_, fields)| fields.is_none_or(|fields| fields.contains(field)))
+            .map(|(reset, _)| *reset)
+            .collect();
+        inner.retain(|item| !of_field.iter().any(|reset| reset.has_seen(item)));
+        Some((field.clone(), evaluate(&inner, me)?))
     };
-    let (adds, removes) = (about(true), about(false));
-    let added = adds.iter().any(|add| !removes.iter().any(|remove| remove.has_seen(add)));
-    let hidden = || removes.iter().any(|remove| !adds.iter().any(|add| add.has_seen(remove)));
-    added && !(of == Type::RemoveWinsSet && hidden())
+    named.into_iter().filter_map(reading).collect()
 }

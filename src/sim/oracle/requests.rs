@@ -45,7 +45,12 @@ impl Requests {
                 Op::Withdraw { id } => {
                     self.gone.insert((at, *id), Gone { seq: entry.seq, step });
                 }
-                Op::Request { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
+                Op::Request { .. }
+                | Op::Transfer { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. } => {}
             }
         }
     }
@@ -58,14 +63,14 @@ impl Requests {
     }
 
     /// Checks a transfer of parts from `from` to `to` in its `step`. A withdrawal that it applied in that
-    /// very step may be too late for it. `is_idle`: the lock was unused there for so long that its parts may
-    /// be returned.
+    /// very step may be too late for it. `may_return`: parts of the lock may be returned to their homes
+    /// unasked.
     pub fn on_transfer(
         &self,
         (from, to): (DcId, DcId),
         moved: &LockParts,
         step: u64,
-        is_idle: bool,
+        may_return: bool,
     ) -> Result<(), Broken> {
         let only_own = moved.parts.iter().all(|(part, _)| *part == to);
         let wanted = |row: &Row| {
@@ -73,7 +78,9 @@ impl Requests {
             !known_gone && (only_own || row.mode == Mode::Exclusive)
         };
         let rows = self.by_lock.get(&(to, moved.lock.clone()));
-        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || (only_own && is_idle) {
+        let belongs = |part: &DcId| moved.lock.home().unwrap_or(*part) == to;
+        let goes_home = may_return && moved.parts.iter().all(|(part, _)| belongs(part));
+        if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || goes_home {
             return Ok(());
         }
         let what =
@@ -126,6 +133,14 @@ mod tests {
         let part = |id| LockParts { lock: lock(), parts: vec![(dc(id), 1)] };
         let goes_home = |part: &LockParts| requests.on_transfer((dc(0), dc(1)), part, 4, true).is_ok();
         assert!(goes_home(&part(1)) && !goes_home(&part(0)), "only what belongs there goes there");
+        for (home, may) in [(1, true), (2, false)] {
+            let lock = LockName::homed(dc(home), b"a").expect("valid");
+            let parts = (0..3).map(|part| (dc(part), 1)).collect();
+            let moved = LockParts { lock, parts };
+            assert_eq!(requests.on_transfer((dc(0), dc(1)), &moved, 4, true).is_ok(), may);
+            let own = LockParts { parts: vec![(dc(1), 1)], ..moved };
+            assert_eq!(goes_home(&own), may, "a homed lock belongs to its home, not to the part's namesake");
+        }
         requests.on_crash(dc(0), &[(dc(1), 1)].into_iter().collect());
         assert_eq!(given(&requests, &[1], 5), None, "it has lost the withdrawal");
     }

@@ -13,7 +13,7 @@ use crate::replica::store_call::{Stepped, TxnState};
 use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;
-use crate::sim::oracle::commits::{Commits, Mortality};
+use crate::sim::oracle::commits::{Commits, Mortality, is_large};
 use crate::sim::queue::Moment;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
@@ -322,7 +322,7 @@ impl Transactions {
         asked: &AskedStep,
         stepped: &Stepped,
     ) -> Result<(), Broken> {
-        let Stepped { snapshot, values, state, token } = stepped;
+        let Stepped { snapshot, values, state, token, .. } = stepped;
         let vectors = match state {
             TxnState::Committed(vector) => [Some(snapshot), Some(vector)],
             TxnState::Open | TxnState::Aborted => [Some(snapshot), None],
@@ -490,11 +490,9 @@ impl Transactions {
             commits.windows(2).filter(|pair| pair[0].dot.dc != pair[1].dot.dc).count() as u64
         };
         outcome.commit_hand_offs = self.locks.values().map(moved).sum();
-        let removals = |dot: &Dot| {
-            let changes = self.commits.commit(*dot).map_or(&[][..], |commit| commit.changes.as_slice());
-            changes.iter().filter(|change| change.action == Action::Remove).count() as u64
-        };
-        outcome.removals = self.made.values().map(removals).sum();
+        let changes = || self.made.values().flat_map(|dot| self.commits.changes(*dot));
+        outcome.removals = changes().filter(|change| change.action == Action::Remove).count() as u64;
+        outcome.large_changes = changes().filter(|change| is_large(change)).count() as u64;
         outcome.keys_expired = self.commits.lapses();
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use crate::base::rng::Rng;
+use crate::lock_state::HoldRule;
 use crate::sim::failure::FaultKind;
 use crate::sim::plan::{Habits, LoadPlan, MS, Plan};
 
 impl Plan {
-    pub(super) fn clocks(mut self) -> Plan {
+    pub(super) fn clocks(mut self, rng: &mut Rng) -> Plan {
         self.faults = vec![
             (FaultKind::WallJump, 700 * MS),
             (FaultKind::ClientDisconnects, 2_000 * MS),
@@ -23,6 +25,22 @@ impl Plan {
         // A client that lost its session keeps its lock until the lease is over, some 4 s: five of these may
         // be in front.
         self.max_wait = Some(20_000 * MS);
+        if rng.percent(50) {
+            self.clock.falls_behind = Some(self.trouble / 4);
+            // Requests that need that server wait for it; `check_spared` judges the rest.
+            self.max_wait = None;
+        }
+        self
+    }
+
+    /// Locks with a home, which come and go, also within states of other datacenters.
+    pub(super) fn homed(mut self) -> Plan {
+        self.faults.push((FaultKind::ClientDies, 3_000 * MS));
+        self.load.homed_percent = 80;
+        self.load.shared_percent = vec![40; 3];
+        self.load.hot_percent = 50;
+        self.load.think = 60 * MS;
+        self.hold = vec![HoldRule { idle_return_after: 1_000 * MS, ..HoldRule::default() }];
         self
     }
 

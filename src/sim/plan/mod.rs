@@ -6,19 +6,28 @@
 //! within a few seeds.
 
 mod busy;
+mod clock;
 mod disks;
+mod growth;
 mod habits;
+mod hold;
+mod load;
+mod majority;
 mod profile;
 mod transactions;
 
 use std::time::Duration;
 
+use clock::ClockPlan;
 pub(super) use habits::Habits;
+pub(super) use hold::IDLE_RETURN_SOON;
+pub(super) use load::LoadPlan;
+use load::general_load;
 pub use profile::{Profile, UnknownProfile};
 pub(super) use transactions::TxnPlan;
 
 use crate::base::rng::Rng;
-use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::lock_state::{HoldPolicy, HoldRule, MAX_AWAY_LOCKS};
 use crate::sim::failure::FaultKind;
 use crate::sim::network::Path;
 use geolock_api::names::DcId;
@@ -65,59 +74,12 @@ pub(super) struct DiskPlan {
     pub away_percent: u64,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct ClockPlan {
-    /// Maximum drift of a monotonic clock, fast or slow.
-    pub drift_ppm: i64,
-    /// Maximum offset of a wall clock at a start.
-    pub skew: Duration,
-    /// Maximum jump of a wall clock while its node runs.
-    pub jump: Duration,
-    /// Maximum by which a wall clock is ahead at a restart. Beyond `max_clock_skew`, healing takes as long.
-    pub restart_ahead: Duration,
-    /// Maximum by which a wall clock is behind at a restart.
-    pub restart_behind: Duration,
-}
-
-impl ClockPlan {
-    /// Returns true if all wall clocks are right, at every start.
-    pub fn is_right(&self) -> bool {
-        [self.skew, self.jump, self.restart_ahead, self.restart_behind].iter().all(Duration::is_zero)
-    }
-}
-
-/// The load of clients.
-#[derive(Clone, Debug)]
-pub(super) struct LoadPlan {
-    /// By datacenter.
-    pub clients: Vec<usize>,
-    pub hot_locks: usize,
-    pub cold_locks: usize,
-    pub hot_percent: u64,
-    /// Percentage of the cold locks that are wanted in one datacenter mostly.
-    pub home_percent: u64,
-    pub max_locks: usize,
-    /// By datacenter.
-    pub shared_percent: Vec<u64>,
-    pub think: Duration,
-    pub hold: Duration,
-    pub ttl: (Duration, Duration),
-    /// Maximum number of concurrent requests of a client.
-    pub concurrent: usize,
-    pub try_percent: u64,
-    pub at_most_percent: u64,
-    pub at_most: Duration,
-    pub cancel_percent: u64,
-    /// Percentage of leases that end with their session.
-    pub release_on_disconnect_percent: u64,
-    /// One way between a client and its server.
-    pub distance: Duration,
-}
-
 /// The choices of one seed.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub dcs: u8,
+    /// Datacenters that found the cluster; the others join while it runs.
+    pub founders: u8,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -135,6 +97,8 @@ pub(super) struct Plan {
     pub heartbeat: Duration,
     pub peer_timeout: Duration,
     pub hold: Vec<HoldRule>,
+    /// Number of locks with foreign parts in a datacenter above which the oldest are returned.
+    pub max_away_locks: usize,
     /// Maximum time to live of a lease, and so the time that a server waits if it may not know all leases.
     pub max_lease_ttl: Duration,
     /// Number of bytes of entries above which members are given up.
@@ -163,10 +127,13 @@ pub(super) fn world_delays() -> Vec<((u8, u8), Duration)> {
 impl Plan {
     pub fn new(profile: Profile, seed: u64, seconds: u64) -> Plan {
         let mut rng = Rng::new(seed, 0);
-        let txns = transactions::general(&mut Rng::new(seed, 6));
         let max_log = *Rng::new(seed, 7).pick(&[LARGE, LARGE, LARGE, 20_000, 3_000]);
+        let txns = transactions::general(&mut Rng::new(seed, 6), &mut Rng::new(seed, 24))
+            .or_wide(max_log, &mut Rng::new(seed, 27));
         let habits = Habits::general(&mut Rng::new(seed, 21), &mut Rng::new(seed, 22));
-        let general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
+        let mut general = Plan { txns, max_log, habits: habits.clone(), ..Plan::general(&mut rng, seconds) };
+        general.load.homed_percent = *Rng::new(seed, 29).pick(&[0, 0, 50, 80]);
+        let general = Plan { max_away_locks: hold::max_away_locks(seed), ..general };
         match profile {
             Profile::General => general,
             Profile::BusyReaders => general.calm().busy_readers(),
@@ -177,12 +144,16 @@ impl Plan {
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),
             Profile::Transactions => Plan { habits, ..general.calm().transactions() },
+            Profile::Values => Plan { habits, ..general.calm().values() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),
-            Profile::Clocks => general.calm().clocks(),
+            Profile::Homed => general.calm().left_behind().homed(),
+            Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
+            Profile::Growth => general.calm().growth(&mut Rng::new(seed, 30)),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
+            Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
         }
     }
@@ -194,10 +165,11 @@ impl Plan {
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
         let mut plan = Plan {
             dcs,
+            founders: dcs,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
-            clock: general_clock(rng),
+            clock: ClockPlan::general(rng),
             load: general_load(rng, dcs),
             txns: TxnPlan::NONE,
             habits: Habits::NONE,
@@ -206,7 +178,8 @@ impl Plan {
             cut,
             heartbeat: if fast { 100 * MS } else { 500 * MS },
             peer_timeout: if fast { 600 * MS } else { 3_000 * MS },
-            hold: general_hold(rng),
+            hold: hold::general(rng),
+            max_away_locks: MAX_AWAY_LOCKS,
             max_lease_ttl: Duration::from_secs(60),
             max_log: LARGE,
             max_wait: None,
@@ -225,6 +198,7 @@ impl Plan {
         let quick = Duration::from_micros(300);
         Plan {
             dcs: 3,
+            founders: 3,
             net: NetPlan {
                 delays: world_delays(),
                 jitter: Duration::ZERO,
@@ -241,19 +215,14 @@ impl Plan {
                 is_copied: false,
                 away_percent: 0,
             },
-            clock: ClockPlan {
-                drift_ppm: 0,
-                skew: Duration::ZERO,
-                jump: Duration::ZERO,
-                restart_ahead: Duration::ZERO,
-                restart_behind: Duration::ZERO,
-            },
+            clock: ClockPlan::RIGHT,
             load: LoadPlan {
                 clients: vec![3; 3],
                 hot_locks: 2,
                 cold_locks: 0,
                 hot_percent: 100,
                 home_percent: 0,
+                homed_percent: 0,
                 max_locks: 1,
                 shared_percent: vec![0; 3],
                 think: 20 * MS,
@@ -275,6 +244,7 @@ impl Plan {
             heartbeat: 500 * MS,
             peer_timeout: 3_000 * MS,
             hold: vec![HoldRule::default()],
+            max_away_locks: MAX_AWAY_LOCKS,
             max_log: LARGE,
             ..self
         }
@@ -366,16 +336,6 @@ impl Plan {
         self
     }
 
-    /// Returns true if a lock that was idle for that long may be returned, on a clock with a small error.
-    pub fn may_return_idle(&self, idle: Duration) -> bool {
-        self.hold.iter().any(|rule| idle >= rule.idle_return_after * 9 / 10)
-    }
-
-    /// Returns true if idle locks are returned within a time that a run waits for.
-    pub fn returns_idle_locks(&self) -> bool {
-        self.hold.iter().all(|rule| rule.idle_return_after <= IDLE_RETURN_SOON)
-    }
-
     /// Returns the maximum time of healing for this number of waiting requests, served one by one.
     pub fn healing_bound(&self, waiting: usize) -> Duration {
         let round_trip = 2 * self.net.longest();
@@ -415,40 +375,6 @@ fn general_disk(rng: &mut Rng) -> DiskPlan {
     }
 }
 
-fn general_clock(rng: &mut Rng) -> ClockPlan {
-    let skewed = rng.percent(70);
-    let hours = Duration::from_secs(2 * 3_600);
-    ClockPlan {
-        drift_ppm: *rng.pick(&[0, 100, 10_000]),
-        skew: if skewed { 300 * MS } else { Duration::ZERO },
-        jump: *rng.pick(&[1_000 * MS, 120_000 * MS, hours]),
-        restart_ahead: *rng.pick(&[Duration::ZERO, Duration::ZERO, 1_000 * MS, 30_000 * MS]),
-        restart_behind: *rng.pick(&[Duration::ZERO, 2_000 * MS, hours]),
-    }
-}
-
-fn general_load(rng: &mut Rng, dcs: u8) -> LoadPlan {
-    LoadPlan {
-        clients: vec![rng.between(1, 4) as usize; usize::from(dcs)],
-        hot_locks: rng.between(1, 5) as usize,
-        cold_locks: *rng.pick(&[0, 20]),
-        hot_percent: *rng.pick(&[100, 90, 60]),
-        home_percent: 0,
-        max_locks: *rng.pick(&[1, 2, 4]),
-        shared_percent: (0..dcs).map(|_| *rng.pick(&[0, 30, 50, 90])).collect(),
-        think: *rng.pick(&[5 * MS, 50 * MS, 400 * MS]),
-        hold: *rng.pick(&[MS, 30 * MS, 300 * MS, 1_500 * MS]),
-        ttl: (1_000 * MS, *rng.pick(&[1_500 * MS, 4_000 * MS])),
-        concurrent: *rng.pick(&[1, 1, 3]),
-        try_percent: *rng.pick(&[0, 20]),
-        at_most_percent: *rng.pick(&[0, 40]),
-        at_most: *rng.pick(&[20 * MS, 1_000 * MS]),
-        cancel_percent: *rng.pick(&[0, 20]),
-        release_on_disconnect_percent: *rng.pick(&[0, 50]),
-        distance: *rng.pick(&[Duration::ZERO, MS, 20 * MS]),
-    }
-}
-
 /// Each kind exists in a third of the seeds; at least one always does. None by itself stops everything.
 fn general_faults(
     rng: &mut Rng,
@@ -476,23 +402,4 @@ fn general_faults(
         faults.push((FaultKind::LinkReset, trouble / 10));
     }
     faults
-}
-
-/// Runs wait for idle returns if these take no longer.
-pub(super) const IDLE_RETURN_SOON: Duration = Duration::from_secs(3);
-
-fn general_hold(rng: &mut Rng) -> Vec<HoldRule> {
-    let fixed = |min_keep, max_keep| HoldPolicy::Fixed { min_keep, max_keep };
-    let policies = [
-        HoldPolicy::FIXED,
-        fixed(Duration::ZERO, Duration::ZERO),
-        fixed(50 * MS, 100 * MS),
-        HoldPolicy::FAIR,
-        HoldPolicy::LATENCY,
-        HoldPolicy::Adaptive { turn: 1, max_keep: 20 * MS },
-    ];
-    let policy = rng.pick(&policies).clone();
-    let request_delay = *rng.pick(&[Duration::ZERO, Duration::ZERO, 100 * MS]);
-    let idle_return_after = *rng.pick(&[1_000 * MS, 3_000 * MS, 60_000 * MS]);
-    vec![HoldRule { prefix: Vec::new(), policy, request_delay, idle_return_after }]
 }

@@ -25,6 +25,8 @@ pub enum Profile {
     Tangle,
     /// Crashes and lost links between locked transactions.
     Transactions,
+    /// The same, with values of thousands of elements, and registers of 64 KiB and more.
+    Values,
     /// No faults. Keys are removed while transactions that have not seen it change them.
     Removals,
     /// Datacenters are away for longer than the others keep entries for them.
@@ -36,15 +38,21 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
+    /// Commits wait until a majority has them, among cut links, crashes and lost disks.
+    Majority,
+    /// Most locks have a home; otherwise as `LeftBehind`, and clients die. Idle locks return soon.
+    Homed,
     /// Thousands of requests wait for a few locks, and are cancelled at one moment.
     Crowds,
+    /// Datacenters join the cluster while it runs, among crashes and lost links.
+    Growth,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 15] = [
+    pub const NAMED: [(&str, Profile); 19] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -54,12 +62,16 @@ impl Profile {
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),
         ("transactions", Profile::Transactions),
+        ("values", Profile::Values),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),
+        ("homed", Profile::Homed),
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
+        ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
+        ("growth", Profile::Growth),
     ];
 }
 

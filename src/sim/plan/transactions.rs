@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::rng::Rng;
 use crate::sim::failure::{FaultKind, Outcome};
-use crate::sim::plan::{MS, Plan};
+use crate::sim::plan::{LARGE, MS, Plan};
 
 /// The transactions that clients run, beside their lock requests.
 #[derive(Clone, Debug)]
@@ -35,11 +35,20 @@ pub(in crate::sim) struct TxnPlan {
     /// Transactions that require a snapshot with the commits of the client, or of a client elsewhere.
     pub at_least_percent: u64,
     pub patience: Duration,
+    /// Commits that are to be durable at a majority before they are answered.
+    pub majority_percent: u64,
+    pub majority_wait: Duration,
+    /// Links speak a protocol version without requests for acknowledgements.
+    pub old_links: bool,
     /// Pause between the steps.
     pub think: Duration,
     /// Pauses that are longer than the lease lives without renewal.
     pub long_think_percent: u64,
     pub max_transaction: Duration,
+    /// Transactions that also change or read wide keys: sets, maps, registers and counters that may be large.
+    pub wide_percent: u64,
+    /// Changes of wide keys that name a thousand elements or fields or more, or have 64 KiB or more.
+    pub large_percent: u64,
     /// With fewer commits a run proves nothing.
     pub least_commits: u64,
 }
@@ -61,9 +70,14 @@ impl TxnPlan {
         expire_after: Duration::ZERO,
         at_least_percent: 0,
         patience: Duration::ZERO,
+        majority_percent: 0,
+        majority_wait: Duration::ZERO,
+        old_links: false,
         think: Duration::ZERO,
         long_think_percent: 0,
         max_transaction: Duration::from_secs(20),
+        wide_percent: 0,
+        large_percent: 0,
         least_commits: 0,
     };
 
@@ -111,12 +125,12 @@ impl TxnPlan {
             return Duration::ZERO;
         }
         let think = if self.long_think_percent > 0 { 2 * ttl } else { self.think };
-        (self.patience + 4 * think).min(self.patience + self.max_transaction)
+        (self.patience + 4 * think).min(self.patience + self.max_transaction) + self.majority_wait
     }
 }
 
 /// Transactions in every other seed.
-pub(super) fn general(rng: &mut Rng) -> TxnPlan {
+pub(super) fn general(rng: &mut Rng, durability: &mut Rng) -> TxnPlan {
     if rng.percent(50) {
         return TxnPlan::NONE;
     }
@@ -136,10 +150,26 @@ pub(super) fn general(rng: &mut Rng) -> TxnPlan {
         expire_after: *rng.pick(&[20 * MS, 400 * MS, 3_000 * MS]),
         at_least_percent: *rng.pick(&[0, 50, 90]),
         patience: *rng.pick(&[20 * MS, 2_000 * MS]),
+        majority_percent: *durability.pick(&[0, 0, 30]),
+        majority_wait: *durability.pick(&[Duration::ZERO, 300 * MS, 5_000 * MS]),
+        old_links: durability.percent(20),
         think: *rng.pick(&[MS, 50 * MS, 400 * MS]),
         long_think_percent: *rng.pick(&[0, 0, 5]),
         max_transaction: *rng.pick(&[1_000 * MS, 20_000 * MS]),
         least_commits: 3,
+        ..TxnPlan::NONE
+    }
+}
+
+impl TxnPlan {
+    /// Adds wide keys to one seed of four that has transactions, from a random stream of its own, so that no
+    /// other choice of a seed depends on them. Not to small logs: one large commit would be more than these
+    /// may have.
+    pub(super) fn or_wide(self, max_log: usize, rng: &mut Rng) -> TxnPlan {
+        if self.percent == 0 || max_log < LARGE || !rng.percent(25) {
+            return self;
+        }
+        TxnPlan { wide_percent: *rng.pick(&[5, 30]), large_percent: 5, ..self }
     }
 }
 
@@ -164,6 +194,13 @@ impl Plan {
         self.load.release_on_disconnect_percent = 20;
         self.txns = TxnPlan { locked_percent: 80, ..TxnPlan::some() };
         self
+    }
+
+    /// The same with values of thousands of elements, and registers of 64 KiB and more.
+    pub(super) fn values(self) -> Plan {
+        let mut plan = self.transactions();
+        plan.txns = TxnPlan { wide_percent: 60, large_percent: 8, ..plan.txns };
+        plan
     }
 
     pub(super) fn removals(mut self) -> Plan {

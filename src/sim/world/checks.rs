@@ -25,6 +25,7 @@ impl World {
         self.copy_disks();
         self.check_replicas(Stage::Running);
         self.check_waits();
+        self.check_behind();
         self.check_descriptions();
         self.check_graces();
     }
@@ -36,6 +37,7 @@ impl World {
             return;
         }
         let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.replica.as_deref()?)));
+        let running = running.filter(|(_, replica)| replica.has_state());
         let replicas: Vec<(DcId, &Replica)> = running.collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
             for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
@@ -84,6 +86,7 @@ impl World {
         for (client, key, issued) in waits {
             self.check_wait(client, key, self.now.since(issued));
             self.check_wait_at_home(HolderId { client, key });
+            self.check_spared(HolderId { client, key });
         }
     }
 
@@ -156,6 +159,9 @@ impl World {
     /// Returns a description of the first thing that keeps the world from being quiet.
     pub fn unrest(&mut self) -> Option<String> {
         let mut applied = None;
+        if !self.still_joining().is_empty() {
+            return Some(format!("{:?} did not join", self.still_joining()));
+        }
         for dc in self.members().iter() {
             let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };
             if let Some(gauge) = raised_gauge(&status.counts) {
@@ -163,6 +169,9 @@ impl World {
             }
             if self.plan.returns_idle_locks() && status.counts.locks_moved > 0 {
                 return Some(format!("{dc} knows {} locks that are not home", status.counts.locks_moved));
+            }
+            if status.counts.locks_away_here > self.plan.max_away_locks as u64 {
+                return Some(format!("{dc} keeps parts of {} locks", status.counts.locks_away_here));
             }
             let shows = self.shown_keys(dc);
             if status.counts.keys != shows {
@@ -181,6 +190,18 @@ impl World {
             }
         }
         None
+    }
+
+    /// Returns the numbers of idle returns by age, by number, and beside shared requests.
+    pub fn idle_returns(&self) -> [u64; 3] {
+        let counts = self.nodes.iter().filter_map(|node| Some(node.replica.as_ref()?.counts()));
+        counts.fold([0; 3], |[age, number, shared], counts| {
+            [
+                age + counts.idle_returns_age,
+                number + counts.idle_returns_number,
+                shared + counts.idle_returns_shared,
+            ]
+        })
     }
 
     /// Returns the number of keys with a value in a datacenter.
@@ -226,6 +247,7 @@ fn raised_gauge(counts: &Counts) -> Option<&'static str> {
         (counts.uncompacted_changes, "effects of commits that are not folded"),
         (counts.tombstones_pending, "marks of removals"),
         (counts.keys_expiring, "keys that are to lapse"),
+        (counts.waiting_for_majority, "commits that wait for a majority"),
     ];
     gauges.iter().find(|(value, _)| *value > 0).map(|(_, name)| *name)
 }

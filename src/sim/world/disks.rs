@@ -133,6 +133,7 @@ impl World {
         node.disk.room = before.room;
         node.losses += 1;
         let (had, doubted) = (before.facts.applied.clone(), node.disk.facts.doubted);
+        node.lost.merge(had.clone());
         // A state that it installed before may be on the disk that it finds.
         let took_state = node.damage.as_ref().is_some_and(|damage| damage.took_state);
         let damage =
@@ -208,11 +209,6 @@ impl World {
         for dc in self.members().iter() {
             self.lose_after(dc, self.highest(dc, None));
         }
-    }
-
-    fn lose_after(&mut self, dc: DcId, seq: u64) {
-        self.txns.on_lost(dc, seq);
-        self.holders.forget_entries(dc, seq);
     }
 
     /// Copies disks now and then, so that they can be found in this state later.

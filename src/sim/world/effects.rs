@@ -1,16 +1,17 @@
 //! Effects of a node: performed at once, in order, each checked by the oracle on its way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::replica::call::{CallId, Refusal, Reply, SessionId};
-use crate::replica::{Effect, Notice, Record, Report, RequestRow};
+use crate::replica::{Effect, Notice, Record, Replica, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Said, World, show};
 use geolock_api::names::Position;
-use geolock_api::names::{DcId, LockName, Mode};
+use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
 impl World {
     pub(super) fn perform_effects(&mut self, dc: DcId) {
@@ -49,8 +50,10 @@ impl World {
                 }
                 Effect::Report(Report::PhaseChanged(phase)) => self.note_phase(dc, phase),
                 Effect::Report(_) => {}
+                Effect::Propose(proposal) => self.on_proposed(*proposal),
             }
         }
+        self.check_wanted(dc);
     }
 
     fn on_persist(&mut self, dc: DcId, position: Position, record: Record) {
@@ -88,11 +91,13 @@ impl World {
             Record::LeaseOpened(_)
             | Record::IdReservation { .. }
             | Record::Joined
+            | Record::AllSpeak { .. }
             | Record::StatePiece(_)
             | Record::Forked(_)
             | Record::ForkResolved
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
+            | Record::Decided { .. }
             | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {
@@ -104,7 +109,7 @@ impl World {
     /// Checks an entry that is applied at `dc`, which may have made it.
     fn judge_entry(&mut self, dc: DcId, entry: &Arc<Entry>) {
         self.check_moved_parts(entry);
-        self.check_wanted(dc, entry);
+        self.note_moves(dc, entry);
         self.check_commit_of_victim(dc, entry);
         if self.plan.in_order && entry.dc == dc {
             self.check_order(entry);
@@ -136,16 +141,31 @@ impl World {
         }
     }
 
-    /// Checks that the receiver of parts wants them and can be reached.
-    fn check_wanted(&mut self, dc: DcId, entry: &Entry) {
-        let step = self.tally.steps;
-        self.requests.on_applied(dc, entry, step);
-        let node = &self.nodes[dc.index()];
+    /// Notes what an entry says of requests, and the parts that a new entry of `dc` moves.
+    fn note_moves(&mut self, dc: DcId, entry: &Entry) {
+        self.requests.on_applied(dc, entry, self.tally.steps);
+        let requests =
+            entry.ops.iter().filter_map(|op| if let Op::Request { id, .. } = op { Some(*id) } else { None });
+        self.came.extend(requests);
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
-        let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
+        if is_new && self.node(dc).replica.is_some() {
+            self.moves.extend(entry.ops.iter().flat_map(transfers).map(|(to, moved)| (to, moved.clone())));
+        }
+    }
+
+    /// Checks that the receivers of the parts that `dc` moved in this step want them and can be reached. All
+    /// moves of a step are judged together: a step with many of them makes several entries.
+    fn check_wanted(&mut self, dc: DcId) {
+        let (moves, came) = (std::mem::take(&mut self.moves), std::mem::take(&mut self.came));
+        let node = &self.nodes[dc.index()];
+        let Some(replica) = node.replica.as_ref() else { return };
         // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
         let away = replica.away().intersection(node.away_before);
-        for (to, moved) in entry.ops.iter().flat_map(transfers) {
+        for (to, moved) in &moves {
+            let to = *to;
+            if self.names_part(dc, to, moved) {
+                continue;
+            }
             if away.contains(to) {
                 let what = format!(
                     "{dc} gives parts of {} to {to}, which it cannot reach or which does not serve",
@@ -153,17 +173,61 @@ impl World {
                 );
                 return self.fail(FailureKind::GivenToUnreachable, what);
             }
-            let is_idle =
-                self.plan.may_return_idle(self.holders.idle_for(&moved.lock, dc, node.started, self.now));
-            if let Err(broken) = self.requests.on_transfer((dc, to), moved, step, is_idle) {
+            if self.is_known_behind(to) {
+                let what = format!("{dc} gives parts of {} to {to}, whose clock is far behind", moved.lock);
+                return self.fail(FailureKind::GivenToUnreachable, what);
+            }
+            let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
+            let may_return = self.plan.may_return_idle(idle)
+                || self.is_above_limit(replica, &moves)
+                || self.pays_for_shared(replica, &moved.lock, &moves, &came);
+            // The part of a new member goes along unasked.
+            let moved = self.without_joiners(to, moved);
+            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, may_return) {
                 return self.blame(Err(broken));
             }
         }
     }
 
+    /// Returns true if more locks than the limit had foreign parts in a datacenter before a step with these
+    /// transfers.
+    fn is_above_limit(&self, replica: &Replica, moves: &[(DcId, LockParts)]) -> bool {
+        let left: BTreeSet<&LockName> = moves.iter().map(|(_, moved)| &moved.lock).collect();
+        let here = replica.counts().locks_away_here;
+        here + left.len() as u64 > self.plan.max_away_locks as u64
+    }
+
+    /// Returns true if the same step has a transfer of the lock for a shared request, and no exclusive
+    /// request of others waited for the lock before it: one that came in it may be too late. While a member is
+    /// away, requests may be parked: then those do not count.
+    fn pays_for_shared(
+        &self,
+        replica: &Replica,
+        lock: &LockName,
+        moves: &[(DcId, LockParts)],
+        came: &[RequestId],
+    ) -> bool {
+        let (dc, step) = (replica.dc(), self.tally.steps);
+        let is_served = |(to, moved): &(DcId, LockParts)| {
+            let (to, moved) = (*to, self.without_joiners(*to, moved));
+            let is_own = moved.parts.iter().all(|(part, _)| *part == to);
+            is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, false).is_ok()
+        };
+        let away = replica.away().union(self.nodes[dc.index()].away_before);
+        let wants = |row: &RequestRow| {
+            row.id.dc != dc
+                && !came.contains(&row.id)
+                && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
+        };
+        moves.iter().any(is_served) && (!away.is_empty() || !replica.request_table().iter().any(wants))
+    }
+
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
-            let owns = node.replica.as_ref().is_some_and(|replica| replica.owner_of(lock, part) == node.dc);
+            let believes = |replica: &crate::replica::Replica| {
+                replica.has_state() && replica.owner_of(lock, part) == node.dc
+            };
+            let owns = node.replica.as_deref().is_some_and(believes);
             owns && !self.is_out_of_date(node.dc)
         };
         let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);
@@ -242,7 +306,7 @@ impl World {
             let client = session.client;
             return self.judge_step(dc, call, client, stepped);
         }
-        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let members = self.members_on_disks();
         let node = &mut self.nodes[dc.index()];
         let judged = match reply {
             Reply::Granted(grant) => {
@@ -286,7 +350,12 @@ impl World {
 fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
     let (to, parts) = match op {
         Op::Transfer { to, parts } => (Some(*to), parts.as_slice()),
-        Op::Request { .. } | Op::Withdraw { .. } | Op::Commit(_) => (None, [].as_slice()),
+        Op::Request { .. }
+        | Op::Withdraw { .. }
+        | Op::Commit(_)
+        | Op::Enter { .. }
+        | Op::Split { .. }
+        | Op::Done { .. } => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))
 }

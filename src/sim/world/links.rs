@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::wire;
+use crate::base::wire::{self, PROTOCOL_VERSION};
 use crate::replica::{Event, Message};
 use crate::sim::failure::FailureKind;
 use crate::sim::network::{ConnId, Sent};
@@ -86,6 +86,9 @@ impl World {
         if self.network.is_alive(a, b) || !self.is_running(a) || !self.is_running(b) {
             return;
         }
+        if !self.know_each_other(a, b) {
+            return self.connect_soon(a, b);
+        }
         if self.network.is_cut(a, b) || self.node(a).is_paused() || self.node(b).is_paused() {
             return self.connect_soon(a, b);
         }
@@ -100,7 +103,8 @@ impl World {
 
     pub(super) fn on_link_up(&mut self, node: DcId, peer: DcId, conn: ConnId) {
         if self.is_running(node) && self.network.rise(node, peer, conn) {
-            self.step(node, Event::LinkUp { peer });
+            let version = if self.plan.txns.old_links { 2 } else { PROTOCOL_VERSION };
+            self.step(node, Event::LinkUp { peer, version });
         }
     }
 

@@ -4,35 +4,43 @@
 //! A node's effects are performed at once and in order: records go to its disk, messages into the network,
 //! replies to clients; each of these comes back later as an action. The first broken promise ends the run.
 
+mod action;
+mod behind;
 mod checks;
 mod clients;
 mod disks;
+mod durability;
 mod effects;
 mod faults;
 mod links;
+mod members;
 mod nodes;
 mod operators;
 mod pauses;
 mod show;
 mod transactions;
 mod watchers;
+mod wide;
 
 use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(super) use action::{Action, Said};
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 
 use crate::base::capacity::DiskSpace;
 use crate::base::rng::Rng;
 use crate::base::work;
+use crate::causal_log::LockParts;
 use crate::crdt::VersionVector;
-use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, Reply, SessionId};
-use crate::replica::{Event, Message, Notice};
-use crate::sim::client::{Client, Out, Timer};
-use crate::sim::failure::{FailureKind, FaultKind, Outcome};
-use crate::sim::network::{ConnId, Network, Weather};
+use crate::crdt::value::Dot;
+use crate::replica::Event;
+use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, SessionId};
+use crate::sim::client::{Client, Out};
+use crate::sim::failure::{FailureKind, Outcome};
+use crate::sim::network::{Network, Weather};
 use crate::sim::oracle::{Broken, HolderId, Holders, Requests, Transactions};
 use crate::sim::plan::Plan;
 use crate::sim::queue::{Moment, Queue};
@@ -45,136 +53,6 @@ const MAX_AT_ONCE: u32 = 100_000;
 /// A node's invariants are checked after this number of its steps: checks after each step would take most of
 /// the time.
 const CHECK_EVERY: u64 = 16;
-
-/// An event.
-#[derive(Debug)]
-pub(super) enum Action {
-    Arrive {
-        from: DcId,
-        to: DcId,
-        conn: ConnId,
-        message: Message,
-    },
-    Flush {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    LinkUp {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    LinkDown {
-        node: DcId,
-        peer: DcId,
-        conn: ConnId,
-    },
-    /// QUIC's idle timeout of a link that carries nothing.
-    IdleTimeout {
-        a: DcId,
-        b: DcId,
-        conn: ConnId,
-    },
-    Connect {
-        a: DcId,
-        b: DcId,
-    },
-    Uncut {
-        from: DcId,
-        to: DcId,
-    },
-    Break {
-        a: DcId,
-        b: DcId,
-    },
-    /// A link that was silent one way answers again.
-    Unmute {
-        from: DcId,
-        to: DcId,
-    },
-    /// The weather of a link ends.
-    Clear {
-        a: DcId,
-        b: DcId,
-    },
-    /// The peers of a stopped process give its links up.
-    PeersGiveUp {
-        node: DcId,
-        life: u64,
-    },
-    Resume {
-        node: DcId,
-        life: u64,
-    },
-    ResumeClient {
-        client: usize,
-    },
-    Synced {
-        node: DcId,
-        life: u64,
-    },
-    TakeCheckpoint {
-        node: DcId,
-    },
-    CheckpointWritten {
-        node: DcId,
-        life: u64,
-    },
-    Restart {
-        node: DcId,
-        life: u64,
-    },
-    MakeRoom {
-        node: DcId,
-    },
-    ToServer {
-        dc: DcId,
-        session: SessionId,
-        tag: u64,
-        call: Call,
-    },
-    SessionClosed {
-        dc: DcId,
-        session: SessionId,
-    },
-    ToClient {
-        client: usize,
-        session: SessionId,
-        said: Said,
-    },
-    SessionBroken {
-        client: usize,
-        session: SessionId,
-    },
-    Client {
-        client: usize,
-        timer: Timer,
-    },
-    Spawn {
-        dc: DcId,
-    },
-    Fault(FaultKind),
-    /// A watcher looks after its watch.
-    Watcher {
-        number: usize,
-    },
-    /// An operator takes a lock by force.
-    Force,
-    /// A server has too much to do, until `Relief`.
-    Overload,
-    Relief {
-        node: DcId,
-    },
-    Sample,
-}
-
-/// A message of a server to a client.
-#[derive(Debug)]
-pub(super) enum Said {
-    Reply { tag: u64, reply: Reply },
-    Notice(Notice),
-}
 
 /// A session as the world knows it.
 #[derive(Debug)]
@@ -211,8 +89,14 @@ struct Chance {
     txns: Rng,
     /// Of operators, and of crowds.
     habits: Rng,
+    /// Which commits wait for a majority.
+    durability: Rng,
+    /// Of changes of wide keys.
+    wide: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
+    /// Of the control group, and of servers that join.
+    members: Rng,
 }
 
 pub(super) struct World {
@@ -221,6 +105,7 @@ pub(super) struct World {
     pub phase: Phase,
     queue: Queue<Action>,
     nodes: Vec<Node>,
+    control: members::Control,
     network: Network,
     /// Links that are about to be connected.
     connecting: Vec<(DcId, DcId)>,
@@ -236,6 +121,12 @@ pub(super) struct World {
     pub holders: Holders,
     pub txns: Transactions,
     requests: Requests,
+    /// The parts that a node has moved in its present step.
+    moves: Vec<(DcId, LockParts)>,
+    /// The requests that it has applied in that step.
+    came: Vec<RequestId>,
+    /// The commits that were answered as durable at a majority, with the losses of each disk at that time.
+    at_majority: BTreeMap<Dot, Vec<u64>>,
     /// The consequences of lost durable data.
     history: disks::History,
     /// Grants by a datacenter that did not know what it had given away.
@@ -268,11 +159,17 @@ struct Locks {
     home: Vec<Vec<LockName>>,
 }
 
+/// Returns the name of the `i`-th lock of a kind. Two homed locks after each other have the same bytes.
+fn lock_name(kind: &str, i: usize, (dcs, is_homed): (u8, bool)) -> LockName {
+    let home = DcId::new((i % usize::from(dcs)) as u8).filter(|_| is_homed);
+    let number = if is_homed { i / 2 } else { i };
+    LockName::with_home(home, format!("{kind}{number}").as_bytes()).expect("a short name is a lock name")
+}
+
 impl World {
     pub fn new(seed: u64, plan: Plan, trace: TraceMode, bugs: Bugs) -> World {
-        let name = |kind: &str, i: usize| {
-            LockName::try_from(format!("{kind}{i}").as_str()).expect("a short name is a lock name")
-        };
+        let (mut homes, homed) = (Rng::new(seed, 24), plan.load.homed_percent);
+        let mut name = |kind: &str, i: usize| lock_name(kind, i, (plan.dcs, homes.percent(homed)));
         let cold: Vec<LockName> = (0..plan.load.cold_locks).map(|i| name("cold", i)).collect();
         let dcs = usize::from(plan.dcs);
         let locks = Locks {
@@ -285,6 +182,7 @@ impl World {
             phase: Phase::Trouble,
             queue: Queue::new(),
             nodes: Vec::new(),
+            control: members::Control::default(),
             network: Network::new(plan.dcs, |a, b| plan.net.path(a, b)),
             connecting: Vec::new(),
             clients: Vec::new(),
@@ -297,6 +195,9 @@ impl World {
             holders: Holders::default(),
             txns: Transactions::default(),
             requests: Requests::default(),
+            moves: Vec::new(),
+            came: Vec::new(),
+            at_majority: BTreeMap::new(),
             history: disks::History::default(),
             blind_grants: BTreeSet::new(),
             stopped_clients: BTreeMap::new(),
@@ -311,7 +212,10 @@ impl World {
                 fault: Rng::new(seed, 5),
                 txns: Rng::new(seed, 7),
                 habits: Rng::new(seed, 20),
+                durability: Rng::new(seed, 26),
+                wide: Rng::new(seed, 28),
                 others: Rng::new(seed, 23),
+                members: Rng::new(seed, 31),
             },
             trace: Trace::new(trace),
             tally: Outcome::default(),
@@ -327,7 +231,8 @@ impl World {
     }
 
     fn begin(&mut self, seed: u64, bugs: Bugs) {
-        let members: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
+        let all: DcSet = (0..self.plan.dcs).filter_map(DcId::new).collect();
+        let members: DcSet = (0..self.plan.founders).filter_map(DcId::new).collect();
         for dc in members.iter() {
             let node = Node::new(&self.plan, dc, members, seed, bugs);
             self.nodes.push(node);
@@ -338,7 +243,9 @@ impl World {
                 self.spawn_client(dc, Driver::Random);
             }
         }
+        self.plan_joins(all.difference(members), seed, bugs);
         self.plan_faults();
+        self.plan_clocks();
         self.plan_operators();
         self.plan_watchers();
         self.queue.push(Moment::from_millis(250), Action::Sample);
@@ -435,7 +342,12 @@ impl World {
                 }
             }
             Action::Fault(kind) => self.on_fault(kind),
+            Action::FallBehind => self.on_fall_behind(),
+            Action::SetClock { node } => self.set_clock_right(node),
             Action::Watcher { number } => self.on_watcher(number),
+            Action::Decide { proposal } => self.on_decide(*proposal),
+            Action::Learn { node, index } => self.on_learn(node, index),
+            Action::Join { node } => self.on_join(node),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),
             Action::Relief { node } => self.on_relief(node),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
+use crate::crdt::VersionVector;
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -26,11 +27,15 @@ pub(crate) struct Node {
     /// `None` while it is down.
     pub replica: Option<Box<Replica>>,
     pub clock: NodeClock,
+    /// It is kept behind all others by so many milliseconds.
+    pub behind_ms: Option<i64>,
     pub disk: Disk,
     /// The disk as it was some time before.
     pub copy: Option<Box<Disk>>,
     /// Number of times that its disk has lost durable data; `damage` is the last one.
     pub losses: u64,
+    /// All that was durable on disks of it that are lost.
+    pub lost: VersionVector,
     pub damage: Option<Damage>,
     /// It was blind before its last step: in one step it may grant and write an entry that others have, too.
     pub was_blind: bool,
@@ -74,21 +79,25 @@ impl Node {
             max_waiting: plan.habits.most.unwrap_or(usual.max_waiting),
             max_transactions: plan.habits.most.unwrap_or(usual.max_transactions),
             hold: plan.hold.clone(),
+            max_away_locks: plan.max_away_locks,
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
             max_lease_ttl: plan.max_lease_ttl,
             ..usual
         };
-        let config = ReplicaConfig { bugs, ..ReplicaConfig::new(dc, agreed, local) };
+        let server = World::server_of(dc);
+        let config = ReplicaConfig { bugs, server, ..ReplicaConfig::new(dc, agreed, local) };
         Node {
             dc,
             config,
             replica: None,
             clock: NodeClock::new(Instant::ZERO, Moment::START, 0, 0),
+            behind_ms: None,
             disk: Disk::new(),
             copy: None,
             losses: 0,
+            lost: VersionVector::default(),
             damage: None,
             was_blind: false,
             was_forked: false,
@@ -112,6 +121,13 @@ impl Node {
 }
 
 impl Node {
+    /// A server that is to join the cluster.
+    pub fn joining(plan: &Plan, dc: DcId, seed: u64, bugs: Bugs) -> Node {
+        let mut node = Node::new(plan, dc, DcSet::only(dc), seed, bugs);
+        node.config.joins = true;
+        node
+    }
+
     /// Returns true while its process is stopped.
     pub fn is_paused(&self) -> bool {
         self.stalled.is_some()
@@ -182,6 +198,7 @@ impl World {
         let drift = if first { rng.signed(plan.drift_ppm) } else { self.nodes[dc.index()].clock.drift_ppm() };
         let origin = Instant::from_nanos(rng.between(0, 1 << 50));
         let off = match self.phase {
+            _ if self.nodes[dc.index()].behind_ms.is_some() => -self.nodes[dc.index()].behind_ms.unwrap_or(0),
             Phase::Healing | Phase::Calm => 0,
             Phase::Trouble if first => rng.signed(plan.skew.as_millis() as i64),
             Phase::Trouble => {
@@ -240,7 +257,7 @@ impl World {
                 .iter()
                 .map(|(dc, hashes)| (*dc, hashes.last().copied().into_iter().collect()))
                 .collect(),
-            chained: true,
+            all_speak: u16::MAX,
             ..c.clone()
         };
         // Watches can resume from the same events, wherever these are kept.

@@ -90,6 +90,8 @@ impl World {
                 node.described_at = None;
                 node.description = Some(*description);
             }
+            // Not all datacenters were heard yet, and the lock has a home.
+            Reply::Refused(Refusal::NotYet { .. }) => node.described_at = None,
             Reply::ForceReleased(outcome) => self.tally.forced += outcome.taken.len() as u64,
             Reply::Audited(_) | Reply::Refused(Refusal::HoldersUnknown(_)) => {}
             Reply::Refused(Refusal::DiskFull) if node.disk.room != DiskSpace::Enough => {}

@@ -50,6 +50,9 @@ fn entry(entry: &Entry) -> String {
             Op::Withdraw { id } => write!(text, ", withdraw {id}"),
             Op::Transfer { to, parts } => write!(text, ", to {to} {parts:?}"),
             Op::Commit(commit) => write!(text, ", commit from {} {:?}", commit.seen, commit.changes),
+            Op::Enter { epoch } => write!(text, ", enter epoch {epoch}"),
+            Op::Split { part } => write!(text, ", split part {part}"),
+            Op::Done { part } => write!(text, ", done with part {part}"),
         };
     }
     text

@@ -11,11 +11,11 @@ use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
-use crate::replica::store_call::{AtLeast, Read, Stepped, Then, TxnState};
+use crate::replica::store_call::{AtLeast, Durability, Read, Stepped, Then, TxnState};
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
 use crate::sim::oracle::{Asked, Holder, HolderId};
 use crate::sim::plan::LARGE;
-use crate::sim::world::{Action as Happens, World};
+use crate::sim::world::{Action as Happens, World, wide};
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, RequestId};
 use geolock_api::value::{Op, SetOp, Update};
@@ -69,6 +69,10 @@ impl World {
         let end = if rng.percent(plan.abort_percent) { Then::Abort } else { Then::Commit };
         let long = rng.percent(plan.long_think_percent);
         let think = if long { self.plan.load.ttl.1 * 3 / 2 } else { rng.around(plan.think) };
+        let durability = match self.chance.durability.percent(plan.majority_percent) {
+            true => Durability::Majority { wait: self.chance.durability.around(plan.majority_wait) },
+            false => Durability::Local,
+        };
         let (max_open, may_be_replaced) =
             (plan.max_transaction, self.plan.max_log < LARGE || self.plan.disk.is_copied);
         let mut steps: Vec<TxnStep> = (0..count)
@@ -82,7 +86,11 @@ impl World {
             let too_much = || change(&key(0, 0), Action::Update(Update::of(Op::Counter(i64::MAX))));
             steps = vec![TxnStep { changes: vec![too_much(), too_much()], reads: Vec::new() }];
         }
-        TxnOrder { locks, at_least, steps, end, think, overflows, max_open, may_be_replaced }
+        if !overflows && self.chance.wide.percent(self.plan.txns.wide_percent) {
+            let (plan, rng) = (&self.plan.txns, &mut self.chance.wide);
+            wide::add_to(&mut steps, read_only, plan, rng);
+        }
+        TxnOrder { locks, at_least, steps, end, durability, think, overflows, max_open, may_be_replaced }
     }
 
     fn random_reads(&mut self) -> Vec<Key> {
@@ -100,7 +108,7 @@ impl World {
             self.values += 1;
             let action = match rng.percent(plan.remove_percent) {
                 true => Action::Remove,
-                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.dcs))),
+                false => Action::Update(Update::of(random_op(rng, pair, self.values, self.plan.founders))),
             };
             changes.extend([0, 1].map(|side| change(&key(pair, side), action.clone())));
             if rng.percent(plan.expire_percent) {
@@ -137,11 +145,14 @@ impl World {
         let durable = &self.nodes[dc.index()].disk.facts.applied;
         let judged = self.txns.on_stepped(dc, durable, &asked, stepped);
         self.blame(judged);
+        if let Some(txn) = asked.txn {
+            self.judge_durability(dc, txn, stepped.durable);
+        }
         let (Some((lease, key)), Some(token)) = (asked.txn, stepped.token) else { return };
         let Some(txn) = self.clients[client].txns().get(&key) else { return };
         let Some(wants) = txn.intent().wants else { return };
         let until = txn.issued + usable(txn.order.max_open);
-        let members = self.nodes.iter().map(|node| node.dc).collect();
+        let members = self.members_on_disks();
         let node = &mut self.nodes[dc.index()];
         let judged = match stepped.state {
             TxnState::Open => {

@@ -10,7 +10,7 @@ use super::{Target, sequence};
 use crate::access;
 use crate::base::wire;
 use crate::causal_log::Entry;
-use crate::replica::{Checkpoint, CheckpointV1, Message, Record, StatePiece};
+use crate::replica::{Checkpoint, Message, Record, StatePiece};
 use crate::server::{api, config};
 use crate::{interdc, journal, replica};
 
@@ -59,12 +59,9 @@ fn record(data: &[u8]) -> bool {
 }
 
 fn checkpoint(data: &[u8]) -> bool {
-    let Ok(checkpoint) = wire::decode_checkpoint::<Checkpoint, CheckpointV1>(data) else { return false };
-    let again = wire::encode_checkpoint(&checkpoint).expect("what was read fits a checkpoint");
-    assert_eq!(
-        wire::decode_checkpoint::<Checkpoint, CheckpointV1>(&again).expect("its own bytes"),
-        checkpoint
-    );
+    let Ok(checkpoint) = Checkpoint::decode(data) else { return false };
+    let again = checkpoint.encode().expect("what was read fits a checkpoint");
+    assert_eq!(Checkpoint::decode(&again).expect("its own bytes"), checkpoint);
     true
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Known {
 
 impl Known {
     pub fn message(&self, from: DcId, choices: &mut Choices<'_>) -> Message {
-        match choices.below(17) {
+        match choices.below(19) {
             0 => Message::Heartbeat(Box::new(self.heartbeat(choices))),
             1 => Message::HeldBack { durable: self.vector(choices) },
             2 => Message::AskHolders { query: choices.number(1), locks: choices.many(3, lock) },
@@ -65,6 +65,8 @@ impl Known {
                 let mut sums = || choices.many(3, |choices| sum_at(choices));
                 Message::Sums { shown: sums(), owned: sums() }
             }
+            17 => Message::AckWanted { seq: self.vector(choices).get(choices.dc(self.members)) },
+            18 => Message::Acknowledged { durable: self.vector(choices), heads: self.heads(choices) },
             _ => Message::Entries(self.entries(from, choices)),
         }
     }
@@ -89,7 +91,7 @@ impl Known {
             acknowledged: choices.many(2, |choices| (choices.dc(self.members), self.vector(choices))),
             heads: self.heads(choices),
             fork: choices.one_in(255).then(|| (choices.dc(self.members), choices.number(1))),
-            upgraded: self.dcs(choices),
+            speaks: self.dcs(choices).iter().map(|dc| (dc, choices.below(5) as u16)).collect(),
             lead_ms: choices.number(1),
             yours: choices.one_in(2).then(|| (self.stamp(choices), choices.number(9))),
         }
@@ -165,7 +167,7 @@ impl Known {
             deps.raise(dc, seq);
             Arc::new(Entry {
                 cluster: if choices.one_in(64) { ClusterId::from_raw(1) } else { self.cluster },
-                epoch: u32::from(choices.one_in(64)),
+                epoch: u64::from(choices.one_in(64)),
                 prev: if choices.one_in(64) { choices.number(1) } else { 0 },
                 lead_ms: if choices.one_in(16) { choices.number(1) } else { 0 },
                 dc,
@@ -234,8 +236,19 @@ impl Known {
     }
 }
 
+/// A plain or homed name; the home may be no member.
 pub(super) fn lock(choices: &mut Choices<'_>) -> LockName {
-    LockName::new(choices.pick(&[b"a", b"b", b"c"])).expect("a short name")
+    let dc = DcId::new;
+    let (home, bytes) = choices.pick(&[
+        (None, b"a"),
+        (None, b"b"),
+        (None, b"c"),
+        (dc(0), b"a"),
+        (dc(1), b"a"),
+        (dc(2), b"b"),
+        (dc(9), b"c"),
+    ]);
+    LockName::with_home(home, bytes).expect("a short name")
 }
 
 pub(super) fn key(choices: &mut Choices<'_>) -> Key {

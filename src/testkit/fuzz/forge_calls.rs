@@ -10,7 +10,7 @@ use crate::crdt::VersionVector;
 use crate::leases::{OnDisconnect, Proof};
 use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
 use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::{AtLeast, Begin, BeginLocks, NextStep, Read, Step, Then};
+use crate::replica::store_call::{AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
@@ -176,5 +176,9 @@ fn step(members: u8, choices: &mut Choices<'_>) -> Step {
         changes: choices.many(1, |choices| change(members, choices)).into_iter().filter(is_valid).collect(),
         reads: choices.many(3, key),
         then: choices.pick(&[Then::Commit, Then::Commit, Then::Continue, Then::Abort]),
+        durability: match choices.one_in(3) {
+            true => Durability::Majority { wait: millis(choices, 2_000) },
+            false => Durability::Local,
+        },
     }
 }

@@ -18,12 +18,11 @@ use super::forge_calls::{Client, SECRET};
 use super::happened::Happened;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
-use crate::base::wire;
+use crate::base::wire::{self, PROTOCOL_VERSION};
 use crate::leases::{OnDisconnect, SessionId};
 use crate::replica::call::{Call, CallId, Reply, Status};
 use crate::replica::{
-    AgreedConfig, Checkpoint, CheckpointV1, Effect, Event, LocalConfig, Message, Record, Replica,
-    ReplicaConfig,
+    AgreedConfig, Checkpoint, Effect, Event, LocalConfig, Message, Record, Replica, ReplicaConfig,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, Position};
 
@@ -290,12 +289,11 @@ impl<'a> World<'a> {
                 }
             }
             Effect::Reply { call, reply } => self.note_reply(id, call, reply),
-            Effect::Notify { .. } | Effect::Report(_) => {}
+            Effect::Notify { .. } | Effect::Report(_) | Effect::Propose(_) => {}
             Effect::CloseLink { .. } => self.happened.refused += 1,
             Effect::Checkpoint(checkpoint) => {
-                let bytes = wire::encode_checkpoint(&*checkpoint).expect("it is small");
-                let again =
-                    wire::decode_checkpoint::<Checkpoint, CheckpointV1>(&bytes).expect("its own bytes");
+                let bytes = checkpoint.encode().expect("it is small");
+                let again = Checkpoint::decode(&bytes).expect("its own bytes");
                 assert_eq!(again, *checkpoint, "a checkpoint is read as it was written");
                 self.happened.checkpoints += 1;
                 node.checkpoint = Some(*checkpoint);
@@ -397,10 +395,10 @@ impl<'a> World<'a> {
     fn link(&mut self, a: u8, b: u8) {
         self.links.insert((a, b), VecDeque::new());
         self.links.insert((b, a), VecDeque::new());
-        self.handle(a, Event::LinkUp { peer: dc(b) });
+        self.handle(a, Event::LinkUp { peer: dc(b), version: PROTOCOL_VERSION });
         // The first side may have refused the link already.
         if self.links.contains_key(&(b, a)) {
-            self.handle(b, Event::LinkUp { peer: dc(a) });
+            self.handle(b, Event::LinkUp { peer: dc(a), version: PROTOCOL_VERSION });
         }
     }
 

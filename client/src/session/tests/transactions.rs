@@ -15,7 +15,12 @@ use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
 
 fn step(changes: usize, then: Then) -> Step {
-    Step { changes: vec![proto::Change::default(); changes], reads: vec![], then: then.into() }
+    Step {
+        changes: vec![proto::Change::default(); changes],
+        reads: vec![],
+        then: then.into(),
+        ..Step::default()
+    }
 }
 
 fn new(step: Step) -> NewTxn {
@@ -23,7 +28,7 @@ fn new(step: Step) -> NewTxn {
 }
 
 fn locked(wait: Wait, step: Step) -> NewTxn {
-    let lock = proto::LockMode { name: "x".into(), mode: proto::Mode::Exclusive.into() };
+    let lock = proto::LockMode { name: "x".into(), mode: proto::Mode::Exclusive.into(), home: None };
     NewTxn { locks: vec![lock], wait, ..new(step) }
 }
 

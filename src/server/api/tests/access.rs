@@ -108,7 +108,7 @@ fn put(bucket: &str, name: &str) -> proto::Change {
 }
 
 fn step(changes: Vec<proto::Change>, reads: Vec<proto::Key>, then: Then) -> Option<proto::Step> {
-    Some(proto::Step { changes, reads, then: then.into() })
+    Some(proto::Step { changes, reads, then: then.into(), ..Default::default() })
 }
 
 fn prefix(bucket: &str, prefix: &str) -> proto::WatchPrefix {
@@ -260,7 +260,10 @@ async fn who_has_no_rule_can_take_nothing() {
     assert_eq!(reason(app.watch_locks(watch_locks("")).await.map(|_| ())), DENIED);
     assert_eq!(reason(app.list_locks(list("")).await), DENIED);
     assert_eq!(reason(app.top_locks(top("")).await), DENIED);
-    assert_eq!(reason(app.describe_lock(proto::DescribeLockRequest { name: "a".into() }).await), DENIED);
+    assert_eq!(
+        reason(app.describe_lock(proto::DescribeLockRequest { name: "a".into(), home: None }).await),
+        DENIED
+    );
     // Calls that return something need only the lease and its secret.
     let unknown = (Reason::UnknownLease, Code::NotFound);
     let keep = proto::KeepAliveRequest { lease, secret: secret.clone() };
@@ -307,7 +310,8 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
     let mut app = client(&running, &issue_client(&site, "app")).await;
     let mut talk = Talk::open(&mut app).await;
     let lease = talk.open_lease().await.lease;
-    let shared = |name: &'static str| proto::LockMode { name: name.into(), mode: Mode::Shared.into() };
+    let mode = Mode::Shared.into();
+    let shared = |name: &'static str| proto::LockMode { name: name.into(), mode, home: None };
     let asking = |key, locks| Call::Acquire(proto::AcquireRequest { locks, ..try_acquire(lease, key, "") });
     for (index, (locks, allowed)) in [
         (vec![shared("s/1")], true),

@@ -13,7 +13,7 @@ use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Mode, Reason, Then};
 
 fn force(name: &'static str, reason: &str) -> proto::ForceReleaseRequest {
-    proto::ForceReleaseRequest { name: name.into(), reason: reason.into() }
+    proto::ForceReleaseRequest { name: name.into(), reason: reason.into(), home: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,6 +31,7 @@ async fn the_victim_and_the_audit_know_who_took_it_and_why() {
         Some(proto::ForceReleased { operator: "client playground".into(), reason: "it hangs".into() });
     assert!(taken.at_ms > 1_700_000_000_000);
     let expected = proto::AuditRecord {
+        home: None,
         number: 1,
         at_ms: taken.at_ms,
         force_released: forced.clone(),
@@ -143,7 +144,7 @@ async fn bad_input_is_refused_and_takes_nothing() {
     }
     let unnamed = operator.force_release(force("", "why")).await;
     assert_eq!(reason(unnamed), (Reason::LockNameEmpty, Code::InvalidArgument));
-    let lock = operator.describe_lock(proto::DescribeLockRequest { name: "a".into() }).await;
+    let lock = operator.describe_lock(proto::DescribeLockRequest { name: "a".into(), home: None }).await;
     assert_eq!(lock.expect("it is up").into_inner().lock.expect("described").holders.len(), 1);
     running.stop().await;
 }

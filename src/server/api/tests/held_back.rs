@@ -97,7 +97,8 @@ fn begin(key: u64) -> Call {
     let action = Some(proto::change::Action::Update(proto::Update { path: vec![], op }));
     let name = proto::Key { bucket: Bytes::from_static(b"b"), name: Bytes::from_static(b"k") };
     let changes = vec![proto::Change { key: Some(name), action }];
-    let step = Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into() });
+    let step =
+        Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into(), ..Default::default() });
     Call::Begin(proto::BeginRequest { lease: 1, idempotency_key: key, step, ..Default::default() })
 }
 

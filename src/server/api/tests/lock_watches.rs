@@ -102,6 +102,7 @@ async fn what_cannot_be_followed_is_refused() {
         names,
         prefixes,
         from_snapshot: from,
+        homed: vec![],
     };
     let a = || names(&["a"]);
     let refused = [

@@ -3,6 +3,7 @@
 mod access;
 mod forced;
 mod held_back;
+mod homes;
 mod limits;
 mod lock_watches;
 mod native;

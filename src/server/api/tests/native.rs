@@ -186,7 +186,12 @@ async fn a_renewal_is_answered_in_the_middle_of_a_long_answer() {
             let op = Some(proto::update::Op::LwwRegister(vec![n; 1_000_000].into()));
             let action = Some(proto::change::Action::Update(proto::Update { path: vec![], op }));
             let changes = vec![proto::Change { key: Some(key(n)), action }];
-            let step = Some(proto::Step { changes, reads: vec![], then: proto::Then::Commit.into() });
+            let step = Some(proto::Step {
+                changes,
+                reads: vec![],
+                then: proto::Then::Commit.into(),
+                ..Default::default()
+            });
             let (lease, key) = (lease.lease, n.into());
             let begin = proto::BeginRequest { lease, idempotency_key: key, step, ..Default::default() };
             line.ask(2 + u64::from(n), Call::Begin(begin)).await;

@@ -14,7 +14,7 @@ use crate::replica::call::{Limit, Refusal};
 use crate::server::api::error::{self, BorderError};
 use crate::server::api::parse::{self, ProofBy};
 use crate::server::api::reclaim::Gathered;
-use geolock_api::names::LeaseId;
+use geolock_api::names::{DcSet, LeaseId};
 use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
 fn refused_by_border(message: proto::AcquireRequest) -> Reason {
@@ -60,7 +60,7 @@ fn an_acquire_says_everything_it_has_to() {
     malformed(proto::AcquireRequest { wait: None, ..acquire_message() });
     malformed(proto::AcquireRequest { secret: Bytes::from_static(b"short"), ..acquire_message() });
     malformed(with_locks(vec![lock(b"a", proto::Mode::Unspecified)]));
-    malformed(with_locks(vec![proto::LockMode { name: Bytes::from_static(b"a"), mode: 77 }]));
+    malformed(with_locks(vec![proto::LockMode { name: Bytes::from_static(b"a"), mode: 77, home: None }]));
     let label = "x".repeat(257);
     let long = proto::AcquireRequest { label, ..acquire_message() };
     assert_eq!(refused_by_border(long), Reason::LabelTooLong);
@@ -152,6 +152,8 @@ fn every_refusal_has_its_number_and_its_code() {
             Code::ResourceExhausted,
         ),
         (Refusal::NoReclaimExpected(lease), 16, Code::FailedPrecondition),
+        (Refusal::UnknownHome { home: dc(9), members: DcSet::only(dc(0)) }, 33, Code::InvalidArgument),
+        (Refusal::NotYet { needs: 3, behind: DcSet::only(dc(1)) }, 44, Code::FailedPrecondition),
     ];
     for (refusal, number, code) in refusals {
         assert_eq!(seen(&error::refused_status(&refusal)), (number, code), "{refusal:?}");
@@ -161,13 +163,14 @@ fn every_refusal_has_its_number_and_its_code() {
 
 #[test]
 fn every_refusal_of_the_border_has_its_number_and_its_code() {
-    use geolock_api::names::LockNameError::{Empty, TooLong};
+    use geolock_api::names::LockNameError::{Empty, TooLong, UnknownHome};
     let too_large = Status::out_of_range("decoded message length too large");
     let refusals = [
         (BorderError::Malformed("x"), 100, Code::InvalidArgument),
         (BorderError::Transport(too_large), 100, Code::OutOfRange),
         (BorderError::LockName(Empty), 101, Code::InvalidArgument),
         (BorderError::LockName(TooLong(1025)), 102, Code::InvalidArgument),
+        (BorderError::LockName(UnknownHome(64)), 33, Code::InvalidArgument),
         (BorderError::NoLocks, 103, Code::InvalidArgument),
         (BorderError::TooManyLocks(10_001), 104, Code::InvalidArgument),
         (crate::causal_log::WantsError::NamesTooLong(1 << 21).into(), 105, Code::InvalidArgument),

@@ -231,7 +231,7 @@ impl Talk {
 
 pub(super) fn exclusive(name: impl AsRef<[u8]>) -> proto::LockMode {
     let name = bytes::Bytes::copy_from_slice(name.as_ref());
-    proto::LockMode { name, mode: proto::Mode::Exclusive.into() }
+    proto::LockMode { name, mode: proto::Mode::Exclusive.into(), home: None }
 }
 
 pub(super) fn try_acquire(lease: u64, key: u64, name: &str) -> proto::AcquireRequest {

@@ -11,7 +11,8 @@ use crate::causal_log::{Action, Change, Wants};
 use crate::lock_server::fakes::{dc, name};
 use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, Durability, Durable, NextStep, Read, Step, Stepped, Then, TxnRefusal,
+    TxnState,
 };
 use crate::replica::watch_call::WatchRefusal;
 use crate::server::api::error::{self, BorderError};
@@ -19,7 +20,7 @@ use crate::server::api::parse::ProofBy;
 use crate::server::api::{parse_store, show_store};
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::{FencingToken, LeaseId, Mode};
+use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode};
 use geolock_api::proto::{self, Reason, update, value};
 use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type,
@@ -58,6 +59,7 @@ fn begin_message() -> proto::BeginRequest {
             changes: vec![change_message("x", update::Op::Counter(-5))],
             reads: vec![key_message("y")],
             then: proto::Then::Commit.into(),
+            ..Default::default()
         }),
     }
 }
@@ -80,7 +82,12 @@ fn a_begin_means_what_it_says() {
             patience: Duration::from_millis(250),
         },
         acknowledged_through: 2,
-        step: Step { changes: vec![change], reads: vec![key("y")], then: Then::Commit },
+        step: Step {
+            changes: vec![change],
+            reads: vec![key("y")],
+            then: Then::Commit,
+            durability: Durability::Local,
+        },
     };
     assert_eq!(call, Call::Begin(expected));
     let bare = proto::BeginRequest { locks: None, at_least: None, ..begin_message() };
@@ -92,7 +99,7 @@ fn a_begin_means_what_it_says() {
 
 #[test]
 fn further_steps_and_looks_mean_what_they_say() {
-    let step = proto::Step { changes: vec![], reads: vec![key_message("y")], then: 0 };
+    let step = proto::Step { changes: vec![], reads: vec![key_message("y")], then: 0, ..Default::default() };
     let message = proto::StepRequest {
         lease: 7,
         secret: secret(),
@@ -102,7 +109,15 @@ fn further_steps_and_looks_mean_what_they_say() {
     };
     match parse_store::next_step(message, ProofBy::SecretOrStream) {
         Ok(Call::Step(NextStep { key: 3, after: 2, step, .. })) => {
-            assert_eq!(step, Step { changes: vec![], reads: vec![key("y")], then: Then::Continue });
+            assert_eq!(
+                step,
+                Step {
+                    changes: vec![],
+                    reads: vec![key("y")],
+                    then: Then::Continue,
+                    durability: Durability::Local
+                }
+            );
         }
         other => panic!("a step was expected, this is {other:?}"),
     }
@@ -171,7 +186,7 @@ fn every_operation_has_its_message() {
 
 /// Returns the updates of changes, or the reason of the refusal.
 fn parsed(changes: Vec<proto::Change>) -> Result<Vec<Update>, Reason> {
-    let step = Some(proto::Step { changes, reads: vec![], then: 0 });
+    let step = Some(proto::Step { changes, reads: vec![], then: 0, ..Default::default() });
     let message = proto::BeginRequest { step, ..begin_message() };
     let update = |change: Change| match change.action {
         Action::Update(update) => update,
@@ -210,7 +225,7 @@ fn a_key_expires_in_1_ms_to_10_years() {
     let expires = |millis| {
         let action = Some(proto::change::Action::ExpireMs(millis));
         let changes = vec![proto::Change { key: Some(key_message("x")), action }];
-        let step = Some(proto::Step { changes, reads: vec![], then: 0 });
+        let step = Some(proto::Step { changes, reads: vec![], then: 0, ..Default::default() });
         parse_store::begin(proto::BeginRequest { step, ..begin_message() }, ProofBy::SecretOrStream)
     };
     for millis in [1, 315_532_800_000] {
@@ -283,6 +298,7 @@ fn answers_say_where_a_transaction_stands() {
         token: Some(FencingToken(17)),
         values: vec![None, Some(Reading::Counter(-3))],
         state,
+        durable: Durable::Here,
     };
     let snapshot = |seqs: &[u64]| Some(proto::Snapshot { seqs: seqs.to_vec() });
     let open = show_store::stepped(stepped(TxnState::Open));
@@ -294,6 +310,18 @@ fn answers_say_where_a_transaction_stands() {
     let committed = show_store::stepped(stepped(TxnState::Committed(commit)));
     assert_eq!(committed.state(), proto::TransactionState::Committed);
     assert_eq!(committed.commit, snapshot(&[3]));
+    assert_eq!((committed.durability(), &committed.missing[..]), (proto::Durability::Local, &[][..]));
+    let missing = DcSet::only(dc(1)).union(DcSet::only(dc(2)));
+    for (durable, durability, missing) in [
+        (Durable::AtMajority, proto::Durability::Majority, vec![]),
+        (Durable::NotAtMajority { missing }, proto::Durability::Local, vec![1, 2]),
+    ] {
+        let commit = Arc::new([(dc(0), 3)].into_iter().collect());
+        let committed = Stepped { durable, ..stepped(TxnState::Committed(commit)) };
+        let shown = show_store::stepped(committed);
+        assert_eq!((shown.state(), shown.durability()), (proto::TransactionState::Committed, durability));
+        assert_eq!(shown.missing, missing);
+    }
     let read = show_store::read(stepped(TxnState::Aborted));
     assert_eq!(read.state(), proto::TransactionState::Unspecified);
 }
@@ -347,6 +375,7 @@ fn every_reading_has_its_message() {
             token: None,
             values: vec![Some(reading)],
             state: TxnState::Aborted,
+            durable: Durable::Here,
         };
         assert_eq!(show_store::read(read).values, [proto::Value { reading: Some(message) }]);
     }

@@ -31,7 +31,12 @@ fn put(name: &str, value: &'static [u8]) -> proto::Change {
 }
 
 fn step(changes: Vec<proto::Change>, reads: &[&str], then: Then) -> proto::Step {
-    proto::Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then: then.into() }
+    proto::Step {
+        changes,
+        reads: reads.iter().map(|name| key(name)).collect(),
+        then: then.into(),
+        ..Default::default()
+    }
 }
 
 fn count(amount: i64) -> proto::Value {

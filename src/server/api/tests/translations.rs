@@ -45,7 +45,7 @@ pub(super) fn secret() -> Bytes {
 }
 
 pub(super) fn lock(name: &[u8], mode: proto::Mode) -> proto::LockMode {
-    proto::LockMode { name: Bytes::copy_from_slice(name), mode: mode.into() }
+    proto::LockMode { name: Bytes::copy_from_slice(name), mode: mode.into(), home: None }
 }
 
 pub(super) fn acquire_message() -> proto::AcquireRequest {
@@ -157,7 +157,7 @@ fn the_other_calls_mean_what_they_say() {
     };
     let target = Target::Key(3);
     assert_eq!(parse::cancel(&cancel, STREAM).ok(), Some(Call::Cancel { lease, proof, target }));
-    let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a") };
+    let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a"), home: None };
     assert_eq!(parse::describe(&describe).ok(), Some(Call::Describe { lock: name("a") }));
 }
 
@@ -242,6 +242,7 @@ fn status() -> Status {
         disk_space: DiskSpace::Low,
         load: Load::TooMuch,
         clock_skew: true,
+        clock_behind_ms: 0,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         peers: vec![PeerStatus {
@@ -259,6 +260,7 @@ fn status() -> Status {
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
         acquires: Acquires { remote: took(5), ..Acquires::default() },
+        majority_waits: took(7),
     }
 }
 
@@ -302,7 +304,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!(shown.boot_id, 99);
     assert_eq!((shown.counts["grants_total"], shown.counts["held"]), (5, 1));
     let names: Vec<&str> = shown.durations.keys().map(String::as_str).collect();
-    assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay"]);
+    assert_eq!(names, ["acquire_local", "acquire_remote", "journal_sync", "mailbox_delay", "majority_wait"]);
     assert_eq!(
         (shown.durations["acquire_local"].count, &shown.durations["acquire_local"].buckets[..]),
         (0, &[][..])

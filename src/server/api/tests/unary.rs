@@ -61,7 +61,7 @@ async fn locks_can_be_held_by_unary_calls_alone() {
     assert_eq!((error.reason(), status.code()), (Reason::TimedOut, Code::DeadlineExceeded));
     assert_eq!(error.locks[0].holders[0].label, "test", "who is in the way");
 
-    let describe = proto::DescribeLockRequest { name: "a".into() };
+    let describe = proto::DescribeLockRequest { name: "a".into(), home: None };
     let shown =
         client.describe_lock(describe).await.expect("it is known").into_inner().lock.expect("it is set");
     assert_eq!(shown.holders[0].token, grant.token);

@@ -35,7 +35,7 @@ fn change_of(name: &str, action: change::Action) -> proto::Change {
 /// Changes keys.
 impl Caller {
     async fn commits(&mut self, changes: Vec<proto::Change>) -> Snapshot {
-        let step = proto::Step { changes, reads: vec![], then: Then::Commit.into() };
+        let step = proto::Step { changes, reads: vec![], then: Then::Commit.into(), ..Default::default() };
         let begin = proto::BeginRequest {
             lease: self.lease.lease,
             secret: self.lease.secret.clone(),

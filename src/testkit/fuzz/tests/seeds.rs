@@ -29,7 +29,7 @@ pub(super) fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let entries = different(entries.map(|entry| wire::encode("entry", &*entry).expect("it is small")));
     let all_records = different(records.iter().map(|record| wire::encode("record", record).expect("small")));
     let message = |message: &Message| wire::encode("message", message).expect("it is small");
-    let checkpoints = checkpoints.iter().map(|state| wire::encode_checkpoint(state).expect("it is small"));
+    let checkpoints = checkpoints.iter().map(|state| state.encode().expect("it is small"));
     let text = |path: &str| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         vec![std::fs::read(path).expect("an example is there")]
@@ -96,8 +96,11 @@ fn tokens() -> Vec<u8> {
 /// Calls of a client on a stream.
 fn calls() -> [Call; 10] {
     let secret = bytes::Bytes::from_static(&[7; 16]);
-    let locks =
-        vec![proto::LockMode { name: bytes::Bytes::from_static(b"a"), mode: proto::Mode::Exclusive.into() }];
+    let locks = vec![proto::LockMode {
+        name: bytes::Bytes::from_static(b"a"),
+        mode: proto::Mode::Exclusive.into(),
+        home: Some(0),
+    }];
     let lease = 1 << 8;
     [
         Call::Hello(proto::Hello { revision: 1, client: "fuzz".into() }),
@@ -149,8 +152,8 @@ fn client_messages() -> Vec<Vec<u8>> {
     all.push([&[3][..], &locks.encode_to_vec()].concat());
     all.push(vec![4]);
     let name = bytes::Bytes::from_static(b"a");
-    let force = proto::ForceReleaseRequest { name: name.clone(), reason: "it hangs".into() };
-    all.push([&[5][..], &proto::DescribeLockRequest { name }.encode_to_vec()].concat());
+    let force = proto::ForceReleaseRequest { name: name.clone(), reason: "it hangs".into(), home: None };
+    all.push([&[5][..], &proto::DescribeLockRequest { name, home: Some(1) }.encode_to_vec()].concat());
     all.push([&[6][..], &force.encode_to_vec()].concat());
     all.push([&[7][..], &begin().encode_to_vec()].concat());
     all
@@ -165,5 +168,10 @@ fn step() -> proto::Step {
     let update = proto::Update { path: vec![], op: Some(proto::update::Op::Counter(-3)) };
     let change =
         proto::Change { key: Some(store_key()), action: Some(proto::change::Action::Update(update)) };
-    proto::Step { changes: vec![change], reads: vec![store_key()], then: proto::Then::Commit.into() }
+    proto::Step {
+        changes: vec![change],
+        reads: vec![store_key()],
+        then: proto::Then::Commit.into(),
+        ..Default::default()
+    }
 }

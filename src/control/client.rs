@@ -1,0 +1,244 @@
+//! Calls to other members, and the network as openraft wants it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::type_config::alias::SnapshotOf;
+
+use super::error::{CallError, Refusal};
+use super::frame::MAX_PAYLOAD;
+use super::member::{MemberId, ServerId};
+use super::message::{Answer, Appended, Candidacy, Envelope, Request};
+use super::transport::ControlTransport;
+use super::types::{Types, Vote};
+use super::wire::{WireEntry, WireLogId, WireSnapshot, log_id};
+use crate::base::wire;
+
+/// Bytes of entries in one message: the rest of the frame is for everything around them.
+const MAX_ENTRIES: usize = MAX_PAYLOAD - (4 << 10);
+
+/// Makes requests in the name of this member.
+pub(super) struct Caller {
+    pub me: MemberId,
+    pub server: ServerId,
+    pub transport: Arc<dyn ControlTransport>,
+    /// The last entry that each member acknowledged, and the term of the leader here that it did so for.
+    acknowledged: Mutex<BTreeMap<MemberId, (u64, u64)>>,
+}
+
+impl Caller {
+    pub(super) fn new(me: MemberId, server: ServerId, transport: Arc<dyn ControlTransport>) -> Caller {
+        Caller { me, server, transport, acknowledged: Mutex::default() }
+    }
+
+    /// Asks a member for something. With `to_server`, it answers only with that directory.
+    pub(super) async fn ask(
+        &self,
+        to: MemberId,
+        to_server: Option<ServerId>,
+        request: Request,
+        limit: Duration,
+    ) -> Result<Answer, CallError> {
+        let envelope = Envelope { from: self.me, from_server: self.server, to, to_server, request };
+        let bytes = wire::encode("control request", &envelope).map_err(|_| CallError::Malformed)?;
+        let answer = tokio::time::timeout(limit, self.transport.call(to.dc, bytes.into())).await;
+        let answer = answer.map_err(|_| CallError::TimedOut)??;
+        if answer.len() > MAX_PAYLOAD {
+            return Err(CallError::Malformed);
+        }
+        match wire::decode("control answer", &answer).map_err(|_| CallError::Malformed)? {
+            Answer::Refused(refusal) => Err(refusal.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Notes an acknowledged entry.
+    fn acknowledged(&self, by: MemberId, term: u64, upto: Option<WireLogId>) {
+        let Some(upto) = upto else { return };
+        let mut acknowledged = self.acknowledged.lock().expect("nothing panics while it holds positions");
+        let (known_term, index) = acknowledged.entry(by).or_default();
+        *index = if *known_term == term { upto.index.max(*index) } else { upto.index };
+        *known_term = term;
+    }
+
+    /// Returns true if the member lacks an entry that it acknowledged: its directory is an old copy.
+    fn went_back(&self, by: MemberId, term: u64, lacks: Option<WireLogId>) -> bool {
+        let acknowledged = self.acknowledged.lock().expect("nothing panics while it holds positions");
+        let known = acknowledged.get(&by).filter(|(known_term, _)| *known_term == term);
+        matches!((known, lacks), (Some((_, index)), Some(lacks)) if lacks.index <= *index)
+    }
+}
+
+/// Makes [`Peer`]s.
+pub(super) struct Peers(pub(super) Arc<Caller>);
+
+impl RaftNetworkFactory<Types> for Peers {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: MemberId, server: &ServerId) -> Peer {
+        Peer { caller: self.0.clone(), member: target, server: *server }
+    }
+}
+
+/// Another member, for openraft.
+pub(super) struct Peer {
+    caller: Arc<Caller>,
+    member: MemberId,
+    server: ServerId,
+}
+
+type Rpc<T> = Result<T, RPCError<Types>>;
+
+impl Peer {
+    async fn ask(&self, action: RPCTypes, request: Request, option: &RPCOption) -> Rpc<Answer> {
+        let limit = option.hard_ttl();
+        let answer = self.caller.ask(self.member, Some(self.server), request, limit).await;
+        answer.map_err(|error| match error {
+            CallError::TimedOut => {
+                let (id, target) = (self.caller.me, self.member);
+                RPCError::Timeout(Timeout { action, id, target, timeout: limit })
+            }
+            CallError::Refused(refusal) if refusal != Refusal::Busy => {
+                tracing::warn!(member = %self.member, %refusal, "a member of the control group refuses");
+                RPCError::Unreachable(Unreachable::new(&refusal))
+            }
+            error => RPCError::Unreachable(Unreachable::new(&error)),
+        })
+    }
+
+    async fn candidacy(
+        &self,
+        action: RPCTypes,
+        request: Request,
+        option: RPCOption,
+    ) -> Rpc<VoteResponse<Types>> {
+        let Answer::Vote { vote, granted, last } = self.ask(action, request, &option).await? else {
+            return Err(unreadable());
+        };
+        Ok(VoteResponse::new(known(vote)?, known_id(last)?, granted))
+    }
+}
+
+fn unreadable() -> RPCError<Types> {
+    RPCError::Unreachable(Unreachable::new(&CallError::Malformed))
+}
+
+/// Returns a vote in openraft's form.
+fn known(vote: super::wire::WireVote) -> Rpc<Vote> {
+    vote.try_into().map_err(|_| unreadable())
+}
+
+fn known_id(id: Option<WireLogId>) -> Rpc<Option<super::types::LogId>> {
+    log_id(id).map_err(|_| unreadable())
+}
+
+fn candidacy(request: &VoteRequest<Types>) -> Candidacy {
+    Candidacy {
+        vote: (&request.vote).into(),
+        last: request.last_log_id.as_ref().map(Into::into),
+        transfer: request.leadership_transfer,
+    }
+}
+
+impl RaftNetworkV2<Types> for Peer {
+    type SnapshotData = WireSnapshot;
+
+    /// Sends as many of the entries as a frame takes.
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Rpc<AppendEntriesResponse<Types>> {
+        let mut room = MAX_ENTRIES;
+        let mut entries: Vec<WireEntry> = Vec::new();
+        for entry in &rpc.entries {
+            let entry = WireEntry::from(entry);
+            let size = wire::encode("entry", &entry).map_or(usize::MAX, |bytes| bytes.len());
+            match room.checked_sub(size) {
+                Some(left) => room = left,
+                None => break,
+            }
+            entries.push(entry);
+        }
+        let prev = rpc.prev_log_id.as_ref().map(Into::into);
+        let (sent, last) = (entries.len(), entries.last().map_or(prev, |entry| Some(entry.id)));
+        let term = rpc.vote.leader_id().term;
+        let committed = rpc.leader_commit.as_ref().map(Into::into);
+        let request = Request::Append { vote: (&rpc.vote).into(), prev, entries, committed };
+        let Answer::Appended(appended) = self.ask(RPCTypes::AppendEntries, request, &option).await? else {
+            return Err(unreadable());
+        };
+        match appended {
+            Appended::All => {
+                self.caller.acknowledged(self.member, term, last);
+                match sent == rpc.entries.len() {
+                    true => Ok(AppendEntriesResponse::Success),
+                    false => Ok(AppendEntriesResponse::PartialSuccess(known_id(last)?)),
+                }
+            }
+            // It cannot have more of this message than was in it.
+            Appended::UpTo(upto) if upto <= last => {
+                self.caller.acknowledged(self.member, term, upto);
+                Ok(AppendEntriesResponse::PartialSuccess(known_id(upto)?))
+            }
+            Appended::UpTo(_) => Err(unreadable()),
+            Appended::Conflict if prev.is_none() => Err(unreadable()),
+            Appended::Conflict if self.caller.went_back(self.member, term, prev) => {
+                tracing::error!(
+                    member = %self.member,
+                    "lacks entries that it had acknowledged: its directory is an old copy, take it in anew"
+                );
+                Err(unreadable())
+            }
+            Appended::Conflict => Ok(AppendEntriesResponse::Conflict),
+            Appended::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(known(vote)?)),
+        }
+    }
+
+    async fn vote(&mut self, rpc: VoteRequest<Types>, option: RPCOption) -> Rpc<VoteResponse<Types>> {
+        self.candidacy(RPCTypes::Vote, Request::Vote(candidacy(&rpc)), option).await
+    }
+
+    async fn pre_vote(&mut self, rpc: VoteRequest<Types>, option: RPCOption) -> Rpc<VoteResponse<Types>> {
+        self.candidacy(RPCTypes::Vote, Request::PreVote(candidacy(&rpc)), option).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<Types, WireSnapshot>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let request = Request::Snapshot { vote: (&vote).into(), snapshot: snapshot.snapshot };
+        let answer = tokio::select! {
+            answer = self.ask(RPCTypes::InstallSnapshot, request, &option) => answer?,
+            closed = cancel => return Err(closed.into()),
+        };
+        match answer {
+            Answer::Installed { vote } => Ok(SnapshotResponse::new(known(vote)?)),
+            _ => Err(unreadable().into()),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Rpc<TransferLeaderResponse<Types>> {
+        let (vote, last) = (rpc.from_leader().into(), rpc.last_log_id().map(Into::into));
+        let request = Request::TransferLeader { vote, last };
+        match self.ask(RPCTypes::TransferLeader, request, &option).await? {
+            // A refusal is of no use to a leader that goes: the others elect one after their timeout.
+            Answer::Transferred(_) => Ok(Ok(())),
+            _ => Err(unreadable()),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The way into the group: founding it on the first start, or waiting to be taken in.
+//!
+//! All founders ask each other for their directories. Once all have answered, have the same list of founders,
+//! and none is in a group, the first of them writes the list of voters as the first entry of the log; the
+//! others get it from there. Only one writes it: two first entries would have the same position and term and
+//! could differ in a directory, if one was lost in between, and Raft could not tell them apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use openraft::async_runtime::WatchReceiver;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::fold::Fold;
+use super::group::Core;
+use super::member::{MemberId, ServerId};
+use super::message::{Answer, Identity, Request};
+
+/// The way of a member into the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Founding {
+    /// Not in a group yet: founders were not reached yet, or nobody has taken this member in.
+    Waiting,
+    /// In a group, or was.
+    Done,
+    /// That founder's configuration has other founders, or none. The group is not founded: make the lists
+    /// equal.
+    OtherFounders { at: MemberId },
+    /// There is a group without this member: let it join.
+    NotAMember { at: MemberId },
+    /// The group knows this member with another directory, which was lost or exchanged. It takes no part, as
+    /// it may have forgotten its vote: take the member in anew, as the next generation of its slot.
+    OtherDirectory { known: ServerId },
+}
+
+/// Watches over the way into the group, until this member is in it or shuts down.
+pub(super) async fn found<F: Fold>(core: Arc<Core<F>>, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        () = enter(&core) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+async fn enter<F: Fold>(core: &Core<F>) {
+    while !core.is_in_group() {
+        if let Some(founders) = &core.founders {
+            match identify(core, founders).await {
+                Ok(servers) if founders.first() == Some(&core.caller.me) => {
+                    if let Err(error) = core.raft.initialize(servers).await {
+                        // It was taken in meanwhile, or has stopped.
+                        tracing::warn!(%error, "the control group was not founded here");
+                    }
+                }
+                Ok(_) => {}
+                Err(state) => note(core, state),
+            }
+        }
+        let mut metrics = core.raft.metrics();
+        let entered = async {
+            while metrics.borrow_watched().membership_config.membership().nodes().next().is_none() {
+                if metrics.changed().await.is_err() {
+                    // It has stopped: the group will not be entered.
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = entered => {}
+            () = sleep(core.timing.election()) => {}
+        }
+    }
+    if let Some(founders) = &core.founders {
+        let voters: BTreeSet<_> = core.status().voters;
+        if voters != *founders {
+            tracing::warn!(
+                ?founders,
+                ?voters,
+                "the configured founders are not the voters: the group's list counts"
+            );
+        }
+    }
+    core.founding.send_replace(Founding::Done);
+}
+
+fn note<F: Fold>(core: &Core<F>, state: Founding) {
+    let changed = core.founding.send_if_modified(|known| {
+        // A leader that looks for another directory is the last word.
+        let news = *known != state && !matches!(known, Founding::OtherDirectory { .. });
+        if news {
+            *known = state.clone();
+        }
+        news
+    });
+    if changed && state != Founding::Waiting {
+        tracing::error!(?state, "this member cannot found the control group");
+    }
+}
+
+/// Returns the directories of all founders, if they can found a group.
+async fn identify<F: Fold>(
+    core: &Core<F>,
+    founders: &BTreeSet<MemberId>,
+) -> Result<BTreeMap<MemberId, ServerId>, Founding> {
+    let mut servers = BTreeMap::from([(core.caller.me, core.caller.server)]);
+    for &founder in founders.iter().filter(|founder| **founder != core.caller.me) {
+        let request = Request::Identify { founders: founders.clone() };
+        let answer = core.caller.ask(founder, None, request, core.timing.election()).await;
+        let Ok(Answer::Identity(identity)) = answer else { return Err(Founding::Waiting) };
+        let Identity { server, founders: theirs, in_group, knows_you_as } = identity;
+        match knows_you_as {
+            Some(known) if known != core.caller.server => return Err(Founding::OtherDirectory { known }),
+            // It has the list; its leader will send it.
+            Some(_) => return Err(Founding::Waiting),
+            None if in_group => return Err(Founding::NotAMember { at: founder }),
+            None if theirs.as_ref() != Some(founders) => return Err(Founding::OtherFounders { at: founder }),
+            None => servers.insert(founder, server),
+        };
+    }
+    Ok(servers)
+}

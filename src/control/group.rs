@@ -1,0 +1,223 @@
+//! One member of the control group: start, propose, read, change, shut down.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use geolock_api::names::DcId;
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Config, Raft, SnapshotPolicy};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use super::client::{Caller, Peers};
+use super::config::{ControlConfig, Start, Timing};
+use super::error::{ProposeError, StartError};
+use super::fold::{Applied, Fold, SharedList};
+use super::founding::{Founding, found};
+use super::log_store::LogStore;
+use super::machine::Machine;
+use super::member::{MemberId, ServerId};
+use super::message::{LeaderRequest, MemberStep};
+use super::serve::Contact;
+use super::status::Status;
+use super::store::Store;
+use super::types::Types;
+use crate::base::wire;
+use crate::runtime::tasks::joined;
+
+/// Most members that vote. More would make each decision wait for more of them, for no gain.
+pub const MAX_VOTERS: usize = 7;
+/// Most members: one for each slot, and a former generation of each that has not been removed yet.
+pub(super) const MAX_MEMBERS: usize = 128;
+/// Maximum size of an encoded command, in bytes.
+pub const MAX_COMMAND: usize = 16 << 10;
+/// Requests of others that are handled at a time, of Raft and of proposers each.
+const MAX_HANDLED: usize = 64;
+/// Entries of the log after which a snapshot is made, and entries that are kept before it: a member that was
+/// away for fewer decisions gets them one by one.
+const SNAPSHOT_AFTER: u64 = 512;
+
+/// A member of the control group. Cheap to clone. Needs tokio with time.
+pub struct ControlGroup<F: Fold>(pub(super) Arc<Core<F>>);
+
+impl<F: Fold> Clone for ControlGroup<F> {
+    fn clone(&self) -> ControlGroup<F> {
+        ControlGroup(self.0.clone())
+    }
+}
+
+/// The parts of a member.
+pub(super) struct Core<F: Fold> {
+    pub raft: Raft<Types, Machine<F>>,
+    pub caller: Arc<Caller>,
+    pub timing: Timing,
+    pub list: Arc<SharedList<F>>,
+    pub decided: watch::Receiver<u64>,
+    /// When the leader was last heard of.
+    pub contact: Contact,
+    pub founders: Option<BTreeSet<MemberId>>,
+    pub founding: watch::Sender<Founding>,
+    pub for_raft: Semaphore,
+    pub for_leader: Semaphore,
+    pub stopping: AtomicBool,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    stop: watch::Sender<bool>,
+}
+
+impl<F: Fold> ControlGroup<F> {
+    /// Starts a member where it was, or as `config` says if its directory is empty. Returns before the group
+    /// is founded or has a leader.
+    pub async fn start(config: ControlConfig) -> Result<ControlGroup<F>, StartError> {
+        let store = Store::open(&config.dir, config.me)?;
+        ControlGroup::start_on(store, config).await
+    }
+
+    /// As [`ControlGroup::start`], on a store that is already open.
+    pub(super) async fn start_on(store: Store, config: ControlConfig) -> Result<ControlGroup<F>, StartError> {
+        let founders = match config.start {
+            Start::Found(founders) if !founders.contains(&config.me) => {
+                return Err(StartError::NotAFounder(config.me));
+            }
+            Start::Found(founders) if founders.len() > MAX_VOTERS => {
+                return Err(StartError::TooManyFounders(founders.len()));
+            }
+            Start::Found(founders) => Some(founders),
+            Start::Join => None,
+        };
+        let has_log = store.last()?.is_some();
+        let (store, list) = (Arc::new(store), SharedList::new());
+        let caller = Arc::new(Caller::new(config.me, store.server(), config.transport));
+        let (decided, decided_seen) = watch::channel(0);
+        let machine = Machine { store: store.clone(), list: list.clone(), decided };
+        let raft_config = Arc::new(raft_config(&config.timing)?);
+        let peers = Peers(caller.clone());
+        let raft = Raft::new(config.me, raft_config, peers, LogStore(store), machine).await;
+        let core = Arc::new(Core {
+            raft: raft.map_err(|error| StartError::Raft(error.to_string()))?,
+            caller,
+            timing: config.timing,
+            list,
+            decided: decided_seen,
+            contact: Contact::default(),
+            founders,
+            founding: watch::Sender::new(Founding::Waiting),
+            for_raft: Semaphore::new(MAX_HANDLED),
+            for_leader: Semaphore::new(MAX_HANDLED),
+            stopping: AtomicBool::new(false),
+            tasks: Mutex::default(),
+            stop: watch::Sender::new(false),
+        });
+        if has_log {
+            core.loaded().await;
+        }
+        let founding = tokio::spawn(found(core.clone(), core.stop.subscribe()));
+        core.tasks.lock().await.push(founding);
+        Ok(ControlGroup(core))
+    }
+
+    /// Returns the name of this member's directory, by which [`MemberStep::AddLearner`] takes it in.
+    pub fn server_id(&self) -> ServerId {
+        self.0.caller.server
+    }
+
+    /// Proposes a command and returns the number of the decision that it became. The leader may be elsewhere.
+    ///
+    /// A command is decided at least once if this returns a number, and may be decided, also later, after
+    /// [`ProposeError::Timeout`] and [`ProposeError::ShuttingDown`]. So callers repeat, and a command says
+    /// itself which state it is made for. Takes at most 8 election timeouts.
+    pub async fn propose(&self, command: &F::Command) -> Result<u64, ProposeError> {
+        let limit = MAX_COMMAND;
+        let encoded = wire::encode("command", command);
+        let bytes = encoded.map_err(|_| ProposeError::TooLarge { size: wire::MAX_FRAME + 1, limit })?;
+        if bytes.len() > limit {
+            return Err(ProposeError::TooLarge { size: bytes.len(), limit });
+        }
+        self.0.at_leader(LeaderRequest::Propose(bytes.into())).await
+    }
+
+    /// Returns the number of the last decision, once this member has applied it: every decision that anybody
+    /// knew of when this was called is in [`ControlGroup::applied`] then.
+    pub async fn read_index(&self) -> Result<u64, ProposeError> {
+        let index = self.0.at_leader(LeaderRequest::ReadIndex).await?;
+        let mut decided = self.0.decided.clone();
+        let applied = tokio::time::timeout(self.0.timing.request(), decided.wait_for(|n| *n >= index)).await;
+        match applied {
+            Ok(Ok(_)) => Ok(index),
+            Ok(Err(_)) => Err(ProposeError::ShuttingDown),
+            Err(_) => Err(ProposeError::Timeout),
+        }
+    }
+
+    /// Changes the members of the group by one step. Returns once a majority has it.
+    pub async fn change(&self, step: MemberStep) -> Result<(), ProposeError> {
+        self.0.at_leader(LeaderRequest::Change(step)).await.map(drop)
+    }
+
+    /// Returns a reader of the decisions after decision `seen`; 0 for all.
+    pub fn applied(&self, seen: u64) -> Applied<F> {
+        Applied { seen, list: self.0.list.clone(), decided: self.0.decided.clone() }
+    }
+
+    /// Returns the state of this member.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Answers a request of another member: the receiving side of
+    /// [`ControlTransport`](super::ControlTransport). `from` is the datacenter that the request is from, as
+    /// far as the links know. Any bytes are answered; a member that shuts down answers with a refusal.
+    pub async fn handle_request(&self, from: DcId, request: Bytes) -> Bytes {
+        self.0.handle_request(from, &request).await
+    }
+
+    /// Stops this member. Answers of requests that are under way may be lost. The file can be opened again
+    /// once all clones of this and all futures of it are dropped.
+    pub async fn shutdown(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+        self.0.stop.send_replace(true);
+        let tasks = std::mem::take(&mut *self.0.tasks.lock().await);
+        for task in tasks {
+            joined(task.await);
+        }
+        // An error means that the core had panicked: that has ended the process, or a test.
+        let _ = self.0.raft.shutdown().await;
+    }
+}
+
+impl<F: Fold> Core<F> {
+    /// Waits until openraft shows the members that it has read from the log. Until then this member would
+    /// deny to be in a group, and a founder that lost its directory could found another one.
+    async fn loaded(&self) {
+        let mut metrics = self.raft.metrics();
+        while !self.is_in_group() && self.status().failed.is_none() {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn raft_config(timing: &Timing) -> Result<Config, StartError> {
+    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let (election, heartbeat) = (millis(timing.election()), millis(timing.heartbeat()));
+    let config = Config {
+        cluster_name: "control".into(),
+        election_timeout_min: election,
+        election_timeout_max: 2 * election,
+        heartbeat_interval: heartbeat,
+        install_snapshot_timeout: election,
+        backoff: format!("{heartbeat}ms ...{election}ms"),
+        enable_pre_vote: Some(true),
+        max_payload_entries: 64,
+        replication_lag_threshold: SNAPSHOT_AFTER * 2,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_AFTER),
+        max_in_snapshot_log_to_keep: SNAPSHOT_AFTER,
+        api_channel_size: Some(1024),
+        notification_channel_size: Some(1024),
+        state_machine_channel_size: Some(256),
+        ..Config::default()
+    };
+    config.validate().map_err(|error| StartError::Raft(error.to_string()))
+}

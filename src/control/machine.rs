@@ -1,0 +1,129 @@
+//! The state machine: applies decided commands to the list. The list is in memory; its snapshots are in the
+//! store, and a restart applies the log after the last one again.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
+use openraft::{EntryPayload, OptionalSend};
+use tokio::sync::watch;
+use tokio_stream::{Stream, StreamExt};
+
+use super::fold::{Fold, SharedList};
+use super::log_store::{damaged, write_to};
+use super::store::Store;
+use super::types::{EncodedCommand, LogId, StoredMembers, Types};
+use super::wire::{WireMembers, WireSnapshot, log_id};
+use crate::base::wire;
+
+pub(super) struct Machine<F: Fold> {
+    pub store: Arc<Store>,
+    pub list: Arc<SharedList<F>>,
+    /// The number of the last decision. Readers end when it is dropped.
+    pub decided: watch::Sender<u64>,
+}
+
+/// Makes a snapshot of the list as it was when this was made.
+pub(super) struct SnapshotBuilder<F: Fold> {
+    store: Arc<Store>,
+    state: F,
+    snapshot: WireSnapshot,
+}
+
+impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
+    type SnapshotData = WireSnapshot;
+    type SnapshotBuilder = SnapshotBuilder<F>;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembers)> {
+        let list = self.list.lock();
+        Ok((list.last, list.members.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + OptionalSend,
+    {
+        while let Some(entry) = entries.next().await {
+            let (entry, responder) = entry?;
+            let decided = {
+                let mut list = self.list.lock();
+                match entry.payload {
+                    EntryPayload::Blank => {}
+                    EntryPayload::Normal(EncodedCommand(bytes)) => {
+                        // A member that skipped a decision would disagree with the others ever after.
+                        let command = wire::decode("decision", &bytes).map_err(io::Error::other)?;
+                        list.decide(command);
+                    }
+                    EntryPayload::Membership(members) => {
+                        list.members = StoredMembers::new(Some(entry.log_id), members);
+                    }
+                }
+                list.last = Some(entry.log_id);
+                list.decided
+            };
+            self.decided.send_if_modified(|last| std::mem::replace(last, decided) != decided);
+            if let Some(responder) = responder {
+                responder.send(decided);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder<F> {
+        let list = self.list.lock();
+        let snapshot = WireSnapshot {
+            last: list.last.as_ref().map(Into::into),
+            members_at: list.members.log_id().as_ref().map(Into::into),
+            members: WireMembers::from(list.members.membership()),
+            decided: list.decided,
+            state: Bytes::new(),
+        };
+        SnapshotBuilder { store: self.store.clone(), state: list.state.clone(), snapshot }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _: &SnapshotMetaOf<Types>,
+        snapshot: WireSnapshot,
+    ) -> io::Result<()> {
+        let state = wire::decode("state of the list", &snapshot.state).map_err(io::Error::other)?;
+        let (last, members) = (log_id(snapshot.last), snapshot.stored_members());
+        let decided = snapshot.decided;
+        write_to(&self.store, move |store| store.save_snapshot(&snapshot)).await?;
+        {
+            let mut list = self.list.lock();
+            list.install(decided, state);
+            list.last = last.map_err(damaged)?;
+            list.members = members.map_err(damaged)?;
+        }
+        self.decided.send_replace(decided);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, WireSnapshot>>> {
+        self.store.snapshot().map_err(io::Error::other)?.map(snapshot_of).transpose()
+    }
+}
+
+impl<F: Fold> RaftSnapshotBuilder<Types> for SnapshotBuilder<F> {
+    type SnapshotData = WireSnapshot;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, WireSnapshot>> {
+        let mut snapshot = self.snapshot.clone();
+        snapshot.state = wire::encode("state of the list", &self.state).map_err(io::Error::other)?.into();
+        let saved = snapshot.clone();
+        write_to(&self.store, move |store| store.save_snapshot(&saved)).await?;
+        snapshot_of(snapshot)
+    }
+}
+
+/// Returns the snapshot with its description in openraft's form.
+pub(super) fn snapshot_of(snapshot: WireSnapshot) -> io::Result<SnapshotOf<Types, WireSnapshot>> {
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: log_id(snapshot.last).map_err(damaged)?,
+        last_membership: snapshot.stored_members().map_err(damaged)?,
+    };
+    Ok(SnapshotOf::<Types, WireSnapshot> { meta, snapshot })
+}

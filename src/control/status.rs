@@ -1,0 +1,71 @@
+//! The state of a member, for operators and for the rest of the server.
+
+use std::collections::BTreeSet;
+
+use openraft::Instant;
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
+
+use super::fold::Fold;
+use super::founding::Founding;
+use super::group::Core;
+use super::member::MemberId;
+use super::serve::elapsed;
+
+/// The state of a member of the group, as it sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The leader, if one was heard of within two election timeouts; at the leader itself, if a majority
+    /// has answered it within that time.
+    pub leader: Option<MemberId>,
+    /// True if this member is the leader, or believes so.
+    pub leads: bool,
+    /// The term of Raft: it grows with every election.
+    pub term: u64,
+    /// The members that vote. While they change, those of before and after.
+    pub voters: BTreeSet<MemberId>,
+    /// The members that only receive the list.
+    pub learners: BTreeSet<MemberId>,
+    /// Position of the last entry of the log here; the log counts more than decisions.
+    pub last_log: Option<u64>,
+    /// Number of the last decision that was applied here.
+    pub decided: u64,
+    /// The way into the group.
+    pub founding: Founding,
+    /// The reason why this member stopped by itself, if it did. It takes no part any more, and must be
+    /// restarted.
+    pub failed: Option<String>,
+}
+
+impl<F: Fold> Core<F> {
+    pub(super) fn status(&self) -> Status {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let members = metrics.membership_config.membership();
+        Status {
+            leader: self.leader(),
+            leads: metrics.state == ServerState::Leader,
+            term: metrics.current_term,
+            voters: members.voter_ids().collect(),
+            learners: members.learner_ids().collect(),
+            last_log: metrics.last_log_index,
+            decided: *self.decided.borrow(),
+            founding: self.founding.borrow().clone(),
+            failed: metrics.running_state.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// Returns the leader, if there is a sign that it leads.
+    pub(super) fn leader(&self) -> Option<MemberId> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.running_state.as_ref().ok()?;
+        let leader = metrics.current_leader?;
+        let silence = if leader == self.caller.me {
+            metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed())
+        } else {
+            elapsed(&self.contact, leader)
+        };
+        silence.filter(|silence| *silence <= self.timing.leader_silence()).map(|_| leader)
+    }
+}

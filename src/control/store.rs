@@ -1,0 +1,241 @@
+//! The file of the vote and the log.
+//!
+//! Every write is one transaction of `redb`, synced before it returns; only the position up to which entries
+//! are committed is written without a sync, because the group knows it anyway. So what was answered is on
+//! disk, and a crash leaves the state after one of the writes.
+
+use std::fs::{self, File};
+use std::ops::RangeBounds;
+use std::path::Path;
+
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition,
+    WriteTransaction,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::member::{MemberId, ServerId};
+use super::wire::{WireEntry, WireLogId, WireSnapshot, WireVote};
+use crate::base::wire;
+
+/// Maximum size of an encoded fold: a snapshot goes in one frame.
+pub const MAX_STATE: usize = 56 << 10;
+
+const FILE: &str = "control.redb";
+/// The whole file is smaller in practice.
+const CACHE: usize = 1 << 20;
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
+const IDENTITY: &str = "identity";
+const VOTE: &str = "vote";
+const COMMITTED: &str = "committed";
+const PURGED: &str = "purged";
+const SNAPSHOT: &str = "snapshot";
+
+/// The first value of a file.
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    member: MemberId,
+    server: ServerId,
+}
+
+/// The vote, the log, and a snapshot of one member.
+pub(super) struct Store {
+    database: Database,
+    server: ServerId,
+}
+
+impl Store {
+    /// Opens the file in `dir`, or makes it, as that of `me`.
+    pub(super) fn open(dir: &Path, me: MemberId) -> Result<Store, StoreError> {
+        fs::create_dir_all(dir)?;
+        let path = dir.join(FILE);
+        let database = builder().create(&path).map_err(|source| match source {
+            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
+            source => StoreError::Open { path: path.clone(), source },
+        })?;
+        let store = Store::identified(database, me)?;
+        File::open(dir)?.sync_all()?;
+        Ok(store)
+    }
+
+    /// As [`Store::open`], on another disk.
+    #[cfg(test)]
+    pub(super) fn on(backend: impl redb::StorageBackend, me: MemberId) -> Result<Store, StoreError> {
+        let path = FILE.into();
+        let database = builder().create_with_backend(backend);
+        Store::identified(database.map_err(|source| StoreError::Open { path, source })?, me)
+    }
+
+    fn identified(database: Database, me: MemberId) -> Result<Store, StoreError> {
+        let new = Identity { member: me, server: ServerId::random()? };
+        let mut store = Store { database, server: new.server };
+        // A table exists from the first write on.
+        store.write(Durability::Immediate, |write| {
+            write.open_table(LOG)?;
+            let mut values = write.open_table(VALUES)?;
+            if values.get(IDENTITY)?.is_none() {
+                values.insert(IDENTITY, wire::encode(IDENTITY, &new)?.as_slice())?;
+            }
+            Ok(())
+        })?;
+        let found: Identity = store.value(IDENTITY)?.unwrap_or(new);
+        if found.member != me {
+            return Err(StoreError::WrongMember { found: found.member, expected: me });
+        }
+        store.server = found.server;
+        Ok(store)
+    }
+
+    /// Returns the name of this directory.
+    pub(super) fn server(&self) -> ServerId {
+        self.server
+    }
+
+    pub(super) fn vote(&self) -> Result<Option<WireVote>, StoreError> {
+        self.value(VOTE)
+    }
+
+    pub(super) fn save_vote(&self, vote: WireVote) -> Result<(), StoreError> {
+        self.save(Durability::Immediate, VOTE, &vote)
+    }
+
+    pub(super) fn committed(&self) -> Result<Option<WireLogId>, StoreError> {
+        self.value::<Option<WireLogId>>(COMMITTED).map(Option::flatten)
+    }
+
+    pub(super) fn save_committed(&self, committed: Option<WireLogId>) -> Result<(), StoreError> {
+        self.save(Durability::None, COMMITTED, &committed)
+    }
+
+    pub(super) fn snapshot(&self) -> Result<Option<WireSnapshot>, StoreError> {
+        self.value(SNAPSHOT)
+    }
+
+    pub(super) fn save_snapshot(&self, snapshot: &WireSnapshot) -> Result<(), StoreError> {
+        let (size, limit) = (snapshot.state.len(), MAX_STATE);
+        if size > limit {
+            return Err(StoreError::StateTooLarge { size, limit });
+        }
+        self.save(Durability::Immediate, SNAPSHOT, snapshot)
+    }
+
+    /// Returns the entry up to which the log was cut.
+    pub(super) fn purged(&self) -> Result<Option<WireLogId>, StoreError> {
+        self.value(PURGED)
+    }
+
+    /// Returns the last entry, cut or not.
+    pub(super) fn last(&self) -> Result<Option<WireLogId>, StoreError> {
+        let read = self.database.begin_read().map_err(redb::Error::from)?;
+        let log = read.open_table(LOG).map_err(redb::Error::from)?;
+        match log.last().map_err(redb::Error::from)? {
+            Some((_, bytes)) => Ok(Some(wire::decode::<WireEntry>("entry", bytes.value())?.id)),
+            None => self.purged(),
+        }
+    }
+
+    /// Returns the entries in this range that are there.
+    pub(super) fn entries(&self, range: impl RangeBounds<u64>) -> Result<Vec<WireEntry>, StoreError> {
+        let read = self.database.begin_read().map_err(redb::Error::from)?;
+        let log = read.open_table(LOG).map_err(redb::Error::from)?;
+        let mut entries = Vec::new();
+        let found = log.range::<u64>((range.start_bound().cloned(), range.end_bound().cloned()));
+        for row in found.map_err(redb::Error::from)? {
+            let (_, bytes) = row.map_err(redb::Error::from)?;
+            entries.push(wire::decode("entry", bytes.value())?);
+        }
+        Ok(entries)
+    }
+
+    pub(super) fn append(&self, entries: &[WireEntry]) -> Result<(), StoreError> {
+        self.write(Durability::Immediate, |write| {
+            let mut log = write.open_table(LOG)?;
+            for entry in entries {
+                log.insert(entry.id.index, wire::encode("entry", entry)?.as_slice())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets the entries from `first` on.
+    pub(super) fn truncate(&self, first: u64) -> Result<(), StoreError> {
+        self.write(Durability::Immediate, |write| {
+            write.open_table(LOG)?.retain_in(first.., |_, _| false)?;
+            Ok(())
+        })
+    }
+
+    /// Forgets the entries up to `last`, which a snapshot has.
+    pub(super) fn purge(&self, last: WireLogId) -> Result<(), StoreError> {
+        self.write(Durability::Immediate, |write| {
+            write.open_table(LOG)?.retain_in(..=last.index, |_, _| false)?;
+            let bytes = wire::encode(PURGED, &last)?;
+            write.open_table(VALUES)?.insert(PURGED, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    fn value<T: DeserializeOwned>(&self, name: &'static str) -> Result<Option<T>, StoreError> {
+        let read = self.database.begin_read().map_err(redb::Error::from)?;
+        let values = read.open_table(VALUES).map_err(redb::Error::from)?;
+        let bytes = values.get(name).map_err(redb::Error::from)?;
+        Ok(bytes.map(|bytes| wire::decode(name, bytes.value())).transpose()?)
+    }
+
+    fn save(
+        &self,
+        durability: Durability,
+        name: &'static str,
+        value: &impl Serialize,
+    ) -> Result<(), StoreError> {
+        let bytes = wire::encode(name, value)?;
+        self.write(durability, |write| {
+            write.open_table(VALUES)?.insert(name, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    /// Makes one transaction: all of `change`, or nothing if it or the disk fails.
+    fn write(
+        &self,
+        durability: Durability,
+        change: impl FnOnce(&WriteTransaction) -> Result<(), Change>,
+    ) -> Result<(), StoreError> {
+        let mut write = self.database.begin_write().map_err(redb::Error::from)?;
+        write.set_durability(durability).map_err(redb::Error::from)?;
+        change(&write).map_err(|Change(error)| error)?;
+        write.commit().map_err(redb::Error::from)?;
+        Ok(())
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE);
+    builder
+}
+
+/// An error within a transaction. `redb` has one type for each kind of call, and one for all.
+struct Change(StoreError);
+
+impl From<redb::TableError> for Change {
+    fn from(error: redb::TableError) -> Change {
+        Change(StoreError::Database(error.into()))
+    }
+}
+
+impl From<redb::StorageError> for Change {
+    fn from(error: redb::StorageError) -> Change {
+        Change(StoreError::Database(error.into()))
+    }
+}
+
+impl From<wire::WireError> for Change {
+    fn from(error: wire::WireError) -> Change {
+        Change(error.into())
+    }
+}

@@ -1,0 +1,193 @@
+//! Sponsors: the owners of the parts of a member that has just joined.
+//!
+//! No lock is enumerated when a member joins. Its part of every lock at first *goes along* with the part of
+//! one old member, its sponsor, wherever that part is. Later the sponsor splits it off: from then on it
+//! belongs to the new member wherever the sponsor's part is at home. When nothing goes along any more, the
+//! part is *settled*, and this table forgets it.
+
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
+
+use super::ownership::Register;
+
+/// The parts that are not settled yet, by their members. Usually there is none.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Sponsors {
+    /// In increasing order of parts.
+    rows: Vec<Sponsored>,
+    /// For each owner, the parts of a lock without registers that it owns; empty while all parts are settled.
+    defaults: Vec<DcSet>,
+}
+
+/// A part that is not settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Sponsored {
+    pub part: DcId,
+    /// The member with whose part it goes along.
+    pub sponsor: DcId,
+    /// It belongs to its own member wherever the sponsor's part is at home.
+    pub split: bool,
+}
+
+impl Sponsors {
+    /// Returns true if every part is settled.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the parts that are not settled.
+    pub fn iter(&self) -> impl Iterator<Item = Sponsored> {
+        self.rows.iter().copied()
+    }
+
+    /// Returns the row of a part that is not settled.
+    pub fn get(&self, part: DcId) -> Option<Sponsored> {
+        self.iter().find(|row| row.part == part)
+    }
+
+    /// Returns the parts that go along with the part of `sponsor`, or have gone along and are split off.
+    pub fn of(&self, sponsor: DcId) -> impl Iterator<Item = Sponsored> {
+        self.iter().filter(move |row| row.sponsor == sponsor)
+    }
+
+    /// A member joins: its part goes along with that of `sponsor`.
+    ///
+    /// # Panics
+    /// If the part or the sponsor's part is not settled: only a settled member can be a sponsor.
+    pub fn admit(&mut self, part: DcId, sponsor: DcId) {
+        assert!(self.get(part).is_none(), "part {part} is admitted once");
+        assert!(part != sponsor, "part {part} goes along with another one");
+        assert!(self.get(sponsor).is_none(), "the sponsor {sponsor} of part {part} is settled");
+        let place = self.rows.partition_point(|row| row.part < part);
+        self.rows.insert(place, Sponsored { part, sponsor, split: false });
+        self.compute_defaults();
+    }
+
+    /// The sponsor splits the part off.
+    ///
+    /// # Panics
+    /// If the part is settled.
+    pub fn split(&mut self, part: DcId) {
+        let row = self.rows.iter_mut().find(|row| row.part == part);
+        row.unwrap_or_else(|| panic!("part {part} is split off before it is settled")).split = true;
+        self.compute_defaults();
+    }
+
+    /// Nothing goes along any more: the part is its own.
+    ///
+    /// # Panics
+    /// If the part was not split off.
+    pub fn settle(&mut self, part: DcId) {
+        assert!(self.get(part).is_none_or(|row| row.split), "part {part} is split off before it is settled");
+        self.rows.retain(|row| row.part != part);
+        self.compute_defaults();
+    }
+
+    /// Returns the owner of a part. `register`: the registers of the lock.
+    pub fn owner(&self, part: DcId, register: impl Fn(DcId) -> Register) -> DcId {
+        let of_register = register(part);
+        if of_register.is_home() {
+            return part;
+        }
+        if let Some(owner) = of_register.owner() {
+            return owner;
+        }
+        let Some(row) = self.get(part) else { return part };
+        // A sponsor is settled, so this ends.
+        let with = register(row.sponsor).owner().unwrap_or(row.sponsor);
+        if row.split && with == row.sponsor { part } else { with }
+    }
+
+    /// Returns the parts among `members` that `owner` owns of a lock without registers.
+    #[inline]
+    pub fn default_parts(&self, owner: DcId, members: DcSet) -> DcSet {
+        let parts = self.defaults.get(owner.index()).copied().unwrap_or(DcSet::only(owner));
+        parts.intersection(members)
+    }
+
+    fn compute_defaults(&mut self) {
+        if self.rows.is_empty() {
+            return self.defaults.clear();
+        }
+        let mut defaults: Vec<DcSet> = (0..MAX_DCS as u8).filter_map(DcId::new).map(DcSet::only).collect();
+        for row in self.rows.iter().filter(|row| !row.split) {
+            defaults[row.part.index()].remove(row.part);
+            defaults[row.sponsor.index()].insert(row.part);
+        }
+        self.defaults = defaults;
+    }
+}
+
+impl FromIterator<Sponsored> for Sponsors {
+    fn from_iter<I: IntoIterator<Item = Sponsored>>(rows: I) -> Sponsors {
+        let mut sponsors = Sponsors::default();
+        for row in rows {
+            sponsors.admit(row.part, row.sponsor);
+            if row.split {
+                sponsors.split(row.part);
+            }
+        }
+        sponsors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    fn set(ids: &[u8]) -> DcSet {
+        ids.iter().map(|id| dc(*id)).collect()
+    }
+
+    /// Part 2 goes along with part 0.
+    fn joining() -> Sponsors {
+        let mut sponsors = Sponsors::default();
+        sponsors.admit(dc(2), dc(0));
+        sponsors
+    }
+
+    fn owner(sponsors: &Sponsors, registers: &[(u8, Register)], part: u8) -> DcId {
+        let register =
+            |of| registers.iter().find(|(part, _)| dc(*part) == of).map(|row| row.1).unwrap_or_default();
+        sponsors.owner(dc(part), register)
+    }
+
+    #[test]
+    fn a_new_part_goes_along_with_its_sponsors_part() {
+        let sponsors = joining();
+        assert_eq!(owner(&sponsors, &[], 2), dc(0));
+        assert_eq!(owner(&sponsors, &[(0, Register::new(3, dc(1)))], 2), dc(1));
+        assert_eq!(owner(&sponsors, &[(2, Register::new(1, dc(1)))], 2), dc(1), "it was moved by itself");
+        assert_eq!(owner(&sponsors, &[(2, Register::HOME)], 2), dc(2));
+        assert_eq!(sponsors.default_parts(dc(0), set(&[0, 1, 2])), set(&[0, 2]));
+        assert_eq!(sponsors.default_parts(dc(0), set(&[0, 1])), set(&[0]), "for an entry of before");
+        assert_eq!(sponsors.default_parts(dc(2), set(&[0, 1, 2])), set(&[]));
+    }
+
+    #[test]
+    fn a_part_that_is_split_off_is_its_own_where_the_sponsors_part_is_at_home() {
+        let mut sponsors = joining();
+        sponsors.split(dc(2));
+        assert_eq!(owner(&sponsors, &[], 2), dc(2));
+        assert_eq!(owner(&sponsors, &[(0, Register::new(3, dc(1)))], 2), dc(1));
+        assert_eq!(sponsors.default_parts(dc(2), set(&[0, 1, 2])), set(&[2]));
+        sponsors.settle(dc(2));
+        assert!(sponsors.is_empty());
+        assert_eq!(owner(&sponsors, &[(0, Register::new(3, dc(1)))], 2), dc(2));
+    }
+
+    #[test]
+    fn several_members_may_join_at_once() {
+        let mut sponsors = joining();
+        sponsors.admit(dc(1), dc(0));
+        sponsors.split(dc(1));
+        let all = set(&[0, 1, 2]);
+        assert_eq!(sponsors.default_parts(dc(0), all), set(&[0, 2]));
+        assert_eq!(sponsors.default_parts(dc(1), all), set(&[1]));
+        assert_eq!(sponsors.iter().collect::<Sponsors>(), sponsors);
+    }
+}

@@ -1,0 +1,180 @@
+//! A member that joins: its part goes along with the part of its sponsor, is split off, and settled
+//! (`crdt/sponsors.rs`).
+//!
+//! No idle lock is enumerated. A member that learns of the new one walks its lock table once, to note that
+//! the part goes along. Before the sponsor splits the part off, it *names* the part for locks that it holds
+//! exclusively: they keep it. After that, every other member names the part wherever the sponsor's part is in
+//! its hands, some locks per step: the part of an idle lock goes home.
+
+use super::lock::LockIndex;
+use super::locks::Locks;
+use super::schedule::Schedule;
+use super::tables::Tables;
+use crate::base::bugs::Bug;
+use crate::base::tables::RowIndex;
+use crate::base::work;
+use crate::causal_log::EntryFault;
+use crate::crdt::{Sponsored, Sponsors};
+use geolock_api::names::{DcId, DcSet, LockName, Mode};
+
+/// Most rows that one step examines.
+const ROWS_PER_STEP: usize = 1_024;
+/// Most parts that one step names, before the last one.
+const NAMED_PER_STEP: usize = 64;
+
+/// Progress of naming the part of one new member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Naming {
+    part: DcId,
+    sponsor: DcId,
+    /// The rows below this one are still to be examined. From the last to the first: a row that leaves is
+    /// replaced by the last one, which was examined.
+    left: usize,
+    /// Parts named in this walk over the rows.
+    named: usize,
+}
+
+impl Locks {
+    /// This datacenter enters an epoch with a new member, whose part goes along with that of `sponsor`.
+    pub fn admit(&mut self, part: DcId, sponsor: DcId) {
+        let tables = &mut self.tables;
+        tables.view.members.insert(part);
+        tables.owners.set_members(tables.view.members);
+        tables.owners.sponsors_mut().admit(part, sponsor);
+        for index in (0..tables.locks.end()).map(LockIndex::from_row) {
+            if let Some(lock) = tables.locks.get_mut(index).filter(|lock| lock.parts.contains(sponsor)) {
+                lock.parts.insert(part);
+            }
+        }
+    }
+
+    /// The sponsor has split the part off.
+    pub fn split(&mut self, part: DcId) {
+        let tables = &mut self.tables;
+        tables.owners.sponsors_mut().split(part);
+        for index in (0..tables.locks.end()).map(LockIndex::from_row) {
+            let Some(lock) = tables.locks.get_mut(index) else { continue };
+            let here = tables.owners.parts_here(&lock.name);
+            if lock.parts != here {
+                lock.parts = here;
+                tables.locks.mark(index);
+            }
+        }
+        self.schedule.repark_all();
+    }
+
+    /// Nothing goes along with the sponsor's part any more.
+    pub fn settle(&mut self, part: DcId) {
+        self.tables.owners.sponsors_mut().settle(part);
+    }
+
+    /// Sets the members and sponsors of a state that is about to be installed.
+    pub fn install_members(&mut self, members: DcSet, sponsors: Sponsors) {
+        let tables = &mut self.tables;
+        tables.view.members = members;
+        tables.owners.set_members(members);
+        *tables.owners.sponsors_mut() = sponsors;
+    }
+
+    /// Returns the parts that are not settled.
+    pub fn sponsors(&self) -> &Sponsors {
+        self.tables.owners.sponsors()
+    }
+
+    /// Begins to name the part of a new member for locks that are here.
+    pub fn begin_naming(&self, of: Sponsored) -> Naming {
+        let mut naming = Naming { part: of.part, sponsor: of.sponsor, left: 0, named: 0 };
+        naming.begin_walk(&self.tables);
+        naming
+    }
+
+    /// Names some. Returns true if no part goes along here any more that has to be named.
+    pub fn name_some(&mut self, naming: &mut Naming) -> bool {
+        let is_sponsor = naming.sponsor == self.tables.view.me;
+        let bug = if is_sponsor { Bug::SplitUnnamed } else { Bug::DoneUnnamed };
+        if self.tables.view.bugs.has(bug) {
+            return true;
+        }
+        match is_sponsor {
+            true => naming.name_held(&mut self.tables, &mut self.schedule),
+            false => naming.name_away(&mut self.tables, &mut self.schedule),
+        }
+    }
+
+    pub(super) fn validate_split(&self, dc: DcId, part: DcId) -> Result<(), EntryFault> {
+        match self.sponsors().get(part) {
+            Some(row) if row.sponsor == dc && !row.split => Ok(()),
+            _ => Err(EntryFault::NotTheSponsor { part }),
+        }
+    }
+
+    pub(super) fn validate_done(&self, part: DcId) -> Result<(), EntryFault> {
+        match self.sponsors().get(part) {
+            Some(row) if row.split => Ok(()),
+            _ => Err(EntryFault::NotSplit { part }),
+        }
+    }
+}
+
+impl Naming {
+    fn begin_walk(&mut self, tables: &Tables) {
+        let at_sponsor = self.sponsor == tables.view.me;
+        self.left = if at_sponsor { tables.locks.end() } else { tables.owners.map().len() };
+        self.named = 0;
+    }
+
+    /// At the sponsor: keeps the part of the locks that are held exclusively here. Locks may be granted
+    /// behind the walk, so the last walk, in which few are found, is one step.
+    fn name_held(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
+        let is_last = self.left == 0 && self.named <= NAMED_PER_STEP;
+        if self.left == 0 {
+            self.begin_walk(tables);
+        }
+        let (mut examined, before) = (0, self.named);
+        while self.left > 0 && (is_last || (examined < ROWS_PER_STEP && self.named - before < NAMED_PER_STEP))
+        {
+            self.left -= 1;
+            examined += 1;
+            let held = tables.locks.get(LockIndex::from_row(self.left)).filter(|lock| {
+                let is_held = lock.holders.mode == Some(Mode::Exclusive);
+                is_held
+                    && tables.owners.going_along(&lock.name, DcSet::only(self.sponsor)).contains(self.part)
+            });
+            if let Some(name) = held.map(|lock| lock.name.clone()) {
+                schedule.name_part(tables, &name, self.part, tables.view.me);
+                self.named += 1;
+            }
+        }
+        work::count(if is_last { self.named } else { examined });
+        is_last
+    }
+
+    /// Elsewhere: names the part of the locks whose sponsor's part is here. Every member names it with each
+    /// transfer by now, so none goes along here that the walk has passed.
+    fn name_away(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
+        let (mut examined, before) = (0, self.named);
+        while self.left > 0 && examined < ROWS_PER_STEP && self.named - before < NAMED_PER_STEP {
+            self.left -= 1;
+            examined += 1;
+            let Some(name) = tables.owners.map().lock_at(self.left).cloned() else { continue };
+            if self.goes_along_here(tables, &name) {
+                let to = if is_held(tables, &name) { tables.view.me } else { self.part };
+                schedule.name_part(tables, &name, self.part, to);
+                self.named += 1;
+            }
+        }
+        work::count(examined);
+        self.left == 0
+    }
+
+    fn goes_along_here(&self, tables: &Tables, name: &LockName) -> bool {
+        let owners = &tables.owners;
+        owners.owner(name, self.sponsor) == tables.view.me
+            && owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
+    }
+}
+
+fn is_held(tables: &Tables, name: &LockName) -> bool {
+    let index = tables.locks.find(name);
+    index.is_some_and(|index| tables.locks[index].holders.mode == Some(Mode::Exclusive))
+}

@@ -1,0 +1,152 @@
+//! The effect of each command.
+
+mod evict;
+mod found;
+mod join;
+mod leave;
+mod policy;
+mod recover;
+mod rules;
+mod silence;
+mod voters;
+
+use geolock_api::names::DcId;
+
+use super::attempt::Cut;
+use super::command::{Command, Proposal};
+use super::config::Config;
+use super::history::{MAX_VOTER_SETS, VoterSet};
+use super::ids::{Epoch, Generation, Index, Revision};
+use super::refused::Refused;
+use super::slot::{EndCause, Member};
+
+/// The effect of a decision, as far as members have to act on it. Everything else is in the config.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Applied {
+    /// The epoch that began with it, if one did.
+    pub epoch: Option<Epoch>,
+    /// The cuts that it set: those of the generations that ended, and those that it set anew.
+    pub cuts: Vec<Cut>,
+}
+
+/// The part of a decision's effect that follows from its command alone.
+pub(super) enum Effect {
+    /// Marks and reports: the revision stays.
+    Noted,
+    /// Changes the revision only.
+    Changed,
+    /// Begins an epoch.
+    Epoch,
+    /// Begins an epoch, and sets these cuts.
+    Ended(Vec<Cut>),
+}
+
+impl Config {
+    /// Applies the decision with this number, which is the one after [`Config::index`]: the caller checks
+    /// that, if a peer told the number.
+    ///
+    /// If the command is refused, the number is used up all the same, and nothing else changes.
+    ///
+    /// # Panics
+    ///
+    /// If decisions are missing before this one, or if an invariant does not hold after it.
+    pub fn apply(&mut self, index: Index, proposal: &Proposal) -> Result<Applied, Refused> {
+        assert_eq!(index, self.index.next(), "decisions are applied in their order, without gaps");
+        self.index = index;
+        let effect = self.decide(index, proposal)?;
+        let mut applied = Applied::default();
+        if !matches!(effect, Effect::Noted) {
+            self.revision = Revision(index.0);
+        }
+        if matches!(effect, Effect::Epoch | Effect::Ended(_)) {
+            applied.epoch = Some(self.epoch);
+        }
+        if let Effect::Ended(cuts) = effect {
+            applied.cuts = cuts;
+        }
+        if let Err(broken) = self.check() {
+            panic!("after decision {index}, {:?}: {broken}", proposal.command);
+        }
+        Ok(applied)
+    }
+
+    /// Calls the rule of the command. Each checks everything before it changes anything.
+    fn decide(&mut self, index: Index, proposal: &Proposal) -> Result<Effect, Refused> {
+        let Proposal { checked, command } = proposal;
+        if !command.is_fact() && *checked != self.revision {
+            return Err(Refused::Changed { checked: *checked, now: self.revision });
+        }
+        if let Command::Found(founding) = command {
+            return self.found(founding);
+        }
+        if self.cluster.is_none() {
+            return Err(Refused::NotFounded);
+        }
+        match command {
+            Command::Found(_) => Err(Refused::AlreadyFounded),
+            Command::Invite { name, sponsor } => self.invite(name, *sponsor),
+            Command::CancelInvitation { name } => self.cancel_invitation(name),
+            Command::Admit(admission) => self.admit(index, admission),
+            Command::Settled { dc, generation } => self.settled(*dc, *generation),
+            Command::Begin(eviction) => self.begin(index, eviction),
+            Command::Have { attempt, by, vector } => self.have(*attempt, *by, vector),
+            Command::End { attempt } => self.end(index, *attempt),
+            Command::Abort { attempt } => self.abort(*attempt),
+            Command::Leaving { dc, generation } => self.leaving(*dc, *generation),
+            Command::Left { dc, generation, cut } => self.left(index, *dc, *generation, *cut),
+            Command::Silent { mark, policy } => self.silent(mark, *policy),
+            Command::Heard { mark } => self.heard(mark),
+            Command::SetPolicy(policy) => self.set_policy(index, policy),
+            Command::SetOptions(options) => self.set_options(options),
+            Command::Version { version } => self.set_version(*version),
+            Command::AddWitness(witness) => self.add_witness(index, witness),
+            Command::RemoveWitness { id } => self.remove_witness(index, *id),
+            Command::Vote { dc, generation, votes } => self.vote(index, *dc, *generation, *votes),
+            Command::SetRule { prefix, rule } => self.set_rule(prefix, rule),
+            Command::RemoveRule { prefix } => self.remove_rule(prefix),
+            Command::ConfirmDead { dc, generation } => self.confirm_dead(*dc, *generation),
+            Command::Recover(recovery) => self.recover(index, recovery),
+        }
+    }
+
+    /// Returns the member, if it has this generation.
+    pub(super) fn current(&self, dc: DcId, generation: Generation) -> Result<&Member, Refused> {
+        let member = self.member(dc).ok_or(Refused::NotMember { dc })?;
+        if member.generation != generation {
+            return Err(Refused::OldGeneration { dc, asked: generation, now: member.generation });
+        }
+        Ok(member)
+    }
+
+    /// Returns an error while an eviction is under way: everything that begins an epoch waits for its end,
+    /// and so do the policy and the sets that its promises and reports are counted in.
+    pub(super) fn no_attempt(&self) -> Result<(), Refused> {
+        match &self.attempt {
+            None => Ok(()),
+            Some(attempt) => {
+                Err(Refused::EvictionUnderWay { attempt: attempt.id, members: attempt.evicting() })
+            }
+        }
+    }
+
+    /// Begins the epoch of this decision, with these voters.
+    pub(super) fn begin_epoch(&mut self, index: Index, voters: VoterSet) {
+        self.epoch = Epoch(index.0);
+        self.last_end = None;
+        if self.voters().voters != voters.voters {
+            if self.voters.len() == MAX_VOTER_SETS {
+                self.voters.remove(0);
+            }
+            self.voters.push(VoterSet { from: self.epoch, ..voters });
+        }
+    }
+
+    /// Ends the generations of these members, whose epoch has begun, and what was said by and about them.
+    pub(super) fn end_members(&mut self, cuts: &[Cut], cause: EndCause) {
+        for cut in cuts {
+            let slot = self.slots.get_mut(&cut.dc).expect("a member that ends has a slot");
+            slot.end(self.epoch, cut.seq, cause);
+            self.marks.retain(|(by, of), _| by.dc() != Some(cut.dc) && *of != cut.dc);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The invariants of a config, and its decoding: a config of a peer is used only if they hold.
+
+use geolock_api::names::{DcSet, MAX_NUMBER};
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::config::{Config, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES};
+use super::history::{MAX_VOTER_SETS, VoterSet};
+use super::ids::Voter;
+use super::rules::MAX_RULES;
+use super::slot::{MAX_PAST, Phase, Slot};
+
+/// An invariant of [`Config`] does not hold: a bug, or a config that a peer made up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the config breaks an invariant: {0}")]
+pub struct BrokenConfig(pub &'static str);
+
+/// Returns an error with this name unless the invariant holds.
+fn holds(invariant: &'static str, holds: bool) -> Result<(), BrokenConfig> {
+    if holds { Ok(()) } else { Err(BrokenConfig(invariant)) }
+}
+
+impl Config {
+    /// Checks all invariants. [`Config::apply`] and the decoder call it.
+    pub fn check(&self) -> Result<(), BrokenConfig> {
+        let Config { index, revision, epoch, .. } = self;
+        let increasing = self.policy_epoch <= *epoch && epoch.0 <= revision.0 && revision.0 <= index.0;
+        holds("numbers are in order", increasing && index.0 <= MAX_NUMBER)?;
+        if self.cluster.is_none() {
+            let nothing = Config { index: *index, ..Config::default() };
+            return holds("nothing is known before the cluster is founded", *self == nothing);
+        }
+        holds("somebody stays", !self.staying().is_empty())?;
+        let recoveries = u64::from(self.lineage.0) * u64::from(RECOVERY_FENCES);
+        let evictions = u64::from(self.evictions);
+        holds("evictions have a limit", recoveries <= evictions && evictions <= u64::from(MAX_EVICTIONS))?;
+        holds("rules have a limit", self.rules.len() <= MAX_RULES)?;
+        holds("invitations have a limit", self.invitations.len() <= MAX_INVITATIONS)?;
+        let within = self.policy.validate().is_ok() && self.options.validate().is_ok();
+        holds("policy and options are within bounds", within)?;
+        self.slots.values().try_for_each(|slot| self.check_slot(slot))?;
+        self.check_identities()?;
+        self.check_sponsors()?;
+        self.check_voters()?;
+        self.check_marks()?;
+        self.check_attempt()?;
+        self.check_last_end()?;
+        self.check_rules()
+    }
+
+    fn check_slot(&self, slot: &Slot) -> Result<(), BrokenConfig> {
+        holds("a slot is remembered for a use", slot.member.is_some() || !slot.past.is_empty())?;
+        holds("ends are forgotten one day", slot.past.len() <= MAX_PAST)?;
+        for past in &slot.past {
+            let entries = past.generation.base()..=past.generation.last();
+            holds("a cut is of its generation", entries.contains(&past.cut))?;
+            holds(
+                "a generation ends after its begin",
+                past.admitted < past.ended && past.ended <= self.epoch,
+            )?;
+        }
+        let later = slot.past.is_sorted_by(|a, b| a.generation < b.generation && a.ended < b.admitted);
+        holds("generations follow each other", later)?;
+        let (Some(member), last) = (&slot.member, slot.past.last()) else { return Ok(()) };
+        let follows = last.is_none_or(|last| {
+            last.generation.next() == Some(member.generation) && last.ended < member.admitted
+        });
+        holds("a member is of the next generation", follows && member.admitted <= self.epoch)
+    }
+
+    fn check_identities(&self) -> Result<(), BrokenConfig> {
+        let members = self.members().map(|(_, member)| (member.server, &member.name));
+        let witnesses = self.witnesses.values().map(|witness| (witness.server, &witness.name));
+        let (mut servers, mut names): (Vec<_>, Vec<_>) = members.chain(witnesses).unzip();
+        servers.extend(self.slots.values().flat_map(|slot| &slot.past).map(|past| past.server));
+        servers.sort_unstable();
+        names.sort_unstable();
+        holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
+        holds("a name has one member", names.is_sorted_by(|a, b| a < b))
+    }
+
+    fn check_sponsors(&self) -> Result<(), BrokenConfig> {
+        for (dc, member) in self.members() {
+            let own = member.sponsor == dc;
+            holds("a settled member is its own sponsor", own == (member.phase != Phase::Joining))?;
+            holds("a sponsor is settled", self.is_settled(member.sponsor))?;
+        }
+        Ok(())
+    }
+
+    fn check_voters(&self) -> Result<(), BrokenConfig> {
+        holds("somebody votes and stays", self.staying_voters().next().is_some())?;
+        holds("sets of voters are forgotten one day", self.voters.len() <= MAX_VOTER_SETS)?;
+        let increase = self.voters.is_sorted_by(|a, b| a.from < b.from);
+        holds("sets of voters follow each other", increase && self.voters().from <= self.epoch)?;
+        let sizes = self.voters.iter().all(|set| (1..=MAX_VOTERS).contains(&set.voters.len()));
+        holds("there are 1 to 7 voters", sizes)?;
+        let VoterSet { voters, .. } = self.voters();
+        let known = voters.iter().all(|voter| match voter {
+            Voter::Member { dc, generation } => {
+                self.is_settled(*dc) && self.generation(*dc) == Some(*generation)
+            }
+            Voter::Witness(id) => self.witnesses.contains_key(id),
+        });
+        let witnesses = self.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
+        holds("voters are settled members, and all witnesses", known && witnesses)
+    }
+
+    fn check_marks(&self) -> Result<(), BrokenConfig> {
+        let current = self.marks.keys().all(|(by, of)| self.member(*of).is_some() && self.is_known(*by));
+        holds("marks are by and about current generations", current)
+    }
+
+    fn check_attempt(&self) -> Result<(), BrokenConfig> {
+        let Some(attempt) = &self.attempt else { return Ok(()) };
+        let named = &attempt.eviction.members;
+        let current = named.iter().all(|it| self.generation(it.dc) == Some(it.generation));
+        let increasing = named.is_sorted_by(|a, b| a.dc < b.dc);
+        holds("an attempt is about members", current && increasing && !named.is_empty())?;
+        let evicting = attempt.evicting();
+        holds("joiners end with their sponsors", self.with_joiners(evicting) == evicting)?;
+        let reported: DcSet = attempt.reports.keys().copied().collect();
+        let promised: DcSet = attempt.promised.iter().filter_map(|voter| voter.dc()).collect();
+        let remain = self.member_set().difference(evicting).is_superset(reported);
+        let known = attempt.promised.iter().all(|voter| self.is_known(*voter));
+        holds("reports are of members that remain", reported == promised && remain && known)
+    }
+
+    fn check_last_end(&self) -> Result<(), BrokenConfig> {
+        let Some(last) = &self.last_end else { return Ok(()) };
+        let over = last.generations.iter().all(|(dc, generation)| {
+            let slot = self.slots.get(dc);
+            slot.is_some_and(|slot| {
+                slot.member.is_none() && slot.past.last().is_some_and(|past| past.generation == *generation)
+            })
+        });
+        holds("the last end is of generations that are over", last.epoch == self.epoch && over)
+    }
+
+    fn check_rules(&self) -> Result<(), BrokenConfig> {
+        // Prefixes are in order, so one that overlaps others overlaps the next.
+        let prefixes: Vec<_> = self.rules.iter().map(|(prefix, _)| prefix).collect();
+        holds("no rules overlap", prefixes.is_sorted_by(|a, b| !a.overlaps(b)))
+    }
+
+    /// Returns true for a member of that generation, and for a witness.
+    fn is_known(&self, voter: Voter) -> bool {
+        match voter {
+            Voter::Member { dc, generation } => self.generation(dc) == Some(generation),
+            Voter::Witness(id) => self.witnesses.contains_key(&id),
+        }
+    }
+}
+
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Config::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Config, D::Error> {
+        let config = Config::deserialize(deserializer)?;
+        config.check().map_err(D::Error::custom)?;
+        Ok(config)
+    }
+}

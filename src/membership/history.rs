@@ -1,0 +1,84 @@
+//! Former members and voters: an entry is judged by the members of its own epoch.
+
+use std::collections::BTreeSet;
+
+use geolock_api::names::{DcId, DcSet};
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use super::ids::{Epoch, Generation, Voter};
+
+/// Most sets of voters that are remembered. A member is never more than two changes behind.
+pub const MAX_VOTER_SETS: usize = 16;
+
+static NOBODY: VoterSet = VoterSet { from: Epoch(0), voters: BTreeSet::new() };
+
+/// The voters from an epoch on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VoterSet {
+    pub from: Epoch,
+    pub voters: BTreeSet<Voter>,
+}
+
+impl VoterSet {
+    /// Returns the size of a majority.
+    pub fn majority(&self) -> usize {
+        self.voters.len() / 2 + 1
+    }
+
+    /// Returns true if more than half of the voters are among these; others do not count.
+    pub fn is_majority<'a>(&self, of: impl IntoIterator<Item = &'a Voter>) -> bool {
+        self.count(of) >= self.majority()
+    }
+
+    /// Returns the number of different voters among these.
+    pub fn count<'a>(&self, of: impl IntoIterator<Item = &'a Voter>) -> usize {
+        of.into_iter().filter(|voter| self.voters.contains(voter)).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Returns the slots of the members that vote.
+    pub fn members(&self) -> DcSet {
+        self.voters.iter().filter_map(|voter| voter.dc()).collect()
+    }
+
+    /// Returns true if the member with this slot votes.
+    pub fn contains_member(&self, dc: DcId) -> bool {
+        self.voters.iter().any(|voter| voter.dc() == Some(dc))
+    }
+
+    /// Returns the set without the members with these slots.
+    pub fn without(&self, members: DcSet) -> VoterSet {
+        let stays = |voter: &&Voter| voter.dc().is_none_or(|dc| !members.contains(dc));
+        VoterSet { from: self.from, voters: self.voters.iter().filter(stays).copied().collect() }
+    }
+}
+
+impl Config {
+    /// Returns the members of an epoch with their generations, in increasing order of slots. Generations
+    /// that are not remembered are missing: see [`MAX_PAST`](super::MAX_PAST). For an epoch after the
+    /// current one it returns the current members.
+    pub fn members_at(&self, epoch: Epoch) -> impl Iterator<Item = (DcId, Generation)> {
+        self.slots().filter_map(move |(dc, slot)| {
+            let now = slot.member.iter().find(|member| member.admitted <= epoch);
+            let then = slot.past.iter().find(|past| past.admitted <= epoch && epoch < past.ended);
+            now.map(|member| member.generation).or(then.map(|past| past.generation)).map(|it| (dc, it))
+        })
+    }
+
+    /// Returns the generation with which the slot is a member in that epoch.
+    pub fn generation_at(&self, dc: DcId, epoch: Epoch) -> Option<Generation> {
+        self.members_at(epoch).find(|(member, _)| *member == dc).map(|(_, generation)| generation)
+    }
+
+    /// Returns the current voters; nobody before the cluster is founded.
+    pub fn voters(&self) -> &VoterSet {
+        self.voters.last().unwrap_or(&NOBODY)
+    }
+
+    /// Returns the sets of voters from that epoch to the current one, or `None` if the set of that epoch is
+    /// not remembered.
+    pub fn voter_sets_since(&self, epoch: Epoch) -> Option<&[VoterSet]> {
+        let first = self.voters.iter().rposition(|set| set.from <= epoch)?;
+        Some(&self.voters[first..])
+    }
+}

@@ -1,0 +1,68 @@
+//! Pure. The members of the cluster: the list of decisions, and the state after each.
+//!
+//! A majority of the voters orders [`Command`]s into a list, with a consensus library, outside of this room.
+//! Here is the meaning of the list. [`Config::apply`] takes the decisions in their order, one after the
+//! other, on every member and witness. It is deterministic, so all have equal configs after equally many
+//! decisions. A command that does not fit the config is a decision without effect: a proposal names the
+//! [`Revision`] that it was checked against, as a compare-and-set on etcd's revision does.
+//!
+//! **Locks never wait for a decision.** A decision does not change what a member does with locks at once:
+//! each member *enters* it with an entry of its own log, and entries say in which [`Epoch`] they were made.
+//! An entry is judged by the members of its epoch ([`Config::members_at`]), wherever it is applied.
+//!
+//! **Slots, generations, cuts.** A member has a slot, [`DcId`](geolock_api::names::DcId), and a slot has one
+//! member at a time. Each member of a slot is a new [`Generation`], whose entries have numbers of their own.
+//! A generation that is *over* has a *cut*, the last of its entries that counts: nobody ever applies one
+//! beyond it.
+//!
+//! **One change at a time.** A decision that begins an epoch is proposed when all members have entered the
+//! epoch before ([`Config::check_proposal`]). So members are at most one change apart, and consecutive sets
+//! of voters share a voter in any two majorities.
+//!
+//! **Changes in steps**, so that each decision is small and no datacenter has to wait for another:
+//!
+//! - A member joins with `Admit`, `Settled` and `Vote`. In between, its parts go with those of its *sponsor*,
+//!   until all members have split them off.
+//! - A member leaves with `Leaving` and `Left`. In between, it hands its parts back, and waits until all
+//!   members have its whole log.
+//! - A member is evicted with `Begin`, `Have` of each remaining member, and `End`. Each remaining member
+//!   promises to take nothing more of the evicted one, and reports what it has. The highest report is the
+//!   cut.
+//! - Survivors without a majority go on in a new control group with `Recover` (forced recovery).
+//!
+//! Nothing here knows locks, time or messages: the members' logs, leases and links act on the config.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod apply;
+mod attempt;
+mod check;
+mod command;
+mod config;
+mod history;
+mod ids;
+mod policy;
+mod propose;
+mod refused;
+mod rules;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use apply::Applied;
+pub use attempt::{Attempt, Cut, LastEnd};
+pub use check::BrokenConfig;
+pub use command::{
+    Admission, Command, Credentials, Evictee, Eviction, Founder, Founding, Mark, NewWitness, Proposal,
+    Recovery, Vouch,
+};
+pub use config::{Config, FIRST_FENCE, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES, Silence};
+pub use history::{MAX_VOTER_SETS, VoterSet};
+pub use ids::{
+    Address, AttemptId, Epoch, Generation, Index, Lineage, MAX_ADDRESS, MemberName, Revision, ServerId,
+    TextError, Voter, WitnessId,
+};
+pub use policy::{AgreedOptions, EvictPolicy, JoinPolicy, Policy};
+pub use propose::Facts;
+pub use refused::{Dcs, Refused};
+pub use rules::{MAX_RULES, Prefix, PrefixRule, Rules};
+pub use slot::{EndCause, MAX_PAST, Member, Past, Phase, Slot, Witness};

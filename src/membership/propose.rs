@@ -1,0 +1,143 @@
+//! Checks before a command is proposed: with the facts that only the proposer knows.
+//!
+//! A decision is judged by the config alone, because all members have to judge it equally. These facts are
+//! different from member to member, so only the proposer judges them. Most stay true once they are: a member
+//! that has entered an epoch has entered it for ever. That a member was not heard does not stay true; an
+//! eviction by an operator relies on the operator, and one by silence on marks, which are decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use geolock_api::names::{DcId, DcSet};
+
+use super::command::{Command, Eviction, Proposal, Recovery, Vouch};
+use super::config::Config;
+use super::ids::{Epoch, Voter};
+use super::policy::EvictPolicy;
+use super::refused::Refused;
+
+/// The facts that a proposer sees.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// The last epoch that the current generation of each member has entered, as its log says. A member that
+    /// is absent has entered none since epoch 0.
+    pub entered: BTreeMap<DcId, Epoch>,
+    /// Leaving members whose `Leave` is applied here: they enter nothing any more.
+    pub left: DcSet,
+    /// The last time that some member or witness, also this one, heard each member.
+    pub heard: BTreeMap<DcId, (Voter, Duration)>,
+    /// How long ago a member has to have been heard so that it counts as heard no more.
+    pub heard_within: Duration,
+    /// The voters and other members that can be reached; this one included.
+    pub reachable: BTreeSet<Voter>,
+    /// The highest version that each member and witness speaks, as it said last.
+    pub versions: BTreeMap<Voter, u16>,
+}
+
+impl Config {
+    /// Returns the proposal of a command that is possible now.
+    ///
+    /// A command that the config refuses, or that has to wait for members to enter an epoch, is not worth a
+    /// decision: the error says the reason and the way on.
+    pub fn check_proposal(&self, facts: &Facts, command: Command) -> Result<Proposal, Refused> {
+        match &command {
+            Command::Admit(_)
+            | Command::AddWitness(_)
+            | Command::RemoveWitness { .. }
+            | Command::Vote { .. } => {
+                self.one_version(facts)?;
+                self.all_entered(facts, DcSet::EMPTY)?;
+            }
+            Command::Left { dc, .. } => {
+                self.one_version(facts)?;
+                self.all_entered(facts, DcSet::only(*dc))?;
+            }
+            Command::Leaving { .. } => self.one_version(facts)?,
+            Command::SetPolicy(policy) if policy.evict == EvictPolicy::Auto => {
+                self.all_entered(facts, DcSet::EMPTY)?;
+            }
+            Command::Begin(eviction) => self.may_begin(facts, eviction)?,
+            Command::Version { version } => self.all_speak(facts, *version)?,
+            Command::Recover(recovery) => self.majority_is_gone(facts, recovery)?,
+            _ => {}
+        }
+        let proposal = Proposal { checked: self.revision(), command };
+        self.clone().apply(self.index().next(), &proposal)?;
+        if !matches!(proposal.command, Command::Found(_) | Command::Recover(_)) {
+            self.majority_is_reachable(facts)?;
+        }
+        Ok(proposal)
+    }
+
+    /// One change at a time: every member that remains has entered the current epoch. So no member is ever
+    /// more than one change behind.
+    fn all_entered(&self, facts: &Facts, except: DcSet) -> Result<(), Refused> {
+        let epoch = self.epoch();
+        let entered = |dc: &DcId| facts.entered.get(dc).copied().unwrap_or_default() >= epoch;
+        let remaining = self.member_set().difference(except).difference(facts.left);
+        let members: DcSet = remaining.iter().filter(|dc| !entered(dc)).collect();
+        if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
+    }
+
+    fn may_begin(&self, facts: &Facts, eviction: &Eviction) -> Result<(), Refused> {
+        let evicting = eviction.slots();
+        if eviction.recut.is_none() {
+            self.all_entered(facts, evicting)?;
+        }
+        let fenced = evicting.iter().filter(|dc| !self.ends_with_sponsor(*dc, evicting));
+        for dc in fenced {
+            if eviction.vouch == Vouch::Silence {
+                let policy = self.policy_epoch();
+                if facts.entered.get(&dc).copied().unwrap_or_default() < policy {
+                    return Err(Refused::AutoNotEntered { dc, policy });
+                }
+            } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within)
+            {
+                return Err(Refused::StillHeard { dc, by: *by, ago: *ago });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody that has to speak the cluster's version: members and witnesses.
+    fn everybody(&self) -> impl Iterator<Item = Voter> {
+        let members = self.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+        members.chain(self.witnesses().map(|(id, _)| Voter::Witness(id)))
+    }
+
+    fn spoken(&self, facts: &Facts, voter: Voter) -> u16 {
+        facts.versions.get(&voter).copied().unwrap_or(self.version())
+    }
+
+    fn one_version(&self, facts: &Facts) -> Result<(), Refused> {
+        let versions: BTreeSet<u16> = self.everybody().map(|voter| self.spoken(facts, voter)).collect();
+        match (versions.first(), versions.last()) {
+            (Some(low), Some(high)) if low != high => Err(Refused::VersionsDiffer { low: *low, high: *high }),
+            _ => Ok(()),
+        }
+    }
+
+    fn all_speak(&self, facts: &Facts, asked: u16) -> Result<(), Refused> {
+        match self.everybody().find(|voter| self.spoken(facts, *voter) < asked) {
+            Some(voter) => Err(Refused::VersionNotSpoken { voter, speaks: self.spoken(facts, voter), asked }),
+            None => Ok(()),
+        }
+    }
+
+    fn majority_is_reachable(&self, facts: &Facts) -> Result<(), Refused> {
+        let (remaining, needed) = (self.voters().count(&facts.reachable), self.voters().majority());
+        if remaining < needed { Err(Refused::NoMajority { remaining, needed }) } else { Ok(()) }
+    }
+
+    /// Forced recovery contradicts what a majority decides: it is refused if one can be reached, through
+    /// whomever.
+    fn majority_is_gone(&self, facts: &Facts, recovery: &Recovery) -> Result<(), Refused> {
+        let survivors = recovery
+            .survivors
+            .iter()
+            .filter_map(|(dc, _)| Some(Voter::Member { dc: *dc, generation: self.generation(*dc)? }));
+        let up: BTreeSet<Voter> = survivors.chain(facts.reachable.iter().copied()).collect();
+        let (voters, needed) = (self.voters().count(&up), self.voters().majority());
+        if voters >= needed { Err(Refused::MajorityUp { voters, needed }) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,198 @@
+//! Reasons for which a command has no effect.
+
+use std::fmt;
+use std::time::Duration;
+
+use geolock_api::names::{ClusterId, DcId, DcSet};
+
+use super::config::{MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS};
+use super::ids::{AttemptId, Epoch, Generation, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
+use super::rules::{MAX_RULES, Prefix};
+use crate::base::time::brief;
+
+/// Datacenters for people: `dc1, dc4`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dcs(pub DcSet);
+
+impl fmt::Display for Dcs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(i, dc)| write!(f, "{}{dc}", if i == 0 { "" } else { ", " }))
+    }
+}
+
+/// A command was refused; it changed nothing. The message says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    #[error(
+        "the members or policies changed since the command was checked (revision {checked}, now {now}): repeat it"
+    )]
+    Changed { checked: Revision, now: Revision },
+    #[error("the cluster has no members yet: start the members of its configuration, which found it")]
+    NotFounded,
+    #[error("the cluster is founded already: more members join with `geolock server --join`")]
+    AlreadyFounded,
+    #[error("founder {dc} {fault}: correct the members of the configuration")]
+    Founder { dc: DcId, fault: &'static str },
+    #[error(
+        "a cluster is founded by 1 to 64 members of which 1 to {MAX_VOTERS} vote, not by {founders} of which {voters} do"
+    )]
+    Founders { founders: usize, voters: usize },
+
+    // Joining.
+    #[error("slot {dc} has a member, server {server}: join with another slot, or replace that member first")]
+    SlotUsed { dc: DcId, server: ServerId },
+    #[error("the next generation of slot {dc} is {expected}, not {asked}: ask to join again")]
+    WrongGeneration { dc: DcId, asked: Generation, expected: Generation },
+    #[error("slot {dc} was given out 65536 times and cannot be again: join with another slot")]
+    SlotExhausted { dc: DcId },
+    #[error("server {server} is or was a member of this cluster: start it with an empty data directory")]
+    ServerUsed { server: ServerId },
+    #[error("the name {name} is used by another member: join with another name")]
+    NameUsed { name: MemberName },
+    #[error("it belongs to cluster {theirs}, this is cluster {ours}: join with a member of its own cluster")]
+    WrongCluster { theirs: ClusterId, ours: ClusterId },
+    #[error(
+        "its data directory is of lineage {theirs}, the cluster of lineage {ours}: forced recovery went on without it; \
+         start it with an empty data directory"
+    )]
+    WrongLineage { theirs: Lineage, ours: Lineage },
+    #[error("it speaks version {theirs} at most, the cluster uses {ours}: upgrade it")]
+    OldVersion { theirs: u16, ours: u16 },
+    #[error("no operator has invited {name}: run `geolock member add {name}` first")]
+    NotInvited { name: MemberName },
+    #[error("{name} is not invited: there is nothing to take back")]
+    NoInvitation { name: MemberName },
+    #[error("{MAX_INVITATIONS} invitations are open: cancel one that is not needed")]
+    TooManyInvitations,
+    #[error("{sponsor} cannot be a sponsor: it {fault}; choose a member that is settled and stays")]
+    Sponsor { sponsor: DcId, fault: &'static str },
+    #[error("{dc} is settled already: nothing is left to do")]
+    AlreadySettled { dc: DcId },
+
+    // Members in general.
+    #[error("{dc} is no member: `geolock member list` shows the members")]
+    NotMember { dc: DcId },
+    #[error(
+        "{dc} is a member with generation {now}, not {asked}: the command is about an earlier server of the slot"
+    )]
+    OldGeneration { dc: DcId, asked: Generation, now: Generation },
+    #[error("{0} is no witness: `geolock member list` shows the witnesses")]
+    NotWitness(WitnessId),
+
+    // Leaving.
+    #[error("nobody would remain: without {removed} there is no member that stays; add another one first", removed = Dcs(*.0))]
+    LastMember(DcSet),
+    #[error(
+        "nobody would vote: without {voter} there is no voter that stays; give another member its vote first"
+    )]
+    LastVoter { voter: Voter },
+    #[error(
+        "{dc} is joining, and its parts go with those of {sponsor}: wait until it is settled, or evict it"
+    )]
+    StillJoining { dc: DcId, sponsor: DcId },
+    #[error("{dc} is leaving already: wait for it, or evict it")]
+    AlreadyLeaving { dc: DcId },
+    #[error("{dc} is not leaving: run `geolock member remove` first")]
+    NotLeaving { dc: DcId },
+    #[error("{joiner} is joining with parts of {dc}: wait until it is settled, or evict both")]
+    SponsorNeeded { dc: DcId, joiner: DcId },
+    #[error("entry {cut} is not of generation {generation} of {dc}: the cut is the `Leave` of its log")]
+    WrongCut { dc: DcId, generation: Generation, cut: u64 },
+
+    // Evicting.
+    #[error("an eviction names at least one member, in increasing order of slots")]
+    NobodyNamed,
+    #[error("the policy of this cluster is `wait`: {members} stay members; wait for them, or replace them", members = Dcs(*.members))]
+    PolicyWaits { members: DcSet },
+    #[error("the policy of this cluster is not `auto`: only an operator can evict {members}", members = Dcs(*.members))]
+    PolicyNotAuto { members: DcSet },
+    #[error("{silent} voters hear nothing of {dc}, {needed} are needed: wait, or evict it as operator")]
+    NotSilent { dc: DcId, silent: usize, needed: usize },
+    #[error("{dc} has not learned that the policy is `auto` (epoch {policy}): only an operator can evict it")]
+    AutoNotEntered { dc: DcId, policy: Epoch },
+    #[error("{by} heard {dc} {} ago: it runs; stop it before its eviction", brief(*.ago))]
+    StillHeard { dc: DcId, by: Voter, ago: Duration },
+    #[error(
+        "{remaining} of {needed} voters that a decision needs would be left: add a witness, or wait for the members"
+    )]
+    NoMajority { remaining: usize, needed: usize },
+    #[error("{MAX_EVICTIONS} evictions were used up: tokens have no room for more; move to a new cluster")]
+    NoFenceLeft,
+    #[error(
+        "the cuts of epoch {epoch} cannot be set anew: it is not the last epoch, or no eviction; begin without it"
+    )]
+    NotLastEnd { epoch: Epoch },
+    #[error("attempt {attempt} is over: begin another one if it is still needed")]
+    AttemptOver { attempt: AttemptId },
+    #[error("{by} has reported for this attempt already; its first report counts")]
+    AlreadyReported { by: Voter },
+    #[error("{by} is to be evicted by this attempt: its report does not count")]
+    ReportOfEvicted { by: Voter },
+    #[error("the report of {by} has entry {seq} of {dc}, of a generation that never was: look at its log")]
+    WrongReport { by: Voter, dc: DcId, seq: u64 },
+    #[error("the reports of {missing} are missing: wait for them, or give the attempt up and evict them, too", missing = Dcs(*.missing))]
+    ReportsMissing { missing: DcSet },
+    #[error("{promised} voters have promised, {needed} are needed: wait for them")]
+    PromisesMissing { promised: usize, needed: usize },
+    #[error("{voter} has no vote about that: its statement is not needed")]
+    NotVoter { voter: Voter },
+    #[error("it states number {number} about {of}, the last was {last}: state it with a higher number")]
+    OldMark { of: DcId, number: u64, last: u64 },
+    #[error(
+        "it counted silence under the policy of epoch {counted}, the policy is of epoch {policy}: count again"
+    )]
+    OldPolicy { counted: Epoch, policy: Epoch },
+    #[error("generation {generation} of {dc} was not evicted by silence: there is nothing to confirm")]
+    NothingToConfirm { dc: DcId, generation: Generation },
+
+    // One change at a time.
+    #[error("an eviction of {members} is under way (attempt {attempt}): wait for its end, or give it up", members = Dcs(*.members))]
+    EvictionUnderWay { attempt: AttemptId, members: DcSet },
+    #[error("{members} have not entered epoch {epoch} yet: wait until they have; evict those that do not answer", members = Dcs(*.members))]
+    ChangeUnderWay { epoch: Epoch, members: DcSet },
+
+    // Voters, policies, versions, rules.
+    #[error("the cluster has {MAX_VOTERS} voters, and more make no decision safer: take a vote away first")]
+    TooManyVoters,
+    #[error("{what} is so already: nothing is left to do")]
+    NoChange { what: &'static str },
+    #[error("{option} is {value_ms} ms; it has to be {least_ms} to {most_ms} ms")]
+    OutOfBounds { option: &'static str, value_ms: u32, least_ms: u32, most_ms: u32 },
+    #[error(
+        "with fence_after {fence_after_ms} ms and max_lease_ttl {max_lease_ttl_ms} ms, evict_after has to be at least \
+         {least_ms} ms, and is {evict_after_ms} ms: raise it, or lower one of the others"
+    )]
+    TimesContradict { fence_after_ms: u32, evict_after_ms: u32, max_lease_ttl_ms: u32, least_ms: u64 },
+    #[error("the cluster uses version {now}: {asked} is not above it")]
+    VersionNotAbove { asked: u16, now: u16 },
+    #[error(
+        "{voter} speaks version {speaks} at most: upgrade it, or evict it, before the cluster uses {asked}"
+    )]
+    VersionNotSpoken { voter: Voter, speaks: u16, asked: u16 },
+    #[error(
+        "members of versions {low} and {high} run: finish the upgrade first; only evictions are possible meanwhile"
+    )]
+    VersionsDiffer { low: u16, high: u16 },
+    #[error("the home {home} of prefix {prefix} is no member: name a member")]
+    HomeNotMember { prefix: Prefix, home: DcId },
+    #[error(
+        "the prefix {prefix} overlaps {other}, which has a rule: remove that rule, or choose another prefix"
+    )]
+    RuleOverlaps { prefix: Prefix, other: Prefix },
+    #[error("the rule of {prefix} sets nothing: give it a home, or the policy `operator`")]
+    EmptyRule { prefix: Prefix },
+    #[error("there are {MAX_RULES} rules: remove one that is not needed")]
+    TooManyRules,
+    #[error("there is no rule of prefix {prefix}: `geolock member policy` shows the rules")]
+    NoRule { prefix: Prefix },
+
+    // Forced recovery.
+    #[error("the survivors have {voters} votes, and {needed} are a majority: evict the others instead")]
+    MajorityUp { voters: usize, needed: usize },
+    #[error(
+        "survivors are named once each, in increasing order of slots, and at least one is settled and not leaving"
+    )]
+    WrongSurvivors,
+    #[error("the new lineage is {expected}, not {asked}: ask the survivors for their lineage again")]
+    LineageNotNext { asked: Lineage, expected: Lineage },
+}

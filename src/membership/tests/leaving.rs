@@ -1,0 +1,95 @@
+//! Members that leave.
+
+use super::*;
+
+#[test]
+fn a_member_leaves_behind_its_last_entry() {
+    let mut list = List::of(3);
+    assert_eq!(list.decide(list.leaving(1)), Applied::default());
+    assert_eq!((list.config.staying(), list.config.member_set()), (set([0, 2]), set([0, 1, 2])));
+    let applied = list.decide(list.left(1, 40));
+    let cut = Cut { dc: dc(1), generation: Generation(0), seq: 40 };
+    assert_eq!(applied, Applied { epoch: Some(Epoch(3)), cuts: vec![cut] });
+    assert_eq!((list.config.member_set(), list.config.voters().members()), (set([0, 2]), set([0, 2])));
+    assert_eq!(list.config.cut(dc(1), Generation(0)), Some(40));
+    let past = list.config.past(dc(1), Generation(0)).expect("it was one");
+    assert_eq!((past.cause, past.ended, list.config.fence()), (EndCause::Left, Epoch(3), 16));
+    assert_eq!(list.members_at(Epoch(2)), [(0, 0), (1, 0), (2, 0)]);
+    assert_eq!(list.members_at(Epoch(3)), [(0, 0), (2, 0)]);
+    assert_eq!(list.config.generation_at(dc(1), Epoch(2)), Some(Generation(0)));
+    assert_eq!(list.config.generation_at(dc(1), Epoch(3)), None);
+}
+
+#[test]
+fn the_last_member_stays() {
+    let mut list = List::of(2);
+    list.decide(list.leaving(1));
+    assert_eq!(list.refused(list.leaving(0)), Refused::LastMember(set([0])));
+    assert_eq!(list.refused(list.eviction([0], Vouch::Operator)), Refused::LastMember(set([0])));
+    list.decide(list.left(1, 1));
+    let refused = list.refused(list.leaving(0));
+    assert_eq!(
+        refused.to_string(),
+        "nobody would remain: without dc0 there is no member that stays; add another one first"
+    );
+}
+
+#[test]
+fn a_member_does_not_leave_the_one_that_is_evicted() {
+    let mut list = List::of(3);
+    list.begin([0]);
+    list.decide(list.leaving(1));
+    assert_eq!(list.refused(list.leaving(2)), Refused::LastMember(set([2])));
+}
+
+#[test]
+fn the_last_voter_stays() {
+    let mut list = List::of(2);
+    list.decide(list.vote(0, false));
+    assert_eq!(list.refused(list.leaving(1)), Refused::LastVoter { voter: founder(1) });
+    assert_eq!(list.refused(list.vote(1, false)), Refused::LastVoter { voter: founder(1) });
+}
+
+#[test]
+fn a_member_leaves_once_and_settled() {
+    let mut list = List::of(3);
+    list.admit(5);
+    assert_eq!(list.refused(list.leaving(5)), Refused::StillJoining { dc: dc(5), sponsor: dc(0) });
+    assert_eq!(list.refused(list.left(1, 1)), Refused::NotLeaving { dc: dc(1) });
+    list.decide(list.leaving(1));
+    assert_eq!(list.refused(list.leaving(1)), Refused::AlreadyLeaving { dc: dc(1) });
+    assert_eq!(list.refused(list.leaving(9)), Refused::NotMember { dc: dc(9) });
+}
+
+#[test]
+fn a_sponsor_leaves_after_its_joiner_has_settled() {
+    let mut list = List::of(3);
+    list.admit(5);
+    list.decide(list.leaving(0));
+    assert_eq!(list.refused(list.left(0, 1)), Refused::SponsorNeeded { dc: dc(0), joiner: dc(5) });
+    list.settle(5);
+    list.decide(list.left(0, 1));
+}
+
+#[test]
+fn the_last_entry_is_of_the_generation_that_leaves() {
+    let mut list = List::of(3);
+    list.decide(list.leaving(1));
+    for cut in [0, Generation(1).base(), u64::MAX] {
+        let generation = Generation(0);
+        let command = Command::Left { dc: dc(1), generation, cut };
+        assert_eq!(list.refused(command), Refused::WrongCut { dc: dc(1), generation, cut });
+    }
+}
+
+#[test]
+fn nobody_leaves_during_an_eviction_of_another() {
+    let mut list = List::of(4);
+    list.decide(list.leaving(1));
+    let attempt = list.begin([2]);
+    let under_way = Refused::EvictionUnderWay { attempt, members: set([2]) };
+    assert_eq!(list.refused(list.left(1, 1)), under_way);
+    assert_eq!(list.refused(list.leaving(2)), under_way);
+    list.decide(Command::Abort { attempt });
+    list.decide(list.left(1, 1));
+}

@@ -1,0 +1,147 @@
+//! Checks with the facts of a proposer.
+
+use std::time::Duration;
+
+use super::*;
+
+/// All members and witnesses are up, silent towards each other, of one version, and have entered everything.
+fn facts(list: &List) -> Facts {
+    let config = &list.config;
+    let members = config.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+    Facts {
+        entered: config.members().map(|(dc, _)| (dc, config.epoch())).collect(),
+        heard_within: Duration::from_secs(3),
+        reachable: members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id))).collect(),
+        ..Facts::default()
+    }
+}
+
+#[test]
+fn a_proposal_names_the_revision_that_it_was_checked_against() {
+    let list = List::of(3);
+    let command = Command::Version { version: 4 };
+    let facts = Facts { versions: [0, 1, 2].map(|id| (founder(id), 4)).into(), ..facts(&list) };
+    let proposal = list.config.check_proposal(&facts, command.clone()).expect("all speak it");
+    assert_eq!(proposal, Proposal { checked: Revision(1), command });
+}
+
+#[test]
+fn a_change_waits_until_all_have_entered_the_last_one() {
+    let mut list = List::auto(4);
+    list.admit(5);
+    list.decide(list.leaving(1));
+    let mut facts = facts(&list);
+    facts.entered.insert(dc(1), Epoch(2));
+    facts.entered.remove(&dc(5));
+    let (epoch, members) = (list.config.epoch(), set([1, 5]));
+    let changes = [
+        Command::Admit(list.admission(6)),
+        Command::AddWitness(witness(1)),
+        list.vote(2, false),
+        Command::SetPolicy(Policy { evict_after_ms: 60_000, ..auto() }),
+        list.eviction([2], Vouch::Operator),
+    ];
+    for command in changes {
+        let refused = list.config.check_proposal(&facts, command).expect_err("two have not entered");
+        assert_eq!(refused, Refused::ChangeUnderWay { epoch, members });
+    }
+    // Those that are to end do not have to enter it.
+    list.config.check_proposal(&facts, list.eviction([1, 5], Vouch::Operator)).expect("all others have");
+    list.config.check_proposal(&facts, list.leaving(2)).expect("it changes no members");
+    let careful = Command::SetPolicy(Policy::default());
+    list.config.check_proposal(&facts, careful).expect("a stricter policy needs no epoch");
+    facts.entered.insert(dc(5), epoch);
+    list.config.check_proposal(&facts, list.left(1, 1)).expect("it ends itself");
+    facts.left = set([1]);
+    list.config.check_proposal(&facts, Command::Admit(list.admission(6))).expect("one left");
+}
+
+#[test]
+fn cuts_that_nobody_can_reach_are_no_obstacle() {
+    let mut list = List::of(5);
+    let epoch = list.evict(4).epoch.expect("an epoch");
+    let facts = Facts { entered: Default::default(), ..facts(&list) };
+    let Command::Begin(eviction) = list.eviction([3], Vouch::Operator) else { unreachable!() };
+    let refused =
+        list.config.check_proposal(&facts, Command::Begin(eviction.clone())).expect_err("not entered");
+    assert_eq!(refused, Refused::ChangeUnderWay { epoch, members: set([0, 1, 2]) });
+    let recut = Command::Begin(Eviction { recut: Some(epoch), ..eviction });
+    list.config.check_proposal(&facts, recut).expect("that is what it is for");
+}
+
+#[test]
+fn a_member_that_somebody_hears_is_not_evicted_by_an_operator() {
+    let mut list = List::of(3);
+    list.admit(5);
+    let mut facts = facts(&list);
+    facts.heard.insert(dc(2), (founder(1), Duration::from_millis(350)));
+    facts.heard.insert(dc(5), (founder(1), Duration::from_millis(350)));
+    for vouch in [Vouch::Operator, Vouch::Replacement] {
+        let refused = list.config.check_proposal(&facts, list.eviction([2], vouch)).expect_err("it is heard");
+        assert_eq!(refused.to_string(), "dc1 heard dc2 350 ms ago: it runs; stop it before its eviction");
+    }
+    list.config.check_proposal(&facts, list.eviction([0, 5], Vouch::Operator)).expect("5 goes with 0");
+    facts.heard.insert(dc(2), (founder(1), Duration::from_secs(3)));
+    list.config.check_proposal(&facts, list.eviction([2], Vouch::Operator)).expect("that was long ago");
+}
+
+#[test]
+fn nobody_is_evicted_by_silence_before_it_knows_the_policy() {
+    let mut list = List::auto(3);
+    for by in [0, 1] {
+        let mark = Mark { by: founder(by), of: dc(2), of_generation: Generation(0), number: 1 };
+        list.decide(Command::Silent { mark, policy: Epoch(2) });
+    }
+    let mut facts = facts(&list);
+    facts.heard.insert(dc(2), (founder(1), Duration::ZERO));
+    list.config.check_proposal(&facts, list.eviction([2], Vouch::Silence)).expect("marks count");
+    facts.entered.insert(dc(2), Epoch(0));
+    let refused = list.config.check_proposal(&facts, list.eviction([2], Vouch::Silence));
+    assert_eq!(refused, Err(Refused::AutoNotEntered { dc: dc(2), policy: Epoch(2) }));
+}
+
+#[test]
+fn without_a_majority_nothing_is_proposed_but_recovery() {
+    let list = List::of(3);
+    let reachable = [founder(2)].into();
+    let alone = Facts { reachable, ..facts(&list) };
+    let refused = list.config.check_proposal(&alone, list.eviction([0], Vouch::Operator));
+    assert_eq!(refused, Err(Refused::NoMajority { remaining: 1, needed: 2 }));
+    let survivors = vec![(dc(2), vector([]))];
+    let recover = Command::Recover(Recovery { lineage: Lineage(1), survivors });
+    list.config.check_proposal(&alone, recover.clone()).expect("a majority is gone");
+    let refused = list.config.check_proposal(&facts(&list), recover);
+    assert_eq!(refused, Err(Refused::MajorityUp { voters: 3, needed: 2 }));
+}
+
+#[test]
+fn the_first_members_need_no_majority() {
+    let proposal = Config::default().check_proposal(&Facts::default(), Command::Found(founding(3)));
+    assert_eq!(proposal.map(|it| it.checked), Ok(Revision(0)));
+}
+
+#[test]
+fn versions_rise_together_and_members_do_not_change_meanwhile() {
+    let mut list = List::of(3);
+    list.decide(Command::AddWitness(witness(1)));
+    let witness = Voter::Witness(WitnessId(2));
+    let mut facts = facts(&list);
+    facts.versions = [(founder(0), 4), (founder(1), 4), (founder(2), 4)].into();
+    let rise = Command::Version { version: 4 };
+    let refused = list.config.check_proposal(&facts, rise.clone());
+    assert_eq!(refused, Err(Refused::VersionNotSpoken { voter: witness, speaks: 3, asked: 4 }));
+    let differ = Err(Refused::VersionsDiffer { low: 3, high: 4 });
+    for command in [Command::Admit(list.admission(5)), list.leaving(1), list.vote(2, false)] {
+        assert_eq!(list.config.check_proposal(&facts, command), differ);
+    }
+    list.config.check_proposal(&facts, list.eviction([1], Vouch::Operator)).expect("evictions go on");
+    facts.versions.insert(witness, 5);
+    list.config.check_proposal(&facts, rise).expect("all speak it");
+}
+
+#[test]
+fn a_command_that_the_config_refuses_is_not_proposed() {
+    let list = List::of(3);
+    let refused = list.config.check_proposal(&facts(&list), list.leaving(9));
+    assert_eq!(refused, Err(Refused::NotMember { dc: dc(9) }));
+}

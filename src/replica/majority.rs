@@ -1,0 +1,242 @@
+//! Commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
+//!
+//! A transaction may ask for an answer only when more than half of the members have its commit on disk, and
+//! the configuration may ask for it, by bucket. The commit is made like any other, its locks are released at
+//! once, and only the answer waits. Heartbeats carry the durable vectors of the members. They come twice a
+//! second, so this datacenter also asks its peers for an acknowledgement at once:
+//!
+//! ```text
+//!   here    commit, sync ── entry, AckWanted ──>  there
+//!                                                 sync
+//!           answer <──────────── Acknowledged ──
+//! ```
+//!
+//! That is one round trip to the nearest majority, and two syncs. An `AckWanted` stands for all commits up to
+//! its number, and an `Acknowledged` for all that one sync there made durable. So a stream of commits costs
+//! each link at most one of them for each sync.
+//!
+//! An acknowledgement counts like a heartbeat: only after a heartbeat on the same link has shown that both
+//! sides have one history, and with the heads of the logs.
+
+use super::Replica;
+use super::call::{CallId, Reply};
+use super::effect::Effect;
+use super::message::Message;
+use super::output_commit::Output;
+use super::store_call::{Durability, Durable, MAX_MAJORITY_WAIT, Stepped};
+use super::transactions::{CommitId, WaitingAnswer};
+use crate::base::bugs::Bug;
+use crate::base::work;
+use crate::causal_log::{Change, Violation};
+use crate::crdt::VersionVector;
+use geolock_api::names::{DcId, MAX_DCS, Position};
+
+/// The first protocol version with [`Message::AckWanted`] and [`Message::Acknowledged`].
+const FIRST_VERSION: u16 = 3;
+/// Most answers that one step lets go because a majority has their commits, and most whose wait is over.
+const ANSWERS_PER_STEP: usize = 512;
+
+/// The acknowledgements that this datacenter and its peers ask each other for.
+pub(super) struct Acknowledgements {
+    rows: [Row; MAX_DCS],
+    /// Durable vectors have changed, or more answers wait, since the last look.
+    has_news: bool,
+}
+
+/// The state of one link.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    version: u16,
+    /// The last own entry for which the peer was asked.
+    asked: u64,
+    /// The last entry of the peer's log for which the peer asks.
+    wanted: u64,
+    /// The last entry of the peer's log that was acknowledged, or was durable when the peer asked.
+    told: u64,
+}
+
+impl Acknowledgements {
+    pub fn new() -> Acknowledgements {
+        Acknowledgements { rows: [Row::default(); MAX_DCS], has_news: false }
+    }
+
+    pub fn link_up(&mut self, peer: DcId, version: u16) {
+        self.rows[peer.index()] = Row { version, ..Row::default() };
+    }
+
+    /// Durable vectors may have changed.
+    pub fn note_news(&mut self) {
+        self.has_news = true;
+    }
+}
+
+impl Replica {
+    /// Returns true if a peer understands the messages of this module. Commits reach a majority without them,
+    /// with the next heartbeats.
+    fn peer_understands_acks(&self, peer: DcId) -> bool {
+        self.acknowledgements.rows[peer.index()].version >= FIRST_VERSION
+    }
+
+    /// Returns true if a change is in a bucket whose commits always wait for a majority.
+    pub(super) fn needs_majority(&self, changes: &[Change]) -> bool {
+        let buckets = &self.config.local.majority_buckets;
+        !buckets.is_empty()
+            && changes.iter().any(|change| buckets.iter().any(|bucket| bucket.has(change.key.bucket())))
+    }
+
+    /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
+    /// or when a majority has it.
+    pub(super) fn answer_commit(
+        &mut self,
+        call: CallId,
+        (commit, position): (CommitId, Position),
+        stepped: Stepped,
+        durability: Durability,
+    ) {
+        let Durability::Majority { wait } = durability else {
+            let stepped = Stepped { durable: Durable::Here, ..stepped };
+            let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
+            return self.emit_when_durable(position, Output::Effect(effect));
+        };
+        let since = self.now.mono;
+        let until = since + wait.min(MAX_MAJORITY_WAIT);
+        let answer = WaitingAnswer { call, position, stepped, since, until };
+        if commit.seq <= self.log.durable_at_majority() {
+            return self.let_go(commit.seq, answer);
+        }
+        // Most memory is bounded where transactions begin; this bounds repeated calls for earlier commits.
+        if self.transactions.majority.len() >= self.config.local.max_transactions {
+            return self.let_go(commit.seq, answer);
+        }
+        // The client asks once more: its earlier call gets no better answer.
+        if let Some(before) = self.transactions.majority.insert(commit, answer) {
+            self.let_go(commit.seq, before);
+        }
+        self.acknowledgements.note_news();
+    }
+
+    /// Answers the commits that a majority has by now, and asks the peers for acknowledgements of others.
+    pub(super) fn update_majority(&mut self) {
+        if !std::mem::take(&mut self.acknowledgements.has_news) {
+            return;
+        }
+        self.acknowledge_wanted();
+        if self.transactions.majority.is_empty() {
+            return;
+        }
+        let reached = self.log.durable_at_majority();
+        for _ in 0..ANSWERS_PER_STEP {
+            let Some((seq, answer)) = self.transactions.majority.next_reached(reached) else {
+                return self.ask_for_acknowledgements();
+            };
+            work::count(1);
+            self.let_go(seq, answer);
+        }
+        // The rest follows in the next step.
+        self.acknowledgements.note_news();
+    }
+
+    /// Returns true if the next step continues to answer.
+    pub(super) fn has_majority_news(&self) -> bool {
+        self.acknowledgements.has_news
+    }
+
+    /// Asks each peer that lacks the last durable entry with a waiting answer for an acknowledgement, once.
+    fn ask_for_acknowledgements(&mut self) {
+        let durable = self.log.durable().get(self.config.dc);
+        let Some(seq) = self.transactions.majority.last_up_to(durable) else { return };
+        for peer in self.log.linked().iter() {
+            let is_known = self.log.acknowledged(peer).get(self.config.dc) >= seq;
+            if !is_known
+                && self.acknowledgements.rows[peer.index()].asked < seq
+                && self.peer_understands_acks(peer)
+            {
+                self.acknowledgements.rows[peer.index()].asked = seq;
+                self.send(peer, Message::AckWanted { seq });
+            }
+        }
+    }
+
+    /// A peer wants to hear when its log up to `seq` is durable here.
+    pub(super) fn on_ack_wanted(&mut self, peer: DcId, seq: u64) {
+        let durable = self.acknowledged_log_of(peer);
+        let row = &mut self.acknowledgements.rows[peer.index()];
+        row.wanted = row.wanted.max(seq);
+        if durable < seq {
+            // An acknowledgement of less is worth sending only when there is more than the peer knows of.
+            row.told = row.told.max(durable);
+        } else {
+            self.acknowledgements.note_news();
+        }
+    }
+
+    /// Sends acknowledgements to the peers that asked for some and whose logs have more durable entries here
+    /// than they were told.
+    fn acknowledge_wanted(&mut self) {
+        for peer in self.log.linked().iter() {
+            let (row, durable) = (self.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
+            if row.wanted <= row.told || durable <= row.told {
+                continue;
+            }
+            self.acknowledgements.rows[peer.index()].told = durable;
+            let vector = match self.faulty(Bug::AckFromMemory) {
+                true => self.log.applied().clone(),
+                false => (**self.log.durable()).clone(),
+            };
+            let heads = self.heads_to_tell();
+            self.send(peer, Message::Acknowledged { durable: vector, heads });
+        }
+    }
+
+    /// Returns the number of the last entry of a peer's log that may be acknowledged.
+    fn acknowledged_log_of(&self, peer: DcId) -> u64 {
+        match self.faulty(Bug::AckFromMemory) {
+            true => self.log.applied().get(peer),
+            false => self.log.durable().get(peer),
+        }
+    }
+
+    /// A peer has these entries on disk.
+    pub(super) fn on_acknowledged(&mut self, peer: DcId, durable: &VersionVector, heads: &[(DcId, u64)]) {
+        let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
+        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
+            return self.close_link(peer, Violation::UnknownDc { dc });
+        }
+        if !self.log.has_announced(peer) {
+            // It did not announce itself on this link yet; its heartbeat will have the same vector.
+            return;
+        }
+        self.compare_heads(peer, durable, heads);
+        if !self.lifecycle.is_forked() {
+            self.note_vector(peer, durable, self.log.links_of(peer));
+        }
+    }
+
+    /// Ends waits for a majority that lasted too long.
+    pub(super) fn expire_majority_waits(&mut self) {
+        for _ in 0..ANSWERS_PER_STEP {
+            let Some((seq, answer)) = self.transactions.majority.next_expired(self.now.mono) else { break };
+            work::count(1);
+            self.let_go(seq, answer);
+        }
+    }
+
+    /// Gives up waiting for a majority, and answers when the commit is durable here.
+    fn let_go(&mut self, seq: u64, answer: WaitingAnswer) {
+        self.emit_when_durable(answer.position, Output::Committed(seq, Box::new(answer)));
+    }
+
+    /// Answers a commit, own entry `seq` or one before it, which is durable here. The majority counts at this
+    /// moment, however the wait ended.
+    pub(super) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
+        let WaitingAnswer { call, stepped, since, .. } = answer;
+        let durable = if seq <= self.log.durable_at_majority() {
+            self.majority_waits.record(self.now.mono.saturating_since(since));
+            Durable::AtMajority
+        } else {
+            self.counts.commits_not_at_majority += 1;
+            Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
+        };
+        self.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+    }
+}

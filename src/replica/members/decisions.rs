@@ -1,0 +1,143 @@
+//! Decisions: how they come, are recorded and passed on.
+//!
+//! The control group orders proposals. Members tell each other how many decisions they know, and send each
+//! other what is missing, so one without a way to the leader learns them, too.
+
+use super::{Admitted, Change, Members};
+use crate::base::bugs::Bug;
+use crate::membership::{Command, Epoch, Facts, Index, Proposal, Voter};
+use crate::replica::Replica;
+use crate::replica::effect::{Effect, Report};
+use crate::replica::message::Message;
+use crate::replica::record::Record;
+use geolock_api::names::{DcId, DcSet};
+
+/// Most decisions in one message.
+const PER_MESSAGE: usize = 64;
+
+impl Members {
+    /// Applies the next decision.
+    pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
+        let applied = self.config.apply(index, &proposal);
+        if let Ok(applied) = applied
+            && let Some(epoch) = applied.epoch
+        {
+            let admitted = match &proposal.command {
+                Command::Admit(admission) => Some(Admitted {
+                    dc: admission.dc,
+                    generation: admission.generation,
+                    sponsor: admission.sponsor,
+                }),
+                _ => None,
+            };
+            self.pending.push_back(Change { epoch, admitted });
+        }
+        self.decisions.push(proposal);
+    }
+
+    /// Returns some of the decisions after the first `known`.
+    fn after(&self, known: u64) -> &[Proposal] {
+        let from = usize::try_from(known).map_or(self.decisions.len(), |from| from.min(self.decisions.len()));
+        let rest = &self.decisions[from..];
+        &rest[..rest.len().min(PER_MESSAGE)]
+    }
+
+    /// Returns the facts that only this member knows, for the check of a proposal.
+    fn facts(&self, reachable: DcSet) -> Facts {
+        let members = || self.config.members().map(|(dc, member)| (dc, member.generation));
+        let is_reachable = |dc: DcId| dc == self.me || reachable.contains(dc);
+        let voter = |(dc, generation)| Voter::Member { dc, generation };
+        Facts {
+            entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
+            reachable: members().filter(|(dc, _)| is_reachable(*dc)).map(voter).collect(),
+            ..Facts::default()
+        }
+    }
+}
+
+impl Replica {
+    /// The control group, or a peer, says that this is decision number `index`. One that is known already
+    /// changes nothing; one that does not follow comes again.
+    pub(in crate::replica) fn on_decided(&mut self, index: Index, proposal: Proposal) {
+        if index != self.members.config.index().next() {
+            return;
+        }
+        self.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
+        self.take_decision(index, proposal);
+        self.tell_decisions();
+    }
+
+    /// Takes in a decision that is recorded.
+    pub(in crate::replica) fn take_decision(&mut self, index: Index, proposal: Proposal) {
+        self.members.decide(index, proposal);
+        self.follow_peers();
+    }
+
+    /// The peers, or the right to serve, may have changed.
+    pub(super) fn follow_peers(&mut self) {
+        self.log.set_peers(self.members.peers());
+        self.reachability.set_peers(self.members.peers());
+        self.lifecycle.set_peers(self.members.peers());
+        let is_early = self.faulty(Bug::ServesUnsettled) && !self.members.awaits_state();
+        self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
+    }
+
+    /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
+    pub(in crate::replica) fn tell_decisions(&mut self) {
+        for peer in self.log.linked().iter() {
+            self.tell_decisions_to(peer);
+        }
+    }
+
+    pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
+        if self.knows_decisions() {
+            self.send(peer, Message::KnowsDecisions { index: self.members.config.index() });
+        }
+    }
+
+    /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are
+    /// missing here.
+    pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
+        let proposals = self.members.after(index.0).to_vec();
+        if !proposals.is_empty() {
+            self.send(peer, Message::Decisions { after: index, proposals });
+        } else if index > self.members.config.index() {
+            self.tell_decisions_to(peer);
+        }
+    }
+
+    pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
+        let before = self.members.config.index();
+        for (number, proposal) in (after.0.saturating_add(1)..).zip(proposals) {
+            self.on_decided(Index(number), proposal);
+        }
+        if self.members.config.index() > before {
+            // It may have more.
+            self.tell_decisions_to(peer);
+        }
+    }
+
+    /// Proposes a command to the control group, if it is possible now.
+    pub(in crate::replica) fn on_propose(&mut self, command: Command) {
+        let facts = self.members.facts(self.reachable_members());
+        match self.members.config.check_proposal(&facts, command) {
+            Ok(proposal) => self.effects.push_back(Effect::Propose(Box::new(proposal))),
+            Err(refused) => self.report(Report::ProposalRefused { why: refused.to_string() }),
+        }
+    }
+
+    fn reachable_members(&self) -> DcSet {
+        self.members.peers().difference(self.reachability.unreachable())
+    }
+
+    /// Returns true if decisions say who the members are, so a message may name one that is not known here
+    /// yet.
+    pub(in crate::replica) fn knows_decisions(&self) -> bool {
+        self.members.are_decided() || self.members.awaits_state()
+    }
+
+    /// Returns the epoch of own entries.
+    pub(in crate::replica) fn epoch(&self) -> Epoch {
+        self.members.epoch()
+    }
+}

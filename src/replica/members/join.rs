@@ -1,0 +1,153 @@
+//! Joining: what members do for a new one, and what the new one does, until its part is settled.
+//!
+//! ```text
+//! decision  Admit     every member enters its epoch; the new member's part goes along with its sponsor's
+//! state               some member gives the new one its state, once all have entered
+//! log       Enter     of the new member: it has the state
+//! log       Split     of the sponsor: the part is the new member's own where the sponsor's is at home
+//! log       Done      of every older member: nothing goes along any more with what it owns
+//! decision  Settled   proposed by the new member, which may grant from here on
+//! ```
+
+use super::{Admitted, Members};
+use crate::causal_log::Op;
+use crate::crdt::Sponsored;
+use crate::lock_state::Naming;
+use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
+use crate::replica::Replica;
+use crate::replica::effect::Effect;
+use geolock_api::names::{DcId, DcSet};
+
+/// A member that is not settled, as seen here.
+#[derive(Clone, Debug)]
+pub(super) struct Join {
+    pub(super) admitted: Admitted,
+    /// The epoch of its admission.
+    pub(super) epoch: Epoch,
+    /// The members of before.
+    pub(super) older: DcSet,
+    /// Those of them whose [`Op::Done`] is applied here.
+    pub(super) done: DcSet,
+    pub(super) naming: Option<Naming>,
+}
+
+impl Join {
+    pub(super) fn new(admitted: Admitted, epoch: Epoch, older: DcSet) -> Join {
+        Join { admitted, epoch, older, done: DcSet::EMPTY, naming: None }
+    }
+
+    fn part(&self) -> DcId {
+        self.admitted.dc
+    }
+}
+
+/// The next thing that this datacenter does for a new member.
+enum Task {
+    /// Name the part for locks that are here; then split it off, at the sponsor, or say that it is done.
+    Name,
+    Nothing,
+}
+
+impl Members {
+    /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
+    /// or a crash took that entry back.
+    fn owes_announcement(&self) -> bool {
+        !self.awaits_state && self.own_member().is_some() && self.entered_by(self.me) < self.entered
+    }
+
+    /// Returns the generation of this server if it is a new member that is not settled.
+    fn unsettled_generation(&self) -> Option<Generation> {
+        self.own_member().filter(|member| member.phase == Phase::Joining).map(|member| member.generation)
+    }
+
+    fn task(&self, join: &Join, row: Option<Sponsored>) -> Task {
+        let Some(row) = row.filter(|_| join.older.contains(self.me) && !join.done.contains(self.me)) else {
+            return Task::Nothing;
+        };
+        let may_name = match row.sponsor == self.me {
+            // The new member has its state.
+            true => self.entered_by(join.part()) >= join.epoch,
+            false => row.split && self.have_entered(join.older, join.epoch),
+        };
+        if may_name { Task::Name } else { Task::Nothing }
+    }
+}
+
+impl Replica {
+    /// Does what the members that are joining need from this datacenter. Call it when all that moved in this
+    /// step is in the log.
+    pub(in crate::replica) fn update_members(&mut self) {
+        if self.members.is_quiet() {
+            return;
+        }
+        if !self.lifecycle.may_enter() {
+            return;
+        }
+        if self.members.owes_announcement() {
+            self.announce_state();
+        }
+        self.enter_epochs();
+        let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
+        parts.iter().for_each(|part| self.help_to_join(part));
+    }
+
+    /// Returns true if the next step has more to do for a new member.
+    pub(in crate::replica) fn is_naming(&self) -> bool {
+        self.members.joins.iter().any(|join| join.naming.is_some()) && self.lifecycle.may_enter()
+    }
+
+    fn help_to_join(&mut self, part: DcId) {
+        let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
+        let (join, row) = (&self.members.joins[place], self.locks.sponsors().get(part));
+        if let (Task::Name, Some(row)) = (self.members.task(join, row), row) {
+            let mut naming = join.naming.unwrap_or_else(|| self.locks.begin_naming(row));
+            let is_over = self.locks.name_some(&mut naming);
+            self.members.joins[place].naming = (!is_over).then_some(naming);
+            let ops = self.locks.take_ops();
+            if !ops.is_empty() {
+                self.make_entries(ops);
+            }
+            if is_over && row.sponsor == self.config.dc {
+                self.make_entry(vec![Op::Split { part }]);
+            }
+            if is_over {
+                self.make_entry(vec![Op::Done { part }]);
+            }
+        }
+    }
+
+    pub(in crate::replica) fn take_in_split(&mut self, part: DcId) {
+        self.locks.split(part);
+    }
+
+    /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.
+    pub(in crate::replica) fn take_in_done(&mut self, dc: DcId, part: DcId) {
+        let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
+        let join = &mut self.members.joins[place];
+        join.done.insert(dc);
+        if join.done.is_superset(join.older) {
+            self.members.joins.remove(place);
+            self.locks.settle(part);
+        }
+    }
+
+    /// Applies what entries beyond an installed state say of members that are joining. The ownership map has
+    /// the splits already.
+    pub(in crate::replica) fn take_in_done_beyond(&mut self, entries: &[(DcId, DcId)]) {
+        entries.iter().for_each(|(dc, part)| self.take_in_done(*dc, *part));
+    }
+
+    /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be
+    /// lost, so it is repeated with each heartbeat.
+    pub(in crate::replica) fn propose_settled(&mut self) {
+        let me = self.config.dc;
+        let Some(generation) = self.members.unsettled_generation() else { return };
+        let is_done = self.members.contains(me) && self.locks.sponsors().get(me).is_none();
+        let is_durable = self.log.durable().covers(self.log.applied());
+        if is_done && is_durable && !self.members.awaits_state() {
+            let command = Command::Settled { dc: me, generation };
+            let proposal = Proposal { checked: self.members.config().revision(), command };
+            self.effects.push_back(Effect::Propose(Box::new(proposal)));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The members of the cluster: the decisions that are known here, the epoch that the own log has entered, and
+//! the members that are joining.
+//!
+//! Decisions come from the control group, or from other members (`decisions.rs`). Each member enters an epoch
+//! by an entry of its own log (`enter.rs`), so nothing on the path of a lock waits for a decision. A new
+//! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
+
+mod decisions;
+mod enter;
+mod join;
+mod state;
+
+use std::collections::VecDeque;
+
+use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
+use join::Join;
+pub use state::{JoinState, MembersState};
+
+/// The members of the cluster.
+pub(super) struct Members {
+    me: DcId,
+    server: ServerId,
+    /// The state after the decisions that are known here.
+    config: Config,
+    /// All of these decisions: the first one is number 1.
+    decisions: Vec<Proposal>,
+    /// Epochs that are known and not entered, in their order.
+    pending: VecDeque<Change>,
+    entered: Epoch,
+    /// The members of the entered epoch.
+    all: DcSet,
+    /// The last epoch that each member has entered, as the applied entries say.
+    entered_by: [Epoch; MAX_DCS],
+    /// Members that are admitted and, as seen here, not settled.
+    joins: Vec<Join>,
+    /// This directory was made to join a running cluster, and has no state yet.
+    awaits_state: bool,
+}
+
+/// A change of the members by a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Change {
+    epoch: Epoch,
+    admitted: Option<Admitted>,
+}
+
+/// A member that a decision admits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Admitted {
+    dc: DcId,
+    generation: Generation,
+    sponsor: DcId,
+}
+
+impl Members {
+    /// Returns the members of a cluster that is founded, or is not known yet (`joins`). `all`: the members of
+    /// the configuration; this datacenter alone if it joins.
+    pub fn new(me: DcId, server: ServerId, all: DcSet, joins: bool) -> Members {
+        assert!(all.contains(me), "{me} is a member of its own cluster {all:?}");
+        Members {
+            me,
+            server,
+            config: Config::default(),
+            decisions: Vec::new(),
+            pending: VecDeque::new(),
+            entered: Epoch(0),
+            all,
+            entered_by: [Epoch(0); MAX_DCS],
+            joins: Vec::new(),
+            awaits_state: joins,
+        }
+    }
+
+    /// Returns all members of the entered epoch, this datacenter included.
+    #[inline]
+    pub fn all(&self) -> DcSet {
+        self.all
+    }
+
+    /// Returns the members of the configuration; none if there are decisions, or this datacenter joins.
+    pub fn configured(&self) -> DcSet {
+        if self.are_decided() || self.awaits_state { DcSet::EMPTY } else { self.all }
+    }
+
+    /// Returns true if `dc` is a member of the entered epoch.
+    #[inline]
+    pub fn contains(&self, dc: DcId) -> bool {
+        self.all.contains(dc)
+    }
+
+    /// Returns the other members that may be linked to: those of decisions that are not entered yet, too.
+    #[inline]
+    pub fn peers(&self) -> DcSet {
+        self.config.member_set().union(self.all).difference(DcSet::only(self.me))
+    }
+
+    /// Returns true if there is a list of decisions: then it counts, not the configuration.
+    #[inline]
+    pub fn are_decided(&self) -> bool {
+        self.config.index() > Index(0)
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the epoch that the own log has entered.
+    #[inline]
+    pub fn epoch(&self) -> Epoch {
+        self.entered
+    }
+
+    /// Returns the last epoch that a member has entered, as the applied entries say.
+    pub fn entered_by(&self, dc: DcId) -> Epoch {
+        self.entered_by[dc.index()]
+    }
+
+    /// Returns the members of an epoch that is entered here.
+    pub fn at(&self, epoch: Epoch) -> DcSet {
+        if epoch == self.entered || !self.are_decided() {
+            return self.all;
+        }
+        self.config.members_at(epoch).map(|(dc, _)| dc).collect()
+    }
+
+    /// Returns true if this directory joins a running cluster and has no state yet.
+    #[inline]
+    pub fn awaits_state(&self) -> bool {
+        self.awaits_state
+    }
+
+    /// Returns true if this datacenter may grant: it is a founder, or its part is settled.
+    pub fn may_serve(&self) -> bool {
+        !self.awaits_state && (!self.are_decided() || self.is_settled())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.own_member().is_some_and(|member| member.phase != Phase::Joining) && self.all.contains(self.me)
+    }
+
+    /// Returns this server as a member: only an admission that names its id makes it one, whoever else has
+    /// its slot.
+    fn own_member(&self) -> Option<&Member> {
+        self.config.member(self.me).filter(|member| member.server == self.server)
+    }
+
+    /// Returns true if a new member may be given a state: every older member has entered its admission.
+    /// Before that, one that has not might have truncated entries that only the giver and itself have.
+    pub fn may_give_to(&self, peer: DcId) -> bool {
+        let join = self.joins.iter().find(|join| join.admitted.dc == peer);
+        let have_entered = join.is_none_or(|join| self.have_entered(join.older, join.epoch));
+        self.all.contains(peer) && !self.awaits_state && have_entered
+    }
+
+    fn have_entered(&self, members: DcSet, epoch: Epoch) -> bool {
+        members.iter().all(|dc| self.entered_by(dc) >= epoch)
+    }
+
+    /// Returns true if nothing changes at present.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.pending.is_empty() && self.joins.is_empty() && self.entered_by(self.me) == self.entered
+    }
+}

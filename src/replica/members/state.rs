@@ -1,0 +1,108 @@
+//! The members in checkpoints and states.
+
+use serde::{Deserialize, Serialize};
+
+use super::join::Join;
+use super::{Admitted, Members};
+use crate::crdt::{Sponsored, Sponsors};
+use crate::membership::{Config, Epoch, Generation, Proposal};
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
+
+/// The members as of a position of the journal. Wire and disk type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersState {
+    /// The decisions that are known, from the first one on.
+    pub decisions: Vec<Proposal>,
+    pub entered: Epoch,
+    /// The last epoch that each member has entered.
+    pub entered_by: Vec<(DcId, Epoch)>,
+    /// The members that are not settled.
+    pub joins: Vec<JoinState>,
+    /// This directory joins a running cluster and has no state yet. Never in a state.
+    pub awaits_state: bool,
+}
+
+/// A member that is not settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinState {
+    pub part: DcId,
+    pub generation: Generation,
+    pub sponsor: DcId,
+    pub epoch: Epoch,
+    pub older: DcSet,
+    pub done: DcSet,
+    pub split: bool,
+}
+
+impl MembersState {
+    /// Returns the parts that are not settled.
+    pub fn sponsors(&self) -> Sponsors {
+        let row = |join: &JoinState| Sponsored { part: join.part, sponsor: join.sponsor, split: join.split };
+        self.joins.iter().map(row).collect()
+    }
+
+    /// Returns the members of the entered epoch.
+    pub fn members(&self) -> DcSet {
+        let mut config = Config::default();
+        for proposal in &self.decisions {
+            // A refused command is a decision without effect.
+            let _applied = config.apply(config.index().next(), proposal);
+        }
+        config.members_at(self.entered).map(|(dc, _)| dc).collect()
+    }
+}
+
+impl Members {
+    /// Returns the members for a checkpoint or a state; `None` if there are no decisions.
+    pub fn state(&self, sponsors: &Sponsors) -> Option<MembersState> {
+        let entered_by = self.config.members().map(|(dc, _)| (dc, self.entered_by(dc)));
+        let join = |join: &Join| {
+            let Admitted { dc, generation, sponsor } = join.admitted;
+            let split = sponsors.get(dc).is_some_and(|row| row.split);
+            JoinState {
+                part: dc,
+                generation,
+                sponsor,
+                epoch: join.epoch,
+                older: join.older,
+                done: join.done,
+                split,
+            }
+        };
+        self.are_decided().then(|| MembersState {
+            decisions: self.decisions.clone(),
+            entered: self.entered,
+            entered_by: entered_by.filter(|(_, epoch)| *epoch > Epoch(0)).collect(),
+            joins: self.joins.iter().map(join).collect(),
+            awaits_state: self.awaits_state,
+        })
+    }
+
+    /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there
+    /// stay.
+    pub fn install(&mut self, state: &MembersState) {
+        let known = self.decisions.len();
+        for proposal in state.decisions.iter().skip(known) {
+            self.decide(self.config.index().next(), proposal.clone());
+        }
+        self.pending.retain(|change| change.epoch > state.entered);
+        self.entered = state.entered;
+        self.entered_by = [Epoch(0); MAX_DCS];
+        for (dc, epoch) in &state.entered_by {
+            self.entered_by[dc.index()] = *epoch;
+        }
+        self.joins = state.joins.iter().map(Join::from).collect();
+        self.awaits_state = state.awaits_state;
+        if !self.awaits_state {
+            self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
+        }
+    }
+}
+
+impl From<&JoinState> for Join {
+    fn from(state: &JoinState) -> Join {
+        let JoinState { part, generation, sponsor, epoch, older, done, split: _ } = state.clone();
+        let admitted = Admitted { dc: part, generation, sponsor };
+        Join { admitted, epoch, older, done, naming: None }
+    }
+}

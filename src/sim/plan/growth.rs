@@ -1,0 +1,55 @@
+//! Plans in which datacenters join a running cluster.
+
+use crate::base::rng::Rng;
+use crate::sim::failure::FaultKind;
+use crate::sim::plan::{LoadPlan, MS, Plan, TxnPlan};
+
+impl Plan {
+    /// One to three datacenters found the cluster, and one to three join it, all within the first half of the
+    /// run, while locks are in use. The faults take back what was not durable, and let entries of different
+    /// epochs overtake each other.
+    pub(super) fn growth(mut self, rng: &mut Rng) -> Plan {
+        self.founders = *rng.pick(&[1, 1, 2, 3]);
+        self.dcs = (self.founders + *rng.pick(&[1, 2, 3])).min(5);
+        let scale = *rng.pick(&[1, 5, 20]);
+        self.net.delays = Vec::new();
+        for a in 0..self.dcs {
+            let far = (a + 1..self.dcs).map(|b| ((a, b), rng.duration(scale * MS, 4 * scale * MS)));
+            self.net.delays.extend(far);
+        }
+        self.net.reconnect = 50 * MS;
+        self.net.jitter = *rng.pick(&[0, 10]) * MS;
+        self.disk.sync = *rng.pick(&[1, 5]) * MS;
+        self.disk.slow_percent = 10;
+        self.disk.slow = 80 * MS;
+        self.disk.checkpoint_every = rng.percent(60).then_some(1_500 * MS);
+        (self.down, self.cut) = (300 * MS, 800 * MS);
+        self.heartbeat = 200 * MS;
+        self.peer_timeout = 1_000 * MS;
+        if rng.percent(75) {
+            self.faults = vec![
+                (FaultKind::LinkReset, 1_500 * MS),
+                (FaultKind::ClientDisconnects, 2_500 * MS),
+                (FaultKind::Crash, *rng.pick(&[1_500, 4_000]) * MS),
+            ];
+        }
+        let dcs = usize::from(self.dcs);
+        self.load = LoadPlan {
+            clients: vec![3; dcs],
+            shared_percent: vec![*rng.pick(&[0, 30, 60]); dcs],
+            hot_locks: *rng.pick(&[2, 6]),
+            cold_locks: *rng.pick(&[0, 30]),
+            hot_percent: 60,
+            home_percent: 50,
+            max_locks: 2,
+            think: 30 * MS,
+            hold: 60 * MS,
+            ttl: (1_000 * MS, 2_000 * MS),
+            concurrent: 2,
+            ..self.load
+        };
+        self.max_log = *rng.pick(&[super::LARGE, super::LARGE, 20_000]);
+        self.txns = TxnPlan { percent: 40, plain_percent: 50, least_commits: 10, ..TxnPlan::some() };
+        self
+    }
+}

@@ -1,0 +1,157 @@
+//! The events of the world.
+
+use crate::membership::{Index, Proposal};
+use crate::replica::call::{Call, Reply, SessionId};
+use crate::replica::{Message, Notice};
+use crate::sim::client::Timer;
+use crate::sim::failure::FaultKind;
+use crate::sim::network::ConnId;
+use geolock_api::names::DcId;
+
+/// An event.
+#[derive(Debug)]
+pub(in crate::sim) enum Action {
+    Arrive {
+        from: DcId,
+        to: DcId,
+        conn: ConnId,
+        message: Message,
+    },
+    Flush {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    LinkUp {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    LinkDown {
+        node: DcId,
+        peer: DcId,
+        conn: ConnId,
+    },
+    /// QUIC's idle timeout of a link that carries nothing.
+    IdleTimeout {
+        a: DcId,
+        b: DcId,
+        conn: ConnId,
+    },
+    Connect {
+        a: DcId,
+        b: DcId,
+    },
+    Uncut {
+        from: DcId,
+        to: DcId,
+    },
+    Break {
+        a: DcId,
+        b: DcId,
+    },
+    /// A link that was silent one way answers again.
+    Unmute {
+        from: DcId,
+        to: DcId,
+    },
+    /// The weather of a link ends.
+    Clear {
+        a: DcId,
+        b: DcId,
+    },
+    /// The peers of a stopped process give its links up.
+    PeersGiveUp {
+        node: DcId,
+        life: u64,
+    },
+    Resume {
+        node: DcId,
+        life: u64,
+    },
+    ResumeClient {
+        client: usize,
+    },
+    Synced {
+        node: DcId,
+        life: u64,
+    },
+    TakeCheckpoint {
+        node: DcId,
+    },
+    CheckpointWritten {
+        node: DcId,
+        life: u64,
+    },
+    Restart {
+        node: DcId,
+        life: u64,
+    },
+    MakeRoom {
+        node: DcId,
+    },
+    ToServer {
+        dc: DcId,
+        session: SessionId,
+        tag: u64,
+        call: Call,
+    },
+    SessionClosed {
+        dc: DcId,
+        session: SessionId,
+    },
+    ToClient {
+        client: usize,
+        session: SessionId,
+        said: Said,
+    },
+    SessionBroken {
+        client: usize,
+        session: SessionId,
+    },
+    Client {
+        client: usize,
+        timer: Timer,
+    },
+    Spawn {
+        dc: DcId,
+    },
+    Fault(FaultKind),
+    /// A server restarts with a clock far behind all others, until `SetClock`.
+    FallBehind,
+    SetClock {
+        node: DcId,
+    },
+    /// A watcher looks after its watch.
+    Watcher {
+        number: usize,
+    },
+    /// An operator takes a lock by force.
+    Force,
+    /// The control group decides a proposal.
+    Decide {
+        proposal: Box<Proposal>,
+    },
+    /// A member learns the next decisions, up to this number.
+    Learn {
+        node: DcId,
+        index: Index,
+    },
+    /// A server joins, or asks again.
+    Join {
+        node: DcId,
+    },
+    /// A server has too much to do, until `Relief`.
+    Overload,
+    Relief {
+        node: DcId,
+    },
+    Sample,
+}
+
+/// A message of a server to a client.
+#[derive(Debug)]
+pub(in crate::sim) enum Said {
+    Reply { tag: u64, reply: Reply },
+    Notice(Notice),
+}

@@ -1,0 +1,61 @@
+//! The promise to commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
+
+use crate::crdt::value::Dot;
+use crate::replica::store_call::Durable;
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::TxnKey;
+use crate::sim::world::{Node, World};
+use geolock_api::names::{DcId, DcSet};
+
+impl World {
+    /// Checks that a majority of the disks has a commit that is answered as such, or has had it before it was
+    /// lost.
+    pub(super) fn judge_durability(&mut self, dc: DcId, txn: TxnKey, durable: Durable) {
+        let Some(dot) = self.txns.made_as(txn) else { return };
+        let has_had =
+            |node: &&Node| node.disk.facts.applied.get(dot.dc) >= dot.seq || node.lost.get(dot.dc) >= dot.seq;
+        match durable {
+            Durable::Here => {}
+            Durable::NotAtMajority { missing } if missing.is_empty() => {
+                let what =
+                    format!("{dc} says that no majority has {txn:?} and names no datacenter that lacks it");
+                self.fail(FailureKind::Contract, what);
+            }
+            Durable::NotAtMajority { .. } => self.tally.not_at_majority += 1,
+            Durable::AtMajority => {
+                let having: DcSet = self.nodes.iter().filter(has_had).map(|node| node.dc).collect();
+                if 2 * having.len() <= self.nodes.len() {
+                    let what =
+                        format!("{dc} says that a majority has {txn:?}, {dot:?}; only {having:?} have it");
+                    return self.fail(FailureKind::NotAtMajority, what);
+                }
+                self.tally.at_majority += 1;
+                let losses = self.nodes.iter().map(|node| node.losses).collect();
+                self.at_majority.entry(dot).or_insert(losses);
+            }
+        }
+    }
+
+    /// No node has the entries of `dc` after `seq` any more.
+    pub(super) fn lose_after(&mut self, dc: DcId, seq: u64) {
+        self.judge_lost(dc, seq);
+        self.txns.on_lost(dc, seq);
+        self.holders.forget_entries(dc, seq);
+    }
+
+    /// The entries of `dc` after `seq` are lost. None of them may be a commit that a majority had,
+    /// unless a majority of the disks was lost since.
+    fn judge_lost(&mut self, dc: DcId, seq: u64) {
+        let lost = Dot { dc, seq: seq + 1 }..=Dot { dc, seq: u64::MAX };
+        let gone: Vec<(Dot, Vec<u64>)> =
+            self.at_majority.range(lost).map(|(dot, then)| (*dot, then.clone())).collect();
+        for (dot, then) in gone {
+            self.at_majority.remove(&dot);
+            let since = self.nodes.iter().zip(then).filter(|(node, then)| node.losses > *then).count();
+            if 2 * since <= self.nodes.len() {
+                let what = format!("{dot:?}, which a majority had, is lost with {since} disks");
+                self.fail(FailureKind::NotAtMajority, what);
+            }
+        }
+    }
+}

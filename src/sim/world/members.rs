@@ -1,0 +1,219 @@
+//! The control group, and servers that join.
+//!
+//! The control group is one list of decisions. A proposal reaches it late, not at all, or twice; each member
+//! learns each decision late. The library that makes this list in production is not simulated: the core sees
+//! nothing of it but this.
+
+use std::time::Duration;
+
+use crate::base::bugs::Bugs;
+use crate::causal_log::LockParts;
+use crate::membership::{
+    Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
+    JoinPolicy, MemberName, Policy, Proposal, ServerId,
+};
+use crate::replica::Event;
+use crate::replica::call::Phase as ReplicaPhase;
+use crate::sim::world::{Action, Driver, Node, Phase, World};
+use geolock_api::names::{ClusterId, DcId, DcSet};
+
+/// How long a server that joins waits until it asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(400);
+
+/// The list of decisions.
+#[derive(Default)]
+pub(super) struct Control {
+    decisions: Vec<Proposal>,
+    config: Config,
+    /// Servers that join and have no clients yet.
+    joining: DcSet,
+}
+
+fn server(dc: DcId) -> ServerId {
+    ServerId([dc.get() + 1; 16])
+}
+
+fn name(dc: DcId) -> MemberName {
+    MemberName::new(&dc.to_string()).expect("a short name")
+}
+
+fn address(dc: DcId) -> Address {
+    Address::new(&format!("{dc}:7402")).expect("a host and a port")
+}
+
+impl World {
+    /// If servers are to join, the control group is founded, and they start within the first half of the run.
+    pub(super) fn plan_joins(&mut self, joining: DcSet, seed: u64, bugs: Bugs) {
+        if joining.is_empty() {
+            return;
+        }
+        let founder =
+            |dc| Founder { dc, server: server(dc), name: name(dc), address: address(dc), votes: true };
+        let founding = Founding {
+            cluster: ClusterId::of("simulated"),
+            founders: self.members().iter().map(founder).collect(),
+            policy: Policy { join: JoinPolicy::Auto, ..Policy::default() },
+            options: AgreedOptions::default(),
+            version: 3,
+        };
+        let checked = self.control.config.revision();
+        self.on_decide(Proposal { checked, command: Command::Found(founding) });
+        for dc in joining.iter() {
+            self.nodes.push(Node::joining(&self.plan, dc, seed, bugs));
+            self.control.joining.insert(dc);
+            let at = self.chance.members.duration(Duration::from_millis(300), self.plan.trouble / 2);
+            self.queue.push(self.now + at, Action::Join { node: dc });
+        }
+    }
+
+    /// Returns the server id of a node.
+    pub(super) fn server_of(dc: DcId) -> ServerId {
+        server(dc)
+    }
+
+    /// A node proposes something.
+    pub(super) fn on_proposed(&mut self, proposal: Proposal) {
+        let rng = &mut self.chance.members;
+        let faults = self.phase == Phase::Trouble;
+        let copies = match rng.below(10) {
+            0 if faults => 0,
+            1 if faults => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let slow = faults && self.chance.members.percent(10);
+            let most = Duration::from_millis(if slow { 3_000 } else { 150 });
+            let after = self.chance.members.duration(Duration::from_millis(1), most);
+            self.queue.push(self.now + after, Action::Decide { proposal: Box::new(proposal.clone()) });
+        }
+    }
+
+    pub(super) fn on_decide(&mut self, proposal: Proposal) {
+        let index = self.control.config.index().next();
+        let applied = self.control.config.apply(index, &proposal);
+        self.trace.line(self.now, "control", || format!("decision {index}: {proposal:?}: {applied:?}"));
+        self.control.decisions.push(proposal);
+        for node in self.members().iter() {
+            self.learn_soon(node, index);
+        }
+    }
+
+    fn learn_soon(&mut self, node: DcId, index: Index) {
+        let faults = self.phase == Phase::Trouble;
+        // Then others may tell it sooner.
+        let slow = faults && self.chance.members.percent(30);
+        let most = Duration::from_millis(if slow { 5_000 } else { 200 });
+        let after = self.chance.members.duration(Duration::from_millis(1), most);
+        self.queue.push(self.now + after, Action::Learn { node, index });
+    }
+
+    pub(super) fn on_learn(&mut self, node: DcId, index: Index) {
+        // A server that joins learns them from members.
+        let is_member =
+            self.control.config.member(node).is_some_and(|member| member.generation == Generation(0));
+        if !is_member || self.control.joining.contains(node) {
+            return;
+        }
+        if !self.is_running(node) {
+            return self.learn_soon(node, index);
+        }
+        for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
+            let event = Event::Decided { index: Index(number), proposal: Box::new(proposal) };
+            self.step(node, event);
+        }
+    }
+
+    /// A server starts in order to join, and asks a member that serves, until it is admitted; then clients
+    /// come.
+    pub(super) fn on_join(&mut self, dc: DcId) {
+        if !self.control.joining.contains(dc) {
+            return;
+        }
+        if self.node(dc).life == 0 {
+            self.start_node(dc);
+        }
+        if self.control.config.member(dc).is_none() {
+            self.ask_to_join(dc);
+        } else if self.serves(dc) {
+            self.control.joining.remove(dc);
+            self.tally.joins += 1;
+            let clients = self.plan.load.clients[dc.index()];
+            if self.phase != Phase::Healing {
+                for _ in 0..clients {
+                    self.spawn_client(dc, Driver::Random);
+                }
+            }
+            return;
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::Join { node: dc });
+    }
+
+    fn serves(&self, dc: DcId) -> bool {
+        let replica = self.node(dc).replica.as_ref();
+        replica.is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
+    }
+
+    fn ask_to_join(&mut self, dc: DcId) {
+        let config = &self.control.config;
+        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
+        if members.is_empty() {
+            return;
+        }
+        let sponsor = *self.chance.members.pick(&members);
+        let asked = *self.chance.members.pick(&members);
+        let cluster = ClusterId::of("simulated");
+        let admission = Admission {
+            dc,
+            generation: Generation(0),
+            server: server(dc),
+            name: name(dc),
+            address: address(dc),
+            sponsor,
+            votes: false,
+            credentials: Credentials { cluster, lineage: None, version: 3 },
+        };
+        self.step(asked, Event::Propose { command: Box::new(Command::Admit(admission)) });
+    }
+
+    /// Returns true if a transfer only names the part of a member that joins: it keeps it, or sends it home.
+    pub(super) fn names_part(&self, dc: DcId, to: DcId, moved: &LockParts) -> bool {
+        let joins = |part: DcId| part.get() >= self.plan.founders;
+        moved
+            .parts
+            .iter()
+            .all(|(part, _)| joins(*part) && (to == dc || (to == *part && !self.has_served(to))))
+    }
+
+    /// Returns the parts that a transfer to `to` is about: without those of other members that join, unless
+    /// it is about these.
+    pub(super) fn without_joiners(&self, to: DcId, moved: &LockParts) -> LockParts {
+        let founded = moved.parts.iter().filter(|(part, _)| part.get() < self.plan.founders || *part == to);
+        let parts: Vec<_> = founded.copied().collect();
+        if parts.is_empty() { moved.clone() } else { LockParts { parts, ..moved.clone() } }
+    }
+
+    /// Returns true if a server has joined and served.
+    fn has_served(&self, dc: DcId) -> bool {
+        !self.control.joining.contains(dc)
+    }
+
+    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join,
+    /// because what goes along is in no record.
+    pub(super) fn members_on_disks(&self) -> DcSet {
+        if self.plan.founders < self.plan.dcs { DcSet::EMPTY } else { self.members() }
+    }
+
+    /// Returns the servers that are to be members and do not serve yet.
+    pub(super) fn still_joining(&self) -> DcSet {
+        self.control.joining
+    }
+
+    /// Returns true if two nodes know each other, so that they link.
+    pub(super) fn know_each_other(&self, a: DcId, b: DcId) -> bool {
+        let knows = |dc: DcId, other| {
+            let replica = self.node(dc).replica.as_ref();
+            replica.is_some_and(|replica| replica.may_link(other))
+        };
+        knows(a, b) && knows(b, a)
+    }
+}
