@@ -416,12 +416,12 @@ impl Log {
         window: usize,
     ) -> Vec<Arc<Entry>> {
         let mut batch = Vec::new();
-        let is_too_far_behind = self.is_too_far_behind(peer);
+        // It could apply next to nothing of the entries that are left; or it is to join, and gets a state first.
+        let is_of_no_use = self.is_too_far_behind(peer) || !self.members.contains(peer);
         let row = &mut self.rows[peer.index()];
         let Some(link) = &mut row.link else { return batch };
         link.goes_on = false;
-        if is_too_far_behind {
-            // It could apply next to nothing of the entries that are left.
+        if is_of_no_use {
             return batch;
         }
         if !link.told || link.in_flight >= window || link.batches_weight >= WINDOW_WEIGHT {

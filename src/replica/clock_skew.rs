@@ -141,8 +141,8 @@ impl Replica {
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
     pub(super) fn step_forward(&mut self) {
         let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
-        // Not the bare wall clock of one that starts: it may have jumped together with ours.
-        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.links.stamps_ahead_ms(peer)).collect();
+        // Also the wall clock of one that starts: of two members it may wait for ours to be right.
+        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));
         // With so many others this one is in the majority.
         let others = self.config.agreed.members.len() / 2;

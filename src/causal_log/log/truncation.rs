@@ -205,6 +205,7 @@ mod tests {
     use crate::base::time::Instant;
     use crate::causal_log::Entry;
     use geolock_api::names::ClusterId;
+    use std::time::Duration;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -267,6 +268,25 @@ mod tests {
         }
         assert_eq!((log.len(), log.lag(dc(2))), (0, Lag::default()));
         assert_eq!(steps, ENTRIES as usize / TRUNCATED_PER_STEP + 1);
+    }
+
+    /// The decision that admits it may be known here while its epoch is not entered.
+    #[test]
+    fn a_server_that_joins_is_sent_no_entries_before_its_epoch_is_entered_and_it_has_a_state() {
+        let mut log = Log::new(dc(0), DcSet::only(dc(0)));
+        log.restore(VersionVector::from_iter([(dc(0), 2)]), &[], &[], &[entry(1), entry(2)], Instant::ZERO);
+        log.note_durable(Position(1), Instant::ZERO);
+        log.link_up(dc(1));
+        let tell = |log: &mut Log, own: u64| {
+            let told = VersionVector::from_iter([(dc(1), own)]);
+            log.note_told(dc(1), &told, DcSet::only(dc(0)));
+            log.next_batch(dc(1), Instant::ZERO, Duration::ZERO, 8).len()
+        };
+        assert_eq!(tell(&mut log, 0), 0);
+        log.admit(dc(1), 0);
+        assert_eq!(tell(&mut log, 0), 0);
+        // The first entry of its own says that it has a state.
+        assert_eq!(tell(&mut log, 1), 2);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Stories about a datacenter that is reachable and does not serve: it blocks others no more than a dead one.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc, name};
 use crate::base::capacity::DiskSpace;
 use crate::leases::Proof;
@@ -42,7 +44,7 @@ impl Cluster {
 #[test]
 fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     let mut c = Cluster::with_one_in_grace();
-    c.open_lease(0, std::time::Duration::from_secs(60));
+    c.open_lease(0, Duration::from_secs(60));
     let both = c.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
     c.run();
     let alone = c.lock(0, "a");
@@ -56,12 +58,10 @@ fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
 }
 
 impl Cluster {
-    /// dc1, which has all parts of "b", does not serve for this reason: a request for "a" and "b" does not
-    /// block one for "a" alone at dc0. Returns the request for both.
-    fn assert_bystanders_go_on(&mut self, is_reason: impl Fn(NotServing) -> bool) -> u64 {
-        let why = self.why(0, 1);
-        assert!(why.is_some_and(is_reason), "dc0 says of dc1: {why:?}");
-        self.open_lease(0, std::time::Duration::from_secs(60));
+    /// dc1, which has all parts of "b", does not serve: a request for "a" and "b" does not block one for "a"
+    /// alone at dc0. Returns the request for both.
+    fn assert_bystanders_go_on(&mut self) -> u64 {
+        self.open_lease(0, Duration::from_secs(60));
         let both = self.acquire(0, &[("a", Mode::Exclusive), ("b", Mode::Exclusive)], Wait::Forever);
         self.run();
         let alone = self.lock(0, "a");
@@ -71,6 +71,33 @@ impl Cluster {
         self.release(0, grant.request);
         both
     }
+
+    /// Lets time pass and renews the lease of dc0.
+    fn pass_with_lease(&mut self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(5) {
+            self.pass(5_000);
+            self.call(0, Call::KeepAlive { lease: self.lease(0), proof: Proof::Attached });
+        }
+    }
+}
+
+/// A clock that most others contradict is waited for. Meanwhile the datacenter says nothing that is stamped,
+/// so it counts as unreachable.
+#[test]
+fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.ahead.insert(1, 3_600_000);
+    c.restart(1);
+    c.link_again(1);
+    c.pass(5_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Starting);
+    let both = c.assert_bystanders_go_on();
+    assert_eq!(c.described(0, "b").unreachable.iter().collect::<Vec<_>>(), [dc(1)]);
+    c.ahead.clear();
+    c.pass_with_lease(30);
+    c.granted(0, both);
 }
 
 /// Its disk is an older one, so leases that it does not know may live.
@@ -84,19 +111,37 @@ fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
     c.link_again(1);
     c.pass(2_000);
     assert_eq!(c.nodes[1].replica.phase(), Phase::ReadOnly);
-    let both = c.assert_bystanders_go_on(|why| why == NotServing::ReadOnly);
-    for _ in 0..15 {
-        c.pass(5_000);
-        c.call(0, Call::KeepAlive { lease: c.lease(0), proof: Proof::Attached });
-    }
+    assert_eq!(c.why(0, 1), Some(NotServing::ReadOnly));
+    let both = c.assert_bystanders_go_on();
+    c.pass_with_lease(75);
     assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    c.granted(0, both);
+}
+
+/// It started alone, so nobody contradicted its clock.
+#[test]
+fn what_needs_a_datacenter_that_serves_with_a_clock_ahead_stops_nobody_else() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.ahead.insert(1, 60_000);
+    c.restart(1);
+    c.pass(15_000);
+    c.link_again(1);
+    c.pass(3_000);
+    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    assert_eq!(c.why(0, 1), Some(NotServing::ClockSkew));
+    let both = c.assert_bystanders_go_on();
+    c.ahead.clear();
+    c.pass_with_lease(75);
+    assert_eq!(c.why(0, 1), None);
     c.granted(0, both);
 }
 
 #[test]
 fn a_datacenter_in_grace_is_sent_no_parts() {
     let mut c = Cluster::with_one_in_grace();
-    c.open_lease(1, std::time::Duration::from_secs(60));
+    c.open_lease(1, Duration::from_secs(60));
     let waits = c.lock(1, "a");
     c.pass(1_000);
     assert!(c.owns_all(0, "a"), "it could not use them");
@@ -121,7 +166,7 @@ fn it_is_said_who_does_not_serve_and_for_how_long() {
         assert!(matches!(described.not_serving[..], [(one, NotServing::Grace { .. })] if one == dc(1)));
         assert!(described.unreachable.is_empty());
     }
-    let waits = c.acquire(0, &[("b", Mode::Exclusive)], Wait::AtMost(std::time::Duration::from_secs(2)));
+    let waits = c.acquire(0, &[("b", Mode::Exclusive)], Wait::AtMost(Duration::from_secs(2)));
     c.pass(3_500);
     let Refusal::TimedOut(locks) = c.refused(0, waits) else { panic!("it cannot be granted") };
     assert_eq!(locks[0].not_serving[0].0, dc(1));

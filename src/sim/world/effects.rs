@@ -11,7 +11,7 @@ use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
 use crate::sim::world::{Action, Said, World, show};
 use geolock_api::names::Position;
-use geolock_api::names::{DcId, LockName, Mode};
+use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
 impl World {
     pub(super) fn perform_effects(&mut self, dc: DcId) {
@@ -53,6 +53,7 @@ impl World {
                 Effect::Propose(proposal) => self.on_proposed(*proposal),
             }
         }
+        self.check_wanted(dc);
     }
 
     fn on_persist(&mut self, dc: DcId, position: Position, record: Record) {
@@ -108,7 +109,7 @@ impl World {
     /// Checks an entry that is applied at `dc`, which may have made it.
     fn judge_entry(&mut self, dc: DcId, entry: &Arc<Entry>) {
         self.check_moved_parts(entry);
-        self.check_wanted(dc, entry);
+        self.note_moves(dc, entry);
         self.check_commit_of_victim(dc, entry);
         if self.plan.in_order && entry.dc == dc {
             self.check_order(entry);
@@ -140,17 +141,28 @@ impl World {
         }
     }
 
-    /// Checks that the receiver of parts wants them and can be reached.
-    fn check_wanted(&mut self, dc: DcId, entry: &Entry) {
-        let step = self.tally.steps;
-        self.requests.on_applied(dc, entry, step);
-        let node = &self.nodes[dc.index()];
+    /// Notes what an entry says of requests, and the parts that a new entry of `dc` moves.
+    fn note_moves(&mut self, dc: DcId, entry: &Entry) {
+        self.requests.on_applied(dc, entry, self.tally.steps);
+        let requests =
+            entry.ops.iter().filter_map(|op| if let Op::Request { id, .. } = op { Some(*id) } else { None });
+        self.came.extend(requests);
         let is_new = entry.dc == dc && !self.txns.is_made(entry);
-        let Some(replica) = node.replica.as_ref().filter(|_| is_new) else { return };
-        let entry_moves: Vec<(DcId, &LockParts)> = entry.ops.iter().flat_map(transfers).collect();
+        if is_new && self.node(dc).replica.is_some() {
+            self.moves.extend(entry.ops.iter().flat_map(transfers).map(|(to, moved)| (to, moved.clone())));
+        }
+    }
+
+    /// Checks that the receivers of the parts that `dc` moved in this step want them and can be reached. All
+    /// moves of a step are judged together: a step with many of them makes several entries.
+    fn check_wanted(&mut self, dc: DcId) {
+        let (moves, came) = (std::mem::take(&mut self.moves), std::mem::take(&mut self.came));
+        let node = &self.nodes[dc.index()];
+        let Some(replica) = node.replica.as_ref() else { return };
         // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
         let away = replica.away().intersection(node.away_before);
-        for &(to, moved) in &entry_moves {
+        for (to, moved) in &moves {
+            let to = *to;
             if self.names_part(dc, to, moved) {
                 continue;
             }
@@ -167,37 +179,45 @@ impl World {
             }
             let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
             let may_return = self.plan.may_return_idle(idle)
-                || self.is_above_limit(replica, &entry_moves)
-                || self.pays_for_shared(replica, &moved.lock, &entry_moves);
+                || self.is_above_limit(replica, &moves)
+                || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
-            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, step, may_return) {
+            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, may_return) {
                 return self.blame(Err(broken));
             }
         }
     }
 
-    /// Returns true if more locks than the limit had foreign parts in a datacenter before it made an entry
-    /// with these transfers.
-    fn is_above_limit(&self, replica: &Replica, moves: &[(DcId, &LockParts)]) -> bool {
+    /// Returns true if more locks than the limit had foreign parts in a datacenter before a step with these
+    /// transfers.
+    fn is_above_limit(&self, replica: &Replica, moves: &[(DcId, LockParts)]) -> bool {
         let left: BTreeSet<&LockName> = moves.iter().map(|(_, moved)| &moved.lock).collect();
         let here = replica.counts().locks_away_here;
         here + left.len() as u64 > self.plan.max_away_locks as u64
     }
 
-    /// Returns true if the same entry has a transfer of the lock for a shared request, and no exclusive
-    /// request of others waited for the lock. While a member is away, requests may be parked: then those do
-    /// not count.
-    fn pays_for_shared(&self, replica: &Replica, lock: &LockName, moves: &[(DcId, &LockParts)]) -> bool {
+    /// Returns true if the same step has a transfer of the lock for a shared request, and no exclusive
+    /// request of others waited for the lock before it: one that came in it may be too late. While a member is
+    /// away, requests may be parked: then those do not count.
+    fn pays_for_shared(
+        &self,
+        replica: &Replica,
+        lock: &LockName,
+        moves: &[(DcId, LockParts)],
+        came: &[RequestId],
+    ) -> bool {
         let (dc, step) = (replica.dc(), self.tally.steps);
-        let is_served = |&(to, moved): &(DcId, &LockParts)| {
-            let moved = self.without_joiners(to, moved);
+        let is_served = |(to, moved): &(DcId, LockParts)| {
+            let (to, moved) = (*to, self.without_joiners(*to, moved));
             let is_own = moved.parts.iter().all(|(part, _)| *part == to);
             is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, false).is_ok()
         };
         let away = replica.away().union(self.nodes[dc.index()].away_before);
         let wants = |row: &RequestRow| {
-            row.id.dc != dc && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
+            row.id.dc != dc
+                && !came.contains(&row.id)
+                && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
         };
         moves.iter().any(is_served) && (!away.is_empty() || !replica.request_table().iter().any(wants))
     }

@@ -33,6 +33,7 @@ pub(super) use nodes::Node;
 use crate::base::capacity::DiskSpace;
 use crate::base::rng::Rng;
 use crate::base::work;
+use crate::causal_log::LockParts;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 use crate::replica::Event;
@@ -120,6 +121,10 @@ pub(super) struct World {
     pub holders: Holders,
     pub txns: Transactions,
     requests: Requests,
+    /// The parts that a node has moved in its present step.
+    moves: Vec<(DcId, LockParts)>,
+    /// The requests that it has applied in that step.
+    came: Vec<RequestId>,
     /// The commits that were answered as durable at a majority, with the losses of each disk at that time.
     at_majority: BTreeMap<Dot, Vec<u64>>,
     /// The consequences of lost durable data.
@@ -190,6 +195,8 @@ impl World {
             holders: Holders::default(),
             txns: Transactions::default(),
             requests: Requests::default(),
+            moves: Vec::new(),
+            came: Vec::new(),
             at_majority: BTreeMap::new(),
             history: disks::History::default(),
             blind_grants: BTreeSet::new(),
