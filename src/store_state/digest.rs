@@ -81,7 +81,7 @@ impl Digests {
     fn change(&mut self, key: &Key, to: impl FnOnce(Shown) -> Shown) -> u128 {
         let sum = self.sums.get_mut(key.bucket());
         let before = sum.as_deref().copied().unwrap_or(0);
-        let after = to(Shown { sum: before, bytes: self.bytes });
+        let after = to(Shown { sum: before, bytes: self.bytes, atoms: 0 });
         self.bytes = after.bytes;
         let part = |sum| if sum == 0 { 0 } else { mix(key.bucket(), sum) };
         if before != after.sum {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_bucket_that_shows_nothing_any_more_needs_no_room() {
         let mut digests = Digests::default();
-        let shown = Shown { sum: 7, bytes: 3 };
+        let shown = Shown { sum: 7, bytes: 3, atoms: 1 };
         for bucket in 0..100_u8 {
             let key = Key::new(&[bucket + 1], b"k").expect("a short key");
             for (before, after) in [(Shown::default(), shown), (shown, Shown::default())] {

@@ -279,8 +279,8 @@ impl Store {
         }
     }
 
-    /// Folds effects that every open snapshot shows into their contents, until they name `most` elements or
-    /// more; an effect without elements counts as one. Returns true if there are more.
+    /// Folds effects that every open snapshot shows into their contents, until they name or show `most`
+    /// elements or more; an effect without elements counts as one. Returns true if there are more.
     #[inline]
     pub fn fold(&mut self, most: usize) -> bool {
         !self.unfolded.is_empty() && self.fold_some(most)
@@ -302,10 +302,12 @@ impl Store {
         self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
     }
 
-    /// Folds the next effect of a key. Returns the number of elements that it names.
+    /// Folds the next effect of a key. Returns the number of elements that it names, or that were shown before
+    /// and after it: a reset names none.
     fn fold_one(&mut self, row: Row, floor: Position) -> usize {
         let record = &mut self.records[row as usize];
-        let (key, digests, mut marked, mut elements) = (record.key.clone(), &mut self.digests, None, 0);
+        let (key, digests, mut marked) = (record.key.clone(), &mut self.digests, None);
+        let (mut elements, mut atoms) = (0, 0);
         let walks = self.bugs.has(Bug::LargeValueWalked);
         let folded = record.fold_next(floor, |content, effect, side| {
             let sum = match effect.action() {
@@ -318,6 +320,7 @@ impl Store {
                 // Readers see no difference.
                 Action::Expire(_) => Shown::default(),
             };
+            atoms += sum.atoms as usize;
             match side {
                 Side::Before => digests.subtract(&key, sum),
                 Side::After => digests.add(&key, sum),
@@ -339,7 +342,7 @@ impl Store {
             }
         }
         self.forget_if_over(row);
-        elements
+        elements.max(atoms)
     }
 
     fn forget_if_over(&mut self, row: Row) {

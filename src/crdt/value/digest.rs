@@ -9,24 +9,35 @@ use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use geolock_api::value::Type;
 
-/// Two sums over the visible atoms.
+/// Sums over the visible atoms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Shown {
     /// The digest.
     pub sum: u128,
     /// Number of bytes of the atoms: about the size of the values.
     pub bytes: u64,
+    /// Number of the atoms that were hashed for this: the work of a digest. It is a number of no state, so it
+    /// is added in a difference, too.
+    pub atoms: u64,
 }
 
 impl Shown {
     #[must_use]
     pub fn plus(self, other: Shown) -> Shown {
-        Shown { sum: self.sum.wrapping_add(other.sum), bytes: self.bytes.wrapping_add(other.bytes) }
+        Shown {
+            sum: self.sum.wrapping_add(other.sum),
+            bytes: self.bytes.wrapping_add(other.bytes),
+            atoms: self.atoms + other.atoms,
+        }
     }
 
     #[must_use]
     pub fn minus(self, other: Shown) -> Shown {
-        Shown { sum: self.sum.wrapping_sub(other.sum), bytes: self.bytes.wrapping_sub(other.bytes) }
+        Shown {
+            sum: self.sum.wrapping_sub(other.sum),
+            bytes: self.bytes.wrapping_sub(other.bytes),
+            atoms: self.atoms + other.atoms,
+        }
     }
 }
 

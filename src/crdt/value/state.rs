@@ -164,7 +164,8 @@ fn sum_atoms(place: Place, of: Type, atoms: impl FnOnce(&mut dyn FnMut(&[u8]))) 
     let mut shown = Shown::default();
     atoms(&mut |content| {
         work::count(1 + content.len() / work::BLOCK);
-        shown = shown.plus(Shown { sum: place.atom(of, content), bytes: content.len() as u64 });
+        let sum = place.atom(of, content);
+        shown = shown.plus(Shown { sum, bytes: content.len() as u64, atoms: 1 });
     });
     shown
 }
