@@ -302,8 +302,8 @@ impl Store {
         self.unfolded.front().is_some_and(|(position, _)| *position <= floor)
     }
 
-    /// Folds the next effect of a key. Returns the number of elements that it names, or that were shown before
-    /// and after it: a reset names none.
+    /// Folds the next effect of a key. Returns the number of elements that it names, or that were shown
+    /// before and after it: a reset names none.
     fn fold_one(&mut self, row: Row, floor: Position) -> usize {
         let record = &mut self.records[row as usize];
         let (key, digests, mut marked) = (record.key.clone(), &mut self.digests, None);

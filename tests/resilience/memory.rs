@@ -15,6 +15,8 @@ const DCS: u8 = 3;
 const LOCKS: usize = 200_000;
 /// Concurrent requests. Each is for one lock.
 const TASKS: usize = 256;
+/// By default, locks stay where they were used for a day.
+const SOON: &str = "[[hold]]\nprefix = \"once/\"\nidle_return_after = \"30 s\"\n";
 /// Permitted growth from the start until all locks are home, and until a restarted server is quiet, in MiB.
 const MORE: u64 = 48;
 
@@ -74,10 +76,10 @@ async fn all_at_home(clients: &[Client]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "locks go home after a minute"]
+#[ignore = "it takes minutes"]
 async fn locks_that_are_home_again_leave_no_memory_behind() {
     let _alone = crate::alone().await;
-    let (mut cluster, clients) = servers(DCS).serving().await;
+    let (mut cluster, clients) = servers(DCS).with(SOON).serving().await;
     let begun = Instant::now();
     let start = resident(&cluster);
     println!("MiB of each server at the start: {start:?}");
