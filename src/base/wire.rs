@@ -428,11 +428,15 @@ mod tests {
             fork: Some(Fork { dc: dc(2), seq: 5, ours: 6, theirs: 7, peer: dc(1) }),
             lead_ms: 9,
             members_state: None,
+            lost_commits: Vec::new(),
         };
         for members_state in [None, Some(MembersState::default())] {
-            let checkpoint = Checkpoint { members_state, ..checkpoint.clone() };
-            let bytes = checkpoint.encode().expect("it is small");
-            assert_eq!(Checkpoint::decode(&bytes).expect("its own bytes"), checkpoint);
+            for lost_commits in [vec![], vec![(LeaseId::new(dc(0), 3), 4)]] {
+                let members_state = members_state.clone();
+                let checkpoint = Checkpoint { members_state, lost_commits, ..checkpoint.clone() };
+                let bytes = checkpoint.encode().expect("it is small");
+                assert_eq!(Checkpoint::decode(&bytes).expect("its own bytes"), checkpoint);
+            }
         }
     }
 

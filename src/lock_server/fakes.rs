@@ -196,6 +196,7 @@ impl FakeMachine {
             fork: None,
             lead_ms: 0,
             members_state: None,
+            lost_commits: Vec::new(),
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }

@@ -20,7 +20,7 @@ use crate::replica::members::MembersState;
 use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, DcSet, LeaseId, Position, Secret};
+use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position, Secret};
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,14 +80,24 @@ pub enum Record {
 impl Checkpoint {
     /// Returns the bytes of this checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
-        wire::encode_checkpoint(self, self.members_state.as_ref())
+        let tail =
+            Tail { members_state: self.members_state.clone(), lost_commits: self.lost_commits.clone() };
+        wire::encode_checkpoint(self, (tail != Tail::default()).then_some(&tail))
     }
 
     /// Reads a checkpoint of this version or an earlier one.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
-        let (checkpoint, members_state) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, _>(bytes)?;
-        Ok(Checkpoint { members_state, ..checkpoint })
+        let (checkpoint, tail) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail>(bytes)?;
+        let Tail { members_state, lost_commits } = tail.unwrap_or_default();
+        Ok(Checkpoint { members_state, lost_commits, ..checkpoint })
     }
+}
+
+/// What a checkpoint has behind the fields of version 2, if it has any of it: see `base/wire.rs`.
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+struct Tail {
+    members_state: Option<MembersState>,
+    lost_commits: Vec<(LeaseId, IdempotencyKey)>,
 }
 
 /// A lease on disk.
@@ -134,9 +144,12 @@ pub struct Checkpoint {
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,
-    /// The members, once there are decisions about them. Stored behind the rest: see `base/wire.rs`.
+    /// The members, once there are decisions about them. Stored behind the rest: see [`Tail`].
     #[serde(skip)]
     pub members_state: Option<MembersState>,
+    /// Own commits that came back from peers after the disk had lost their leases. Stored behind the rest.
+    #[serde(skip)]
+    pub lost_commits: Vec<(LeaseId, IdempotencyKey)>,
 }
 
 /// A number from 1 on as one less, for `#[serde(with)]`.

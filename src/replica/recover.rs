@@ -165,6 +165,9 @@ impl Replica {
             let needs_majority = !self.config.local.majority_buckets.is_empty();
             self.transactions.outcomes.restore(row, needs_majority, self.now.mono);
         }
+        for (lease, key) in checkpoint.lost_commits {
+            self.transactions.outcomes.note_lost(lease, key);
+        }
         self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
     }
@@ -304,6 +307,7 @@ impl Replica {
             fork: self.lifecycle.fork(),
             lead_ms: self.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),
+            lost_commits: self.transactions.outcomes.lost(),
         }
     }
 

@@ -106,6 +106,7 @@ impl From<CheckpointV1> for Checkpoint {
             fork: None,
             lead_ms: 0,
             members_state: None,
+            lost_commits: Vec::new(),
         }
     }
 }

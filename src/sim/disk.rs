@@ -344,6 +344,7 @@ mod tests {
             fork: None,
             lead_ms: 0,
             members_state: None,
+            lost_commits: Vec::new(),
         }
     }
 

@@ -432,8 +432,16 @@ fn of_a_commit_whose_lease_was_lost_too_nobody_is_told_that_it_failed() {
     c.link(0, 1);
     c.pass(1_000);
     assert_eq!(c.txn_refused(0, early), TxnRefusal::OutcomeUnknown(1));
+    let checkpoint = c.nodes[0].replica.checkpoint();
+    c.restart_from(0, checkpoint);
+    c.link_again(0);
+    c.pass(1_000);
+    let again = c.begins_early(0, lease);
+    c.run();
+    assert_eq!(c.txn_refused(0, again), TxnRefusal::OutcomeUnknown(1), "after a restart, too");
     let never = LeaseId::new(dc(0), lease.n() + 1);
     let tag = c.begins_early(0, never);
+    c.run();
     assert_eq!(c.refused(0, tag), Refusal::UnknownLease(never));
 }
 

@@ -120,6 +120,11 @@ impl Outcomes {
         }
     }
 
+    /// Returns the commits whose leases are not known here.
+    pub fn lost(&self) -> Vec<(LeaseId, IdempotencyKey)> {
+        self.lost.iter().copied().collect()
+    }
+
     /// Returns true if this was committed under a lease that is not known here.
     pub fn is_lost(&self, lease: LeaseId, key: IdempotencyKey) -> bool {
         self.lost.contains(&(lease, key))
