@@ -4,12 +4,17 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
-use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
-use super::client_requests::{ClientRequest, names_weight};
+use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::client_requests::{ClientRequest, ClientRequests, names_weight};
+use super::config::ReplicaConfig;
+use super::deferred_calls::DeferredCalls;
+use super::describe::Descriptions;
 use super::effect::Effect;
+use super::force_release::Audit;
 use crate::base::capacity::{DiskSpace, Load};
+use crate::base::deadlines::Deadlines;
 use crate::causal_log::Wants;
-use crate::leases::{LeaseIndex, Proof};
+use crate::leases::{LeaseIndex, Leases, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
 use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
 
@@ -35,6 +40,32 @@ enum Found {
     Over,
     /// The lease never had it.
     Never,
+}
+
+/// The state that concerns the clients: their leases and requests, and calls that cannot be answered yet.
+pub(super) struct Clients {
+    pub leases: Leases,
+    pub client_requests: ClientRequests,
+    /// When waiting requests time out.
+    pub waits: Deadlines<RequestIndex>,
+    pub descriptions: Descriptions,
+    pub deferred: DeferredCalls,
+    pub audit: Audit,
+    pub acquires: Acquires,
+}
+
+impl Clients {
+    pub fn new(config: &ReplicaConfig) -> Clients {
+        Clients {
+            leases: Leases::new(config.dc, config.local.hash_seed),
+            client_requests: ClientRequests::default(),
+            waits: Deadlines::default(),
+            descriptions: Descriptions::default(),
+            deferred: DeferredCalls::default(),
+            audit: Audit::default(),
+            acquires: Acquires::default(),
+        }
+    }
 }
 
 impl Replica {
@@ -85,13 +116,13 @@ impl Replica {
     }
 
     pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
-        self.effects.push_back(Effect::Reply { call, reply });
+        self.out.effects.push_back(Effect::Reply { call, reply });
     }
 
     pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
-        self.counts.refusals += 1;
+        self.out.counts.refusals += 1;
         if let Refusal::ResourceExhausted { limit: Limit::Load, .. } = refusal {
-            self.counts.calls_shed += 1;
+            self.out.counts.calls_shed += 1;
         }
         self.reply(call, Reply::Refused(refusal));
     }
@@ -125,7 +156,7 @@ impl Replica {
     fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
         let lease = self.authorise(acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
-            let row = self.leases.get(lease);
+            let row = self.clients.leases.get(lease);
             let before = row.keys.get(key);
             let before =
                 before.filter(|_| row.session == Some(call.session) || !self.faulty(Bug::KeyOfSession));
@@ -162,7 +193,7 @@ impl Replica {
     #[cold]
     fn overload(&self) -> Refusal {
         // Spread out: the clients return over at least as long as they wait.
-        let later = SPREAD * (self.counts.calls_shed % SPREAD_STEPS) as u32;
+        let later = SPREAD * (self.out.counts.calls_shed % SPREAD_STEPS) as u32;
         Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
     }
 
@@ -185,17 +216,17 @@ impl Replica {
         if counts.held + counts.further >= local.max_held as u64 {
             return exhausted(Limit::HeldPerServer);
         }
-        if self.leases.get(lease).waiting >= local.max_waiting_per_lease {
+        if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
-        if self.leases.get(lease).names >= local.max_names_per_lease {
+        if self.clients.leases.get(lease).names >= local.max_names_per_lease {
             return exhausted(Limit::NamesPerLease);
         }
         Ok(())
     }
 
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
-        self.leases.get_mut(lease).finished.begin(acquire.key);
+        self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
         if let Err(refusal) = self.admit_homes(acquire.wants.locks().iter().map(|(lock, _)| lock)) {
             return self.refuse(call, refusal);
@@ -222,7 +253,7 @@ impl Replica {
     ) -> Option<RequestIndex> {
         let id = RequestId { dc: self.config.dc, n: self.next_number() };
         let at = self.stamp();
-        let lease = self.leases.get(new.lease).id;
+        let lease = self.clients.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
@@ -231,7 +262,7 @@ impl Replica {
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
             (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };
-        self.leases.get_mut(new.lease).waiting += 1;
+        self.clients.leases.get_mut(new.lease).waiting += 1;
         let client = ClientRequest { names: names_weight(new.wants), ..client };
         self.note_client_side(new.lease, request, client);
         if let Some(wait) = wait {
@@ -251,7 +282,7 @@ impl Replica {
         if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
             return Err(Refusal::IdempotencyKeyReused(key));
         }
-        self.client_requests.get_mut(request).call = Some(call);
+        self.clients.client_requests.get_mut(request).call = Some(call);
         if self.locks.get(request).is_held() {
             self.answer_grant_again(request);
         }
@@ -268,11 +299,14 @@ impl Replica {
             false => self.find_target(row, target),
         };
         // A client removes a lock from its reclaim before it releases the lock.
-        if let (Found::Never, Target::Key(key), true) = (&found, target, self.leases.get(row).unaccounted) {
-            self.leases.get_mut(row).finished.finish(key);
+        if let (Found::Never, Target::Key(key), true) =
+            (&found, target, self.clients.leases.get(row).unaccounted)
+        {
+            self.clients.leases.get_mut(row).finished.finish(key);
             return self.reply(call, Reply::Released);
         }
-        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.audit.taken(lease, target)) {
+        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.clients.audit.taken(lease, target))
+        {
             let forced = forced.clone();
             return self.refuse(call, Refusal::ForceReleased(forced));
         }
@@ -299,7 +333,7 @@ impl Replica {
                 if self.locks.get(request).is_held() {
                     self.end_held(request, Position::default());
                 } else {
-                    self.counts.cancels += 1;
+                    self.out.counts.cancels += 1;
                     self.end_waiting(request, Refusal::Cancelled);
                 }
                 self.reply(call, Reply::Released);
@@ -320,18 +354,18 @@ impl Replica {
         if self.faulty(Bug::CancelForgotten) {
             return;
         }
-        self.leases.get_mut(lease).finished.finish(key);
+        self.clients.leases.get_mut(lease).finished.finish(key);
     }
 
     /// Finds the request that a client names.
     fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
-        let row = self.leases.get(lease);
+        let row = self.clients.leases.get(lease);
         let (found, was) = match target {
             Target::Key(key) => (row.keys.get(key), row.finished.is_over(key)),
             Target::Id(id) => {
                 // Leases and requests share one series of numbers: an id older than the lease was never its
                 // own.
-                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;
+                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.ids.next_n;
                 match self.locks.find(id) {
                     Some(request) if self.is_of(request, row.id) => (Some(request), true),
                     Some(_) => (None, false),

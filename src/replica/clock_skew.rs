@@ -34,16 +34,16 @@ impl Replica {
         let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
         let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.clock_at_start_ms());
         of_this_run.map_or(0, |(_, clock, age_ms)| {
-            self.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
+            self.ids.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
         })
     }
 
     /// The clock of `peer` was `clock` at most `delay_ms` ago.
     pub(super) fn note_clock(&mut self, peer: DcId, clock: Timestamp, delay_ms: u64) {
-        let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
+        let ahead_ms = clock.millis() as i64 - self.ids.clock.physical_millis() as i64;
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         if ahead_ms <= limit {
-            self.clock.observe(clock);
+            self.ids.clock.observe(clock);
         }
         // The peer's clock advanced while the heartbeat was under way: the difference now is between the two
         // values.
@@ -55,22 +55,22 @@ impl Replica {
     /// The clock of `peer` is `ahead_ms` milliseconds ahead of ours, or behind (negative).
     pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64, source: ClockSource) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let row = &mut self.links.rows[peer.index()];
+        let row = &mut self.peers.links.rows[peer.index()];
         row.clock_ahead_ms = Some(ahead_ms);
         row.is_bare = source == ClockSource::WallClock;
-        row.wall_clock = Some((millis_of(&self.clock).saturating_add(ahead_ms), self.now.mono));
+        row.wall_clock = Some((millis_of(&self.ids.clock).saturating_add(ahead_ms), self.now.mono));
         let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
             self.report(Report::ClockDrifts { peer, ahead_ms });
         }
-        self.links.rows[peer.index()].drift_reported = drifts;
+        self.peers.links.rows[peer.index()].drift_reported = drifts;
     }
 
     /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
     /// since; then its present state must count before time has caught up with its earlier readings.
     pub(super) fn believed(&self, clock: Timestamp) -> Timestamp {
         let limit = self.config.agreed.max_clock_skew;
-        clock.min(Timestamp::from_millis(self.clock.physical_millis()).plus(limit))
+        clock.min(Timestamp::from_millis(self.ids.clock.physical_millis()).plus(limit))
     }
 
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
@@ -83,12 +83,13 @@ impl Replica {
         }
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         // Within the limit our latest stamp may be that of another member, which our clock took over.
-        let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
+        let stamps_ahead = self.ids.clock.latest().millis() as i64 - self.ids.clock.physical_millis() as i64;
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
         // In a cluster of two, a server whose wall clock has jumped believes no other one to be wrong.
         let excused = NotServing::ClockBehind;
-        let is_excused = self.config.agreed.members.len() > 2 || !self.clock.is_following_step();
-        let clocks = self.peers().iter().filter_map(|peer| Some((peer, self.links.clock_ahead_ms(peer)?)));
+        let is_excused = self.config.agreed.members.len() > 2 || !self.ids.clock.is_following_step();
+        let clocks =
+            self.peers().iter().filter_map(|peer| Some((peer, self.peers.links.clock_ahead_ms(peer)?)));
         let active =
             self.is_outvoted(clocks, is_excused.then_some(excused), |ahead| ahead - ours_ahead < -limit);
         if self.lifecycle.on_clock_skew(active) {
@@ -102,14 +103,14 @@ impl Replica {
     fn note_behind(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         let clocks =
-            || self.peers().iter().filter_map(|peer| Some((peer, self.links.stamps_ahead_ms(peer)?)));
+            || self.peers().iter().filter_map(|peer| Some((peer, self.peers.links.stamps_ahead_ms(peer)?)));
         let is_behind = self.is_outvoted(clocks(), Some(NotServing::ClockSkew), |ahead| ahead > limit)
             && !self.faulty(Bug::BehindNotNoticed);
         let linked = clocks().filter(|(peer, _)| self.log.is_linked(*peer));
         let ahead = linked.map(|(_, ahead)| ahead).filter(|ahead| *ahead > limit);
         let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
-        let since = least.map(|_| *self.links.behind_since.get_or_insert(self.now.mono));
-        self.links.behind_since = since;
+        let since = least.map(|_| *self.peers.links.behind_since.get_or_insert(self.now.mono));
+        self.peers.links.behind_since = since;
         // Right after a link came up the peer may not have heard yet that it is ahead of most others.
         let lasts = since.is_some_and(|since| self.now.mono >= since + self.config.agreed.heartbeat);
         let by_ms = least.filter(|_| lasts);
@@ -131,7 +132,7 @@ impl Replica {
         for (peer, ahead_ms) in clocks.filter(|(peer, _)| self.log.is_linked(*peer)) {
             let is_off = usize::from(off(ahead_ms));
             all_off += is_off;
-            if excused.is_none() || self.reachability.last_told(peer) != excused {
+            if excused.is_none() || self.peers.reachability.last_told(peer) != excused {
                 (counted, counted_off) = (counted + 1, counted_off + is_off);
             }
         }
@@ -142,15 +143,15 @@ impl Replica {
     pub(super) fn step_forward(&mut self) {
         let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
         // Not the bare wall clock of one that starts: it may have jumped together with ours.
-        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.links.stamps_ahead_ms(peer)).collect();
+        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.peers.links.stamps_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));
         // With so many others this one is in the majority.
         let others = self.config.agreed.members.len() / 2;
         let confirmed = others.checked_sub(1).and_then(|last| ahead.get(last)).copied().unwrap_or(0);
         let most_ms = u64::try_from(confirmed).unwrap_or(0);
-        let by_ms = self.clock.step_forward(self.now, most_ms);
+        let by_ms = self.ids.clock.step_forward(self.now, most_ms);
         if by_ms > 0 {
-            self.links.note_clock_step(by_ms);
+            self.peers.links.note_clock_step(by_ms);
             self.report(Report::ClockSetForward { by_ms });
         }
     }

@@ -74,6 +74,7 @@ impl Replica {
         let OpError::InsufficientRights { asked, rights } = refused.error else { return };
         let linked = self.log.linked();
         let most = self
+            .data
             .store
             .rights(&refused.key)
             .into_iter()
@@ -81,9 +82,9 @@ impl Replica {
             .max_by_key(|(_, rights)| *rights);
         let Some((peer, _)) = most else { return };
         let (amount, now) = (asked - rights, self.now.mono);
-        if !self.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
+        if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
-            self.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
+            self.data.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
             self.send(peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
@@ -92,7 +93,7 @@ impl Replica {
     /// all.
     pub(super) fn on_ask_rights(&mut self, peer: DcId, key: Key, amount: u64) {
         let me = self.config.dc;
-        let rights = self.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
+        let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
         if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
@@ -105,6 +106,6 @@ impl Replica {
             client: None,
             changes: vec![Change { key, action }],
         })]);
-        self.counts.rights_transferred += 1;
+        self.out.counts.rights_transferred += 1;
     }
 }

@@ -151,9 +151,9 @@ impl Replica {
     /// Defers a call if there is room.
     pub(super) fn defer(&mut self, call: CallId, request: Call) {
         let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
-        if self.deferred.has_room(weight(&request), beside, most) {
+        if self.clients.deferred.has_room(weight(&request), beside, most) {
             self.keep_turn(call, &request);
-            self.deferred.push(call, request);
+            self.clients.deferred.push(call, request);
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
             self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
@@ -174,10 +174,11 @@ impl Replica {
             _ => return None,
         };
         let id = TxnId { lease, key };
-        let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.deferred.first_lease;
+        let is_of_before =
+            lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
         // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged = self.knows_earlier_runs() && !self.deferred.has_reclaims();
-        (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
+        let is_judged = self.knows_earlier_runs() && !self.clients.deferred.has_reclaims();
+        (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
     }
 
     /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
@@ -190,13 +191,13 @@ impl Replica {
             _ => return,
         };
         let Ok(index) = self.authorise(id.lease, proof, call) else { return };
-        let finished = &mut self.leases.get_mut(index).finished;
+        let finished = &mut self.clients.leases.get_mut(index).finished;
         match request {
             _ if finished.is_over(id.key) => {}
             _ if self.lifecycle.is_starting() => finished.wait(id.key),
             Call::Begin(_) => {
                 finished.begin(Some(id.key));
-                self.deferred.turns.insert(id);
+                self.clients.deferred.turns.insert(id);
             }
             _ => {}
         }
@@ -205,36 +206,36 @@ impl Replica {
     /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
     /// requests.
     pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if self.deferred.reclaimed + held.len() > self.config.local.max_held {
+        if self.clients.deferred.reclaimed + held.len() > self.config.local.max_held {
             let limit = Limit::HeldPerServer;
             return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
-        self.deferred.reclaimed += held.len();
-        self.deferred.by_session.insert((call.session, lease));
-        self.deferred.reclaims.insert(lease, (call, held));
+        self.clients.deferred.reclaimed += held.len();
+        self.clients.deferred.by_session.insert((call.session, lease));
+        self.clients.deferred.reclaims.insert(lease, (call, held));
     }
 
     /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
     /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
     /// and not out of the locks that are held by then.
     pub(super) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
-        if let Some((call, _)) = self.deferred.take_reclaim(lease) {
+        if let Some((call, _)) = self.clients.deferred.take_reclaim(lease) {
             self.refuse(call, why);
         }
     }
 
     /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
     pub(super) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
-        let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
+        let Some((_, held)) = self.clients.deferred.reclaims.get_mut(&lease) else { return false };
         let is_it = |reclaim: &mut Reclaim| match target {
             Target::Id(id) => reclaim.request == id,
             Target::Key(key) => reclaim.key == Some(key),
         };
         let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
-        self.deferred.reclaimed -= released.len();
-        if let Some(index) = self.leases.find(lease) {
+        self.clients.deferred.reclaimed -= released.len();
+        if let Some(index) = self.clients.leases.find(lease) {
             let keys = released.iter().filter_map(|reclaim| reclaim.key);
-            keys.for_each(|key| self.leases.get_mut(index).finished.finish(key));
+            keys.for_each(|key| self.clients.leases.get_mut(index).finished.finish(key));
         }
         !released.is_empty()
     }
@@ -246,43 +247,43 @@ impl Replica {
             let Call::Acquire(acquire) = deferred else { return false };
             other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
         };
-        let before = self.deferred.calls.len();
-        while let Some(index) = self.deferred.calls.iter().position(is_it) {
-            let cancelled = self.deferred.remove(index);
+        let before = self.clients.deferred.calls.len();
+        while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
+            let cancelled = self.clients.deferred.remove(index);
             self.refuse(cancelled, Refusal::Cancelled);
         }
-        let was_there = self.deferred.calls.len() < before;
-        if was_there && let Some(index) = self.leases.find(lease) {
-            self.leases.get_mut(index).finished.finish(key);
+        let was_there = self.clients.deferred.calls.len() < before;
+        if was_there && let Some(index) = self.clients.leases.find(lease) {
+            self.clients.leases.get_mut(index).finished.finish(key);
         }
         was_there
     }
 
     /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
     pub(super) fn resume_deferred(&mut self) {
-        if self.deferred.is_empty() || !self.knows_earlier_runs() {
+        if self.clients.deferred.is_empty() || !self.knows_earlier_runs() {
             return;
         }
         let mut looked_at = 0;
-        while let Some((lease, (_, held))) = self.deferred.reclaims.first_key_value() {
+        while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
             let lease = *lease;
             looked_at += 1 + held.len();
             if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
                 return;
             }
-            let (call, held) = self.deferred.take_reclaim(lease).expect("it was there just now");
-            let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
+            let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
+            let index = self.clients.leases.find(lease).expect("a lease's reclaim ends with it");
             work::count(1 + held.len());
             self.reclaim(call, index, held);
         }
         self.run_deferred();
-        self.deferred.turns.clear();
+        self.clients.deferred.turns.clear();
     }
 
     /// Executes the calls that waited for the clock.
     pub(super) fn run_deferred(&mut self) {
-        self.deferred.bytes = 0;
-        for (call, request) in std::mem::take(&mut self.deferred.calls) {
+        self.clients.deferred.bytes = 0;
+        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
             self.on_client(call, request);
         }
     }

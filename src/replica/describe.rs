@@ -90,7 +90,7 @@ impl Replica {
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.inspect().owners(lock).collect();
         let (all, unreachable) =
-            (owners.iter().map(|(_, owner)| *owner).collect(), self.reachability.unreachable());
+            (owners.iter().map(|(_, owner)| *owner).collect(), self.peers.reachability.unreachable());
         let (rows, waiting) = self.locks.inspect().waiters(lock, most);
         work::count(owners.len() + rows.len());
         LockDescription {
@@ -138,17 +138,17 @@ impl Replica {
         }
         let elsewhere = locks.iter().fold(DcSet::EMPTY, |all, lock| all.union(lock.unknown));
         let asked = elsewhere.intersection(self.log.linked());
-        if asked.is_empty() || self.descriptions.len() >= MAX_PENDING {
+        if asked.is_empty() || self.clients.descriptions.len() >= MAX_PENDING {
             return self.finish_description(call, purpose, locks);
         }
-        let query = self.descriptions.query();
+        let query = self.clients.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
             self.send(peer, Message::AskHolders { query, locks: names.clone() });
         }
         let deadline = self.now.mono + self.config.local.describe_timeout;
-        self.descriptions.deadlines.insert(deadline, query);
-        self.descriptions.pending.insert(query, Pending { call, purpose, locks, asked, deadline });
+        self.clients.descriptions.deadlines.insert(deadline, query);
+        self.clients.descriptions.pending.insert(query, Pending { call, purpose, locks, asked, deadline });
     }
 
     pub(super) fn on_ask_holders(&mut self, peer: DcId, query: u64, locks: &[LockName]) {
@@ -161,8 +161,8 @@ impl Replica {
     }
 
     pub(super) fn on_holders(&mut self, peer: DcId, query: u64, holders: Vec<Vec<HolderInfo>>) {
-        let Some(pending) = self.descriptions.pending.get_mut(&query) else {
-            return self.descriptions.ahead.answer(query, peer, holders, self.now.mono);
+        let Some(pending) = self.clients.descriptions.pending.get_mut(&query) else {
+            return self.clients.descriptions.ahead.answer(query, peer, holders, self.now.mono);
         };
         if !pending.asked.contains(peer) {
             return;
@@ -181,7 +181,7 @@ impl Replica {
     /// A peer that was asked will not reply any more.
     pub(super) fn descriptions_without(&mut self, peer: DcId) {
         let mut answered = Vec::new();
-        for (query, pending) in &mut self.descriptions.pending {
+        for (query, pending) in &mut self.clients.descriptions.pending {
             pending.asked.remove(peer);
             if pending.asked.is_empty() {
                 answered.push(*query);
@@ -191,14 +191,14 @@ impl Replica {
     }
 
     pub(super) fn expire_descriptions(&mut self) {
-        while let Some(query) = self.descriptions.deadlines.pop_expired(self.now.mono) {
+        while let Some(query) = self.clients.descriptions.deadlines.pop_expired(self.now.mono) {
             self.end_description(query);
         }
     }
 
     fn end_description(&mut self, query: u64) {
-        if let Some(pending) = self.descriptions.pending.remove(&query) {
-            self.descriptions.deadlines.remove(pending.deadline, query);
+        if let Some(pending) = self.clients.descriptions.pending.remove(&query) {
+            self.clients.descriptions.deadlines.remove(pending.deadline, query);
             self.finish_description(pending.call, pending.purpose, pending.locks);
         }
     }

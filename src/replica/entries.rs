@@ -45,12 +45,14 @@ impl Replica {
             return;
         }
         let waits = self.awaits_heads(peer);
-        if (waits || self.links.is_paused(peer)) && !self.inbox.has_room_while_paused(peer) {
-            return self.links.note_dropped(peer);
+        if (waits || self.peers.links.is_paused(peer)) && !self.peers.inbox.has_room_while_paused(peer) {
+            return self.peers.links.note_dropped(peer);
         }
         let mut entries = entries.into_iter();
         // Fast path: nothing is held back, and all entries can be applied one after the other.
-        while let Some(entry) = entries.as_slice().first().filter(|_| !waits && !self.inbox.holds_of(peer)) {
+        while let Some(entry) =
+            entries.as_slice().first().filter(|_| !waits && !self.peers.inbox.holds_of(peer))
+        {
             self.compare_entry(peer, entry);
             if self.lifecycle.is_forked() {
                 return;
@@ -62,7 +64,7 @@ impl Replica {
             }
             entries.next();
         }
-        if let Err(Overflow { entries, bytes }) = self.inbox.push(peer, entries) {
+        if let Err(Overflow { entries, bytes }) = self.peers.inbox.push(peer, entries) {
             return self.close_link(peer, Violation::TooManyHeldBack { entries, bytes });
         }
         self.drain_inbox();
@@ -70,20 +72,20 @@ impl Replica {
 
     /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
-        self.links.clear_retry();
+        self.peers.links.clear_retry();
         if self.lifecycle.disk_space() == DiskSpace::Full || self.lifecycle.is_forked() {
             return;
         }
         let missing = loop {
-            let before = self.counts.entries_applied;
+            let before = self.out.counts.entries_applied;
             let links = self.peers().iter();
             let missing: Vec<_> = links.filter_map(|peer| Some((peer, self.drain_link(peer)?))).collect();
-            if self.counts.entries_applied == before {
+            if self.out.counts.entries_applied == before {
                 break missing;
             }
         };
         for (peer, entry) in missing {
-            if self.links.note_held_back(peer, entry) {
+            if self.peers.links.note_held_back(peer, entry) {
                 let durable = (**self.log.durable()).clone();
                 self.send(peer, Message::HeldBack { durable });
             }
@@ -97,7 +99,7 @@ impl Replica {
             return None;
         }
         let (mut missing, mut looked_at) = (None, None);
-        while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
+        while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
             self.compare_entry(peer, &entry);
             if self.lifecycle.is_forked() {
                 return None;
@@ -120,9 +122,9 @@ impl Replica {
                     return None;
                 }
             }
-            self.inbox.remove(peer, &entry);
+            self.peers.inbox.remove(peer, &entry);
         }
-        if self.links.clear_paused(peer) {
+        if self.peers.links.clear_paused(peer) {
             let durable = (**self.log.durable()).clone();
             self.send(peer, Message::HeldBack { durable });
         }
@@ -134,19 +136,19 @@ impl Replica {
     fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
         // Our clock needs about that long. At most one heartbeat, in case the clock is slewed.
         let wait = std::time::Duration::from_millis(by_ms.max(1)).min(self.config.agreed.heartbeat);
-        self.links.retry_at_most(self.now.mono + wait);
-        if self.links.note_paused(peer, (entry.dc, entry.seq)) {
-            self.counts.skew_pauses += 1;
-            let ahead_ms = entry.at.millis().saturating_sub(self.clock.physical_millis());
+        self.peers.links.retry_at_most(self.now.mono + wait);
+        if self.peers.links.note_paused(peer, (entry.dc, entry.seq)) {
+            self.out.counts.skew_pauses += 1;
+            let ahead_ms = entry.at.millis().saturating_sub(self.ids.clock.physical_millis());
             self.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
         }
     }
 
     /// A duplicate of an applied entry arrived.
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
-        self.counts.duplicates += 1;
+        self.out.counts.duplicates += 1;
         if self.faulty(Bug::AppliedTwice) {
-            self.take_in_ops(entry, self.position);
+            self.take_in_ops(entry, self.out.position);
         }
     }
 
@@ -179,7 +181,7 @@ impl Replica {
         if !applied.covers(&entry.deps) {
             return Admission::Missing;
         }
-        let latest = self.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
+        let latest = self.ids.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
         if entry.at.millis() > latest {
             return Admission::TooFarAhead { by_ms: entry.at.millis() - latest };
         }
@@ -230,10 +232,10 @@ impl Replica {
         }
         let position = self.persist(Record::Entry(entry.clone()));
         if entry.dc == self.config.dc {
-            self.regained = position;
+            self.out.regained = position;
         }
         self.take_in(entry, position);
-        self.counts.entries_applied += 1;
+        self.out.counts.entries_applied += 1;
     }
 
     /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
@@ -277,7 +279,7 @@ impl Replica {
     }
 
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
-        self.clock.observe(entry.at);
+        self.ids.clock.observe(entry.at);
         self.raise_lead(entry.lead_ms, position);
         for (index, op) in entry.ops.iter().enumerate() {
             let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
@@ -291,7 +293,7 @@ impl Replica {
                 }
                 Op::Request { id, at, wants } => {
                     if id.dc == self.config.dc {
-                        self.next_n = self.next_n.max(id.n + 1);
+                        self.ids.next_n = self.ids.next_n.max(id.n + 1);
                     }
                     self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
                 }
@@ -318,13 +320,13 @@ impl Replica {
 
     /// A peer broke the protocol: closes its link and ignores the rest.
     pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
-        self.counts.violations += 1;
-        self.inbox.clear(peer);
+        self.out.counts.violations += 1;
+        self.peers.inbox.clear(peer);
         self.log.link_down(peer);
         self.stop_giving(peer);
         self.stop_taking_from(peer);
-        self.links.close(peer);
+        self.peers.links.close(peer);
         self.descriptions_without(peer);
-        self.effects.push_back(Effect::CloseLink { peer, violation });
+        self.out.effects.push_back(Effect::CloseLink { peer, violation });
     }
 }

@@ -172,26 +172,26 @@ impl Expiry {
 impl Replica {
     /// Everything was read from disk: registers all expiring keys, and starts their times.
     pub(super) fn restart_expiry(&mut self) {
-        if self.position > Position::default() {
-            self.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
+        if self.out.position > Position::default() {
+            self.data.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
         }
-        let mut keys: Vec<Key> = self.store.expiring_keys().map(|(key, _)| key.clone()).collect();
-        keys.extend(self.store.done_keys().cloned());
+        let mut keys: Vec<Key> = self.data.store.expiring_keys().map(|(key, _)| key.clone()).collect();
+        keys.extend(self.data.store.done_keys().cloned());
         self.count_anew(keys);
     }
 
     /// The contents of the store did not come from commits that were applied here one by one, so all times
     /// begin anew. `keys` contains all keys that expire or are done.
     pub(super) fn count_anew(&mut self, keys: Vec<Key>) {
-        self.expiry.forget_all();
-        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
+        self.data.expiry.forget_all();
+        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.ids.clock.physical_millis());
         for key in keys {
-            let lifetimes = self.store.lifetimes(&key).iter();
+            let lifetimes = self.data.store.lifetimes(&key).iter();
             if let Some(left) = lifetimes.map(|lifetime| time_left(lifetime, me, clock_ms)).max() {
-                self.expiry.live(&key, now + left);
+                self.data.expiry.live(&key, now + left);
             }
-            if let Some(dot) = self.store.done_by(&key).filter(|dot| dot.dc == me) {
-                self.expiry.done.insert((dot.seq, key));
+            if let Some(dot) = self.data.store.done_by(&key).filter(|dot| dot.dc == me) {
+                self.data.expiry.done.insert((dot.seq, key));
             }
         }
     }
@@ -199,34 +199,34 @@ impl Replica {
     /// Returns when this datacenter has to end the next key.
     #[inline]
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        if self.expiry.is_empty() { None } else { self.next_of_some() }
+        if self.data.expiry.is_empty() { None } else { self.next_of_some() }
     }
 
     fn next_of_some(&self) -> Option<Instant> {
-        let stable = self.stability.stable().get(self.config.dc);
-        let done = self.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
+        let stable = self.peers.stability.stable().get(self.config.dc);
+        let done = self.data.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
         let patience = self.config.agreed.peer_timeout;
-        let left = self.left_to_us().filter_map(|dc| self.expiry.left_to.get(&dc)?.next()).min();
+        let left = self.left_to_us().filter_map(|dc| self.data.expiry.left_to.get(&dc)?.next()).min();
         let next =
-            [self.expiry.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
-        Some(next.max(self.expiry.retry_at))
+            [self.data.expiry.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
+        Some(next.max(self.data.expiry.retry_at))
     }
 
     /// Returns the unreachable datacenters whose keys this datacenter ends: it is the lowest reachable
     /// member.
     fn left_to_us(&self) -> impl Iterator<Item = DcId> {
-        let away = self.reachability.unreachable();
+        let away = self.peers.reachability.unreachable();
         let here = self.members.all().difference(away).iter().next();
-        let keepers = (here == Some(self.config.dc)).then(|| self.expiry.left_to.keys().copied());
+        let keepers = (here == Some(self.config.dc)).then(|| self.data.expiry.left_to.keys().copied());
         keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
     }
 
     /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
     /// waited for the rest.
     fn may_end_keys(&self) -> bool {
-        let all_heard =
-            self.reachability.unreachable().is_empty() || self.now.mono >= self.expiry.reachability_known_at;
-        self.can_commit().is_ok() && all_heard && !self.reachability.is_catching_up()
+        let all_heard = self.peers.reachability.unreachable().is_empty()
+            || self.now.mono >= self.data.expiry.reachability_known_at;
+        self.can_commit().is_ok() && all_heard && !self.peers.reachability.is_catching_up()
     }
 
     /// Ends the keys that are to end now.
@@ -236,13 +236,13 @@ impl Replica {
             return;
         }
         if !self.may_end_keys() {
-            self.expiry.retry_at = now + self.config.agreed.heartbeat;
+            self.data.expiry.retry_at = now + self.config.agreed.heartbeat;
             return;
         }
         let mut keys = self.take_done();
         let mut looked_at = keys.len();
         while looked_at < KEYS_PER_STEP
-            && let Some((key, at)) = self.expiry.pop_due(now)
+            && let Some((key, at)) = self.data.expiry.pop_due(now)
         {
             looked_at += 1;
             self.see_to(key, at, None, &mut keys);
@@ -251,7 +251,7 @@ impl Replica {
         for dc in away {
             let before = now - self.config.agreed.peer_timeout;
             while looked_at < KEYS_PER_STEP
-                && let Some((key, at)) = self.expiry.pop_left(dc, before)
+                && let Some((key, at)) = self.data.expiry.pop_left(dc, before)
             {
                 looked_at += 1;
                 self.see_to(key, at, Some(dc), &mut keys);
@@ -263,27 +263,29 @@ impl Replica {
     /// A key has expired: adds it to `keys`, or leaves it to the datacenter whose lifetime stands, unless
     /// that is `instead_of`.
     fn see_to(&mut self, key: Key, at: Instant, instead_of: Option<DcId>, keys: &mut Vec<Key>) {
-        let Some(keeper) = self.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else { return };
+        let Some(keeper) = self.data.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else {
+            return;
+        };
         if keeper == self.config.dc || Some(keeper) == instead_of {
             keys.push(key);
         } else {
-            self.expiry.leave(key, at, keeper);
+            self.data.expiry.leave(key, at, keeper);
         }
     }
 
     /// Takes the done keys whose last write was made here and is stable.
     fn take_done(&mut self) -> Vec<Key> {
-        let stable = self.stability.stable().get(self.config.dc);
+        let stable = self.peers.stability.stable().get(self.config.dc);
         let mut keys = Vec::new();
         for _ in 0..KEYS_PER_STEP {
-            let Some((seq, key)) = self.expiry.done.pop_first() else { break };
+            let Some((seq, key)) = self.data.expiry.done.pop_first() else { break };
             if seq > stable {
-                self.expiry.done.insert((seq, key));
+                self.data.expiry.done.insert((seq, key));
                 break;
             }
             // A greater value may have been written meanwhile. If that is done, too, it has an item of its
             // own.
-            if self.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
+            if self.data.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
                 keys.push(key);
             }
         }
@@ -297,7 +299,7 @@ impl Replica {
         if keys.is_empty() {
             return;
         }
-        self.counts.keys_expired += keys.len() as u64;
+        self.out.counts.keys_expired += keys.len() as u64;
         let seen = self.log.applied().clone();
         let action = Action::Expired;
         let action = if self.faulty(Bug::ExpiryByRemoval) { Action::Remove } else { action };

@@ -151,12 +151,12 @@ impl Replica {
         let leases: BTreeSet<LeaseId> = taken.iter().map(|forced| forced.lease).collect();
         leases.into_iter().for_each(|lease| self.end_if_crowded(lease));
         let lock = self.describe(&force.lock, MAX_DESCRIBED);
-        let taken = Taken { taken, position: self.audit.position };
+        let taken = Taken { taken, position: self.clients.audit.position };
         self.explain(call, Purpose::Force(taken), vec![lock]);
     }
 
     fn admit_force(&self) -> Result<(), Refusal> {
-        match self.leases.in_grace() {
+        match self.clients.leases.in_grace() {
             0 => self.lifecycle.admit_write(),
             leases => Err(Refusal::HoldersUnknown(leases)),
         }
@@ -167,7 +167,7 @@ impl Replica {
         let row = self.locks.get(request);
         let local = row.local().expect("who holds a lock here is a client of this datacenter");
         let forced = Arc::new(ForceReleased {
-            number: self.audit.next_number(),
+            number: self.clients.audit.next_number(),
             at_ms: self.now.wall.0,
             operator: force.operator.clone(),
             reason: force.reason.clone(),
@@ -181,10 +181,10 @@ impl Replica {
         });
         let position = self.persist(Record::ForceReleased(forced.clone()));
         self.note_forced(forced.clone(), position);
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         let (call, txn) = (client.call.take(), client.txn);
         if let Some(key) = client.key {
-            self.audit.by_key.insert((forced.lease, key), forced.request);
+            self.clients.audit.by_key.insert((forced.lease, key), forced.request);
         }
         // It was granted, and the reply waited for the journal.
         if let Some(call) = call {
@@ -195,9 +195,9 @@ impl Replica {
         }
         let ready = if self.faulty(Bug::ForceNotDurable) { Position::default() } else { position };
         self.end_held(request, ready);
-        self.counts.force_releases += 1;
+        self.out.counts.force_releases += 1;
         self.report(Report::ForceReleased(forced.clone()));
-        if let Some(session) = self.leases.session_of(forced.lease) {
+        if let Some(session) = self.clients.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
         forced
@@ -205,31 +205,31 @@ impl Replica {
 
     /// Remembers a force release, in a running server or during recovery.
     pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
-        self.audit.position = position;
-        let is_alive = self.leases.find(forced.lease).is_some();
+        self.clients.audit.position = position;
+        let is_alive = self.clients.leases.find(forced.lease).is_some();
         let is_alive = is_alive && !self.faulty(Bug::ForceForgotten);
         if is_alive {
-            let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
+            let of_lease = self.clients.audit.of_leases.entry(forced.lease).or_default();
             of_lease.insert(forced.request, forced.clone());
         }
-        self.audit.rows.push_back(forced);
-        if self.audit.rows.len() > MAX_AUDITED {
-            self.audit.rows.pop_front();
+        self.clients.audit.rows.push_back(forced);
+        if self.clients.audit.rows.len() > MAX_AUDITED {
+            self.clients.audit.rows.pop_front();
         }
     }
 
     /// Ends a lease that lost too many requests, to bound the memory.
     fn end_if_crowded(&mut self, lease: LeaseId) {
-        let taken = self.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
-        let Some(index) = self.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
-        self.audit.position = self.take_lease_away(index);
+        let taken = self.clients.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
+        let Some(index) = self.clients.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
+        self.clients.audit.position = self.take_lease_away(index);
     }
 
     /// A client attached its lease and may have missed notices: sends all of them again.
     pub(super) fn tell_forced_out(&mut self, lease: LeaseId, session: SessionId) {
-        let lost = self.audit.of_leases.get(&lease).into_iter().flat_map(BTreeMap::values);
+        let lost = self.clients.audit.of_leases.get(&lease).into_iter().flat_map(BTreeMap::values);
         for forced in lost.cloned().collect::<Vec<_>>() {
-            self.notify_forced_out(self.audit.position, session, forced);
+            self.notify_forced_out(self.clients.audit.position, session, forced);
         }
     }
 
@@ -247,7 +247,7 @@ impl Replica {
     }
 
     pub(super) fn on_audit(&mut self, call: CallId) {
-        let reply = Reply::Audited(self.audit.rows.iter().cloned().collect());
-        self.emit_when_durable(self.audit.position, Output::Effect(Effect::Reply { call, reply }));
+        let reply = Reply::Audited(self.clients.audit.rows.iter().cloned().collect());
+        self.emit_when_durable(self.clients.audit.position, Output::Effect(Effect::Reply { call, reply }));
     }
 }

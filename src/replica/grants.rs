@@ -19,13 +19,13 @@ impl Replica {
         while let Some(request) = self.locks.next_granted() {
             let token = self.token();
             let fresh = self.locks.set_token(request, token);
-            self.counts.grants_local += u64::from(!fresh.was_published);
-            self.counts.grants += 1;
-            let client = self.client_requests.get_mut(request);
-            self.leases.get_mut(client.lease).waiting -= 1;
+            self.out.counts.grants_local += u64::from(!fresh.was_published);
+            self.out.counts.grants += 1;
+            let client = self.clients.client_requests.get_mut(request);
+            self.clients.leases.get_mut(client.lease).waiting -= 1;
             self.end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
-            if ready <= self.output_commit.durable() {
+            if ready <= self.out.output_commit.durable() {
                 self.time_wait(fresh.since, fresh.was_published);
                 self.tell_granted(request);
                 self.answer_fresh(request, fresh.id, token);
@@ -49,17 +49,18 @@ impl Replica {
         let ready = if self.faulty(Bug::GrantBeforeData) { Position::default() } else { ready };
         let stamp = self.stamp_of(token);
         // A lease that ended without having reclaimed may have held these locks.
-        let ready = ready.max(self.unaccounted_end).max(self.lead.position);
+        let ready = ready.max(self.out.unaccounted_end).max(self.ids.lead.position);
         // A lock that seems to have been here all the time may have been used by commits that this disk had
         // lost.
-        let regained = if self.faulty(Bug::RegainedNotAwaited) { Position::default() } else { self.regained };
+        let regained =
+            if self.faulty(Bug::RegainedNotAwaited) { Position::default() } else { self.out.regained };
         let ready = ready.max(regained);
-        ready.max(self.reservations.position_of(stamp, id.n))
+        ready.max(self.ids.reservations.position_of(stamp, id.n))
     }
 
     /// Returns true if regained entries are not on disk again: no snapshot is complete without them.
     pub(super) fn is_regaining(&self) -> bool {
-        self.regained > self.output_commit.durable()
+        self.out.regained > self.out.output_commit.durable()
     }
 
     /// Records how long a request waited, when its reply is emitted.
@@ -70,7 +71,7 @@ impl Replica {
 
     fn time_wait(&mut self, since: Instant, was_published: bool) {
         let waited = self.now.mono.saturating_since(since);
-        let Acquires { local: here, remote } = &mut self.acquires;
+        let Acquires { local: here, remote } = &mut self.clients.acquires;
         if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
@@ -83,7 +84,7 @@ impl Replica {
     }
 
     fn answer_fresh(&mut self, request: RequestIndex, id: RequestId, token: FencingToken) {
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         if let Some(key) = client.txn {
             client.call = None;
             let lease =
@@ -92,7 +93,7 @@ impl Replica {
         }
         if let Some(call) = client.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
-            self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
+            self.out.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
         }
     }
 
@@ -108,7 +109,7 @@ impl Replica {
         if let Some(call) = self.forget_client_side(request, false) {
             self.refuse(call, Refusal::Cancelled);
         }
-        self.counts.releases += 1;
+        self.out.counts.releases += 1;
         self.locks.release(request, position, self.now.mono);
     }
 
@@ -133,13 +134,13 @@ impl Replica {
         request: RequestIndex,
         client: ClientRequest,
     ) {
-        let row = self.leases.get_mut(lease);
+        let row = self.clients.leases.get_mut(lease);
         row.names += client.names as usize;
         let place = row.requests.insert(request);
         if let Some(key) = client.key {
             row.keys.insert(key, request);
         }
-        self.client_requests.set(request, ClientRequest { lease, place, ..client });
+        self.clients.client_requests.set(request, ClientRequest { lease, place, ..client });
     }
 
     /// Removes a request from its lease and from the deadlines. Returns its acquire if that is not answered
@@ -147,11 +148,11 @@ impl Replica {
     fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
         let ClientRequest { ref mut call, key, txn, names, lease, place, .. } =
-            *self.client_requests.get_mut(request);
+            *self.clients.client_requests.get_mut(request);
         let call = call.take();
-        let lease = self.leases.get_mut(lease);
+        let lease = self.clients.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {
-            self.client_requests.get_mut(moved).place = place;
+            self.clients.client_requests.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
         lease.names -= names as usize;

@@ -44,7 +44,7 @@ impl Replica {
         proof: Proof,
         call: CallId,
     ) -> Result<LeaseIndex, Refusal> {
-        Ok(self.leases.authorise(lease, proof, call.session, self.lease_time())?)
+        Ok(self.clients.leases.authorise(lease, proof, call.session, self.lease_time())?)
     }
 
     pub(super) fn on_open_lease(
@@ -64,13 +64,13 @@ impl Replica {
         if let Err(refusal) = self.lifecycle.admit_write().and_then(|()| self.admit_load()) {
             return self.refuse(call, refusal);
         }
-        if self.leases.len() >= self.config.local.max_leases {
+        if self.clients.leases.len() >= self.config.local.max_leases {
             let retry_after = Duration::from_secs(1);
             return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
         let lease = LeaseId::new(self.config.dc, self.next_number());
-        let index = self.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
-        self.leases.attach(index, call.session);
+        let index = self.clients.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
+        self.clients.leases.attach(index, call.session);
         let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
         let reply = Reply::LeaseOpened { lease, ttl };
         self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
@@ -79,9 +79,9 @@ impl Replica {
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
         match self.authorise(lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                let ttl = self.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
-                self.leases.attach(index, call.session);
-                let reclaim = self.leases.is_in_grace(index);
+                let ttl = self.clients.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
+                self.clients.leases.attach(index, call.session);
+                let reclaim = self.clients.leases.is_in_grace(index);
                 self.reply(call, Reply::LeaseAttached { ttl, reclaim });
                 self.tell_forced_out(lease, call.session);
             }
@@ -94,7 +94,7 @@ impl Replica {
             Ok(index) => {
                 let can_be_judged = self.knows_earlier_runs();
                 let can_be_judged = can_be_judged && !self.faulty(Bug::GraceRenewed);
-                let ttl = self.leases.renew(index, can_be_judged, self.lease_time());
+                let ttl = self.clients.leases.renew(index, can_be_judged, self.lease_time());
                 self.reply(call, Reply::Renewed { ttl });
             }
             Err(refusal) => self.refuse(call, refusal),
@@ -115,9 +115,9 @@ impl Replica {
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        self.deferred.close_session(session);
+        self.clients.deferred.close_session(session);
         self.watches.close_session(session);
-        for index in self.leases.close_session(session) {
+        for index in self.clients.leases.close_session(session) {
             self.end_lease(index);
         }
     }
@@ -125,26 +125,26 @@ impl Replica {
     /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
     /// needs the secret to ask for their outcomes.
     pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
-        (!self.lifecycle.has_joined()).then(|| self.leases.get(index).secret)
+        (!self.lifecycle.has_joined()).then(|| self.clients.leases.get(index).secret)
     }
 
     /// Ends a lease with all its requests. Its end is durable before a conflicting grant of its locks is
     /// answered.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
-        let lease = self.leases.get(index).id;
+        let lease = self.clients.leases.get(index).id;
         let position = self.persist(Record::LeaseEnded { lease });
         let ready = if self.faulty(Bug::LeaseEndNotDurable) { Position::default() } else { position };
-        if self.leases.get(index).unaccounted {
-            self.unaccounted_end = self.unaccounted_end.max(ready);
+        if self.clients.leases.get(index).unaccounted {
+            self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
         self.end_transactions_of(lease);
         let secret = self.secret_while_joining(index);
-        self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
-        work::count(1 + self.leases.get(index).requests.len());
-        for request in self.leases.get(index).requests.sorted() {
+        self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
+        work::count(1 + self.clients.leases.get(index).requests.len());
+        for request in self.clients.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
                 // It was granted, and the reply waited for the journal.
-                if let Some(call) = self.client_requests.get_mut(request).call.take() {
+                if let Some(call) = self.clients.client_requests.get_mut(request).call.take() {
                     self.refuse(call, Refusal::LeaseEnded);
                 }
                 self.end_held(request, ready);
@@ -153,9 +153,9 @@ impl Replica {
             }
         }
         self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
-        self.leases.end(index);
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.audit.end_lease(lease);
+        self.clients.leases.end(index);
+        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
+        self.clients.audit.end_lease(lease);
         position
     }
 
@@ -171,17 +171,17 @@ impl Replica {
         let now = self.lease_time();
         let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP
-            && let Some(index) = self.leases.next_expired(now, &mut looks)
+            && let Some(index) = self.clients.leases.next_expired(now, &mut looks)
         {
-            if self.faulty(Bug::AbandonedLeaseStays) && self.leases.is_in_grace(index) {
-                self.leases.renew(index, false, now);
+            if self.faulty(Bug::AbandonedLeaseStays) && self.clients.leases.is_in_grace(index) {
+                self.clients.leases.renew(index, false, now);
                 continue;
             }
-            let row = self.leases.get(index);
+            let row = self.clients.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
             ended += 1 + row.requests.len();
-            self.counts.leases_expired += 1;
+            self.out.counts.leases_expired += 1;
             self.report(Report::LeaseExpired { lease, held, waiting });
             self.take_lease_away(index);
         }
@@ -189,7 +189,7 @@ impl Replica {
 
     /// Ends a lease without a call of its client, and notifies the client when the end is durable.
     pub(super) fn take_lease_away(&mut self, index: LeaseIndex) -> Position {
-        let row = self.leases.get(index);
+        let row = self.clients.leases.get(index);
         let (lease, session) = (row.id, row.session);
         let position = self.end_lease(index);
         if let Some(session) = session {
@@ -205,7 +205,7 @@ impl Replica {
             Err(refusal) => return self.refuse(call, refusal),
         };
         self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
-        let expected = self.leases.is_in_grace(index);
+        let expected = self.clients.leases.is_in_grace(index);
         let expected = expected || self.faulty(Bug::StaleReclaim);
         if !expected {
             self.refuse(call, Refusal::NoReclaimExpected(lease));
@@ -217,10 +217,10 @@ impl Replica {
     }
 
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
-        self.leases.end_grace(index);
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.leases.get_mut(index).unaccounted = false;
-        self.leases.renew(index, true, self.lease_time());
+        self.clients.leases.end_grace(index);
+        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
+        self.clients.leases.get_mut(index).unaccounted = false;
+        self.clients.leases.renew(index, true, self.lease_time());
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
@@ -230,16 +230,16 @@ impl Replica {
     }
 
     fn reclaim_one(&mut self, index: LeaseIndex, reclaim: &Reclaim) -> bool {
-        let lease = self.leases.get(index);
+        let lease = self.clients.leases.get(index);
         let id = reclaim.request;
         // No reading above the reservation and no number at or above the next one was ever used.
-        let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
-        let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
+        let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.ids.next_n;
+        let over = self.locks.find(id).is_some() || self.clients.audit.was_forced_out(lease.id, id);
         let token = self.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
         let has_homes = self.admit_homes(reclaim.wants.locks().iter().map(|(lock, _)| lock)).is_ok();
-        if !known || !has_homes || key_taken || over || token > self.reservations.recorded().clock {
+        if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;
         }
         let request =
@@ -250,7 +250,7 @@ impl Replica {
             self.lose(rival);
         }
         // A rolled-back disk does not know that its clock was ever that far.
-        self.clock.observe(token);
+        self.ids.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
         self.note_client_side(
             index,
@@ -278,10 +278,12 @@ impl Replica {
     fn lose(&mut self, request: RequestId) {
         let Some(row) = self.locks.find(request) else { return };
         let lease = self.locks.get(row).local().map(|local| local.lease);
-        let session = lease.and_then(|lease| self.leases.session_of(lease));
+        let session = lease.and_then(|lease| self.clients.leases.session_of(lease));
         self.end_held(row, Position::default());
         if let (Some(lease), Some(session)) = (lease, session) {
-            self.effects.push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });
+            self.out
+                .effects
+                .push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });
         }
     }
 }

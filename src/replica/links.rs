@@ -164,12 +164,12 @@ impl Replica {
         // The edge may know of a new member before the machine does.
         let is_known = self.may_link(peer) || self.knows_decisions();
         assert!(is_known, "a link to {peer}, which is no peer");
-        self.links.closing.remove(peer);
-        let row = &mut self.links.rows[peer.index()];
-        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
+        self.peers.links.closing.remove(peer);
+        let row = &mut self.peers.links.rows[peer.index()];
+        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.out.position);
         (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
         row.reading_before = row.reading;
-        self.acknowledgements.link_up(peer, version);
+        self.data.acknowledgements.link_up(peer, version);
         self.log.link_up(peer);
         self.tell_wall_clock(peer);
         self.tell_decisions_to(peer);
@@ -177,12 +177,12 @@ impl Replica {
     }
 
     pub(super) fn on_link_down(&mut self, peer: DcId) {
-        self.links.closing.remove(peer);
+        self.peers.links.closing.remove(peer);
         self.log.link_down(peer);
-        self.inbox.clear(peer);
+        self.peers.inbox.clear(peer);
         // When the link is up again, the peer sends all that is missing.
-        self.links.rows[peer.index()].dropped = false;
-        self.counter_escrow.link_down(peer);
+        self.peers.links.rows[peer.index()].dropped = false;
+        self.data.counter_escrow.link_down(peer);
         self.stop_giving(peer);
         self.stop_taking_from(peer);
         self.descriptions_without(peer);
@@ -198,7 +198,7 @@ impl Replica {
     }
 
     pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
-        if self.links.closing.contains(peer) || !self.log.is_linked(peer) {
+        if self.peers.links.closing.contains(peer) || !self.log.is_linked(peer) {
             return;
         }
         let has_waited = self.awaits_heads(peer);
@@ -223,7 +223,7 @@ impl Replica {
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
             Message::HeldBack { durable } => {
                 self.log.note_lacking(peer, &durable);
-                self.pump = true;
+                self.out.pump = true;
             }
             Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
             Message::Holders { query, holders } => self.on_holders(peer, query, holders),
@@ -248,12 +248,12 @@ impl Replica {
 
     pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
         self.log.note_flushed(peer, messages, batches);
-        self.pump = true;
+        self.out.pump = true;
     }
 
     pub(super) fn send(&mut self, peer: DcId, message: Message) {
         self.log.note_message(peer);
-        self.effects.push_back(Effect::Send { peer, message });
+        self.out.effects.push_back(Effect::Send { peer, message });
     }
 
     /// Sends each peer the entries that it lacks, as far as its link has room.
@@ -266,12 +266,12 @@ impl Replica {
             loop {
                 let batch = self.log.next_batch(peer, self.now.mono, patience, window);
                 if batch.is_empty() {
-                    self.pump |= self.log.goes_on(peer);
+                    self.out.pump |= self.log.goes_on(peer);
                     break;
                 }
                 let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
-                self.counts.entries_relayed += relayed as u64;
-                self.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
+                self.out.counts.entries_relayed += relayed as u64;
+                self.out.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
             }
         }
     }
@@ -289,7 +289,7 @@ impl Replica {
         self.propose_settled();
         self.ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
-        self.pump = true;
+        self.out.pump = true;
     }
 
     fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) {
@@ -301,7 +301,7 @@ impl Replica {
 
     /// Returns false if the heartbeat broke a rule; then the link is closed.
     fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
-        let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
+        let before = self.peers.links.rows[peer.index()].terms.replace(heartbeat.terms);
         if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
             self.close_link(peer, violation);
             return false;
@@ -329,9 +329,9 @@ impl Replica {
             self.note_floors(&heartbeat.floors);
         }
         for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
-            self.stability.note(floor.clone(), peer);
+            self.peers.stability.note(floor.clone(), peer);
         }
-        self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
+        self.peers.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
         self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
         self.step_forward();
         if is_one_history {
@@ -365,7 +365,7 @@ impl Replica {
             is_its_own: by == dc,
             not_serving: told.map(|(_, why)| *why),
         };
-        self.reachability.note_heard(dc, &report);
+        self.peers.reachability.note_heard(dc, &report);
     }
 
     /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
@@ -377,29 +377,29 @@ impl Replica {
     }
 
     fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
-        if let Some(round_trip) = self.round_trips.note_echo(peer, clock, age, self.now.mono) {
+        if let Some(round_trip) = self.peers.round_trips.note_echo(peer, clock, age, self.now.mono) {
             self.locks.set_distance(peer, round_trip / 2);
         }
     }
 
     pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
-        self.acknowledgements.note_news();
+        self.data.acknowledgements.note_news();
         self.note_own_log(peer, durable.get(self.config.dc));
         self.note_taken(peer, durable);
         let too_far_behind = self.log.note_told(peer, durable, linked);
         if too_far_behind {
             self.on_peer_behind(peer);
         } else {
-            self.links.rows[peer.index()].behind = None;
+            self.peers.links.rows[peer.index()].behind = None;
         }
         self.truncate_log();
-        self.pump = true;
+        self.out.pump = true;
     }
 
     /// `peer` lacks truncated entries. Another member may be sending them at this moment, so a state is
     /// offered only if that lasts for two heartbeats.
     fn on_peer_behind(&mut self, peer: DcId) {
-        let row = &mut self.links.rows[peer.index()];
+        let row = &mut self.peers.links.rows[peer.index()];
         let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
         if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
             return;
@@ -418,7 +418,7 @@ impl Replica {
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
         let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
-        self.truncates = self.log.truncate(most, needed.as_ref());
+        self.peers.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
             && !self.lifecycle.is_forked()
@@ -430,12 +430,12 @@ impl Replica {
 
     /// Updates reachability, and parks the requests that need unreachable members.
     pub(super) fn update_reachability(&mut self) {
-        let Some(changed) = self.reachability.update(self.now.mono, self.log.applied()) else { return };
+        let Some(changed) = self.peers.reachability.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
-            let reachable = self.reachability.is_reachable(peer);
+            let reachable = self.peers.reachability.is_reachable(peer);
             self.report(Report::PeerReachable { peer, reachable });
         }
-        let serving_changed = self.reachability.take_serving_changed();
+        let serving_changed = self.peers.reachability.take_serving_changed();
         self.report_serving(serving_changed);
         self.park_what_needs_others();
     }
@@ -443,7 +443,7 @@ impl Replica {
     /// Parks the requests that need a member that is away.
     pub(super) fn park_what_needs_others(&mut self) {
         if self.faulty(Bug::NotServingBlocks) {
-            return self.locks.set_unreachable(self.reachability.unreachable());
+            return self.locks.set_unreachable(self.peers.reachability.unreachable());
         }
         self.locks.set_unreachable(self.away());
     }

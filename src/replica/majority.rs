@@ -74,7 +74,7 @@ impl Replica {
     /// Returns true if a peer understands the messages of this module. Commits reach a majority without them,
     /// with the next heartbeats.
     fn peer_understands_acks(&self, peer: DcId) -> bool {
-        self.acknowledgements.rows[peer.index()].version >= FIRST_VERSION
+        self.data.acknowledgements.rows[peer.index()].version >= FIRST_VERSION
     }
 
     /// Returns true if a change is in a bucket whose commits always wait for a majority.
@@ -105,53 +105,53 @@ impl Replica {
             return self.let_go(commit.seq, answer);
         }
         // Most memory is bounded where transactions begin; this bounds repeated calls for earlier commits.
-        if self.transactions.majority.len() >= self.config.local.max_transactions {
+        if self.data.transactions.majority.len() >= self.config.local.max_transactions {
             return self.let_go(commit.seq, answer);
         }
         // The client asks once more: its earlier call gets no better answer.
-        if let Some(before) = self.transactions.majority.insert(commit, answer) {
+        if let Some(before) = self.data.transactions.majority.insert(commit, answer) {
             self.let_go(commit.seq, before);
         }
-        self.acknowledgements.note_news();
+        self.data.acknowledgements.note_news();
     }
 
     /// Answers the commits that a majority has by now, and asks the peers for acknowledgements of others.
     pub(super) fn update_majority(&mut self) {
-        if !std::mem::take(&mut self.acknowledgements.has_news) {
+        if !std::mem::take(&mut self.data.acknowledgements.has_news) {
             return;
         }
         self.acknowledge_wanted();
-        if self.transactions.majority.is_empty() {
+        if self.data.transactions.majority.is_empty() {
             return;
         }
         let reached = self.log.durable_at_majority();
         for _ in 0..ANSWERS_PER_STEP {
-            let Some((seq, answer)) = self.transactions.majority.next_reached(reached) else {
+            let Some((seq, answer)) = self.data.transactions.majority.next_reached(reached) else {
                 return self.ask_for_acknowledgements();
             };
             work::count(1);
             self.let_go(seq, answer);
         }
         // The rest follows in the next step.
-        self.acknowledgements.note_news();
+        self.data.acknowledgements.note_news();
     }
 
     /// Returns true if the next step continues to answer.
     pub(super) fn has_majority_news(&self) -> bool {
-        self.acknowledgements.has_news
+        self.data.acknowledgements.has_news
     }
 
     /// Asks each peer that lacks the last durable entry with a waiting answer for an acknowledgement, once.
     fn ask_for_acknowledgements(&mut self) {
         let durable = self.log.durable().get(self.config.dc);
-        let Some(seq) = self.transactions.majority.last_up_to(durable) else { return };
+        let Some(seq) = self.data.transactions.majority.last_up_to(durable) else { return };
         for peer in self.log.linked().iter() {
             let is_known = self.log.acknowledged(peer).get(self.config.dc) >= seq;
             if !is_known
-                && self.acknowledgements.rows[peer.index()].asked < seq
+                && self.data.acknowledgements.rows[peer.index()].asked < seq
                 && self.peer_understands_acks(peer)
             {
-                self.acknowledgements.rows[peer.index()].asked = seq;
+                self.data.acknowledgements.rows[peer.index()].asked = seq;
                 self.send(peer, Message::AckWanted { seq });
             }
         }
@@ -160,13 +160,13 @@ impl Replica {
     /// A peer wants to hear when its log up to `seq` is durable here.
     pub(super) fn on_ack_wanted(&mut self, peer: DcId, seq: u64) {
         let durable = self.acknowledged_log_of(peer);
-        let row = &mut self.acknowledgements.rows[peer.index()];
+        let row = &mut self.data.acknowledgements.rows[peer.index()];
         row.wanted = row.wanted.max(seq);
         if durable < seq {
             // An acknowledgement of less is worth sending only when there is more than the peer knows of.
             row.told = row.told.max(durable);
         } else {
-            self.acknowledgements.note_news();
+            self.data.acknowledgements.note_news();
         }
     }
 
@@ -174,11 +174,12 @@ impl Replica {
     /// than they were told.
     fn acknowledge_wanted(&mut self) {
         for peer in self.log.linked().iter() {
-            let (row, durable) = (self.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
+            let (row, durable) =
+                (self.data.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
             if row.wanted <= row.told || durable <= row.told {
                 continue;
             }
-            self.acknowledgements.rows[peer.index()].told = durable;
+            self.data.acknowledgements.rows[peer.index()].told = durable;
             let vector = match self.faulty(Bug::AckFromMemory) {
                 true => self.log.applied().clone(),
                 false => (**self.log.durable()).clone(),
@@ -215,7 +216,9 @@ impl Replica {
     /// Ends waits for a majority that lasted too long.
     pub(super) fn expire_majority_waits(&mut self) {
         for _ in 0..ANSWERS_PER_STEP {
-            let Some((seq, answer)) = self.transactions.majority.next_expired(self.now.mono) else { break };
+            let Some((seq, answer)) = self.data.transactions.majority.next_expired(self.now.mono) else {
+                break;
+            };
             work::count(1);
             self.let_go(seq, answer);
         }
@@ -231,10 +234,10 @@ impl Replica {
     pub(super) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
         let WaitingAnswer { call, stepped, since, .. } = answer;
         let durable = if seq <= self.log.durable_at_majority() {
-            self.majority_waits.record(self.now.mono.saturating_since(since));
+            self.data.majority_waits.record(self.now.mono.saturating_since(since));
             Durable::AtMajority
         } else {
-            self.counts.commits_not_at_majority += 1;
+            self.out.counts.commits_not_at_majority += 1;
             Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
         };
         self.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));

@@ -1,41 +1,24 @@
 //! Start of a machine: from nothing, or from the checkpoint and the journal.
 
-use crate::base::bugs::Bug;
-use std::collections::VecDeque;
-
-use super::anti_entropy::AntiEntropy;
-use super::call::{Acquires, Counts};
-use super::client_requests::ClientRequests;
+use super::clients::Clients;
 use super::config::{CLOCK_RESERVATION, ReplicaConfig};
-use super::counter_escrow::CounterEscrow;
-use super::deferred_calls::DeferredCalls;
-use super::describe::Descriptions;
-use super::expiry::Expiry;
-use super::force_release::Audit;
+use super::copies::Copies;
+use super::data::Data;
 use super::id_reservation::{Reservation, Reservations};
+use super::ids::Ids;
 use super::lifecycle::{Lifecycle, Parameters};
-use super::links::Links;
-use super::majority::Acknowledgements;
 use super::members::Members;
 use super::output_commit::OutputCommit;
-use super::reachability::Reachability;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
-use super::round_trips::RoundTrips;
-use super::stability::Stability;
-use super::tokens::Lead;
-use super::transactions::Transactions;
-use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
-use crate::base::deadlines::Deadlines;
-use crate::base::histogram::Histogram;
-use crate::base::hybrid_clock::HybridClock;
+use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
-use crate::causal_log::{Inbox, Log};
+use crate::causal_log::Log;
 use crate::crdt::Ownership;
-use crate::leases::Leases;
 use crate::lock_state::Locks;
-use crate::store_state::Store;
 use geolock_api::names::{DcId, DcSet, LeaseId};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
@@ -75,52 +58,20 @@ impl Replica {
             .with_max_away(local.max_away_locks)
             .with_bugs(config.bugs);
         let log = Log::new(dc, all).with_bugs(config.bugs);
-        let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
         Replica {
-            members,
-            clock: HybridClock::new(now, Timestamp::ZERO),
-            reservations: Reservations::default(),
-            next_n: 1,
-            position: Position::default(),
-            output_commit: OutputCommit::default(),
-            durable_to: Position::default(),
-            lead: Lead::default(),
+            out: Outputs::default(),
+            ids: Ids::new(now),
             log,
-            inbox: Inbox::new(),
             locks,
-            leases: Leases::new(dc, local.hash_seed),
-            unaccounted_end: Position::default(),
-            regained: Position::default(),
-            reachability: Reachability::new(peers, config.agreed.peer_timeout),
-            links: Links::new(),
-            round_trips: RoundTrips::new(),
-            client_requests: ClientRequests::default(),
-            waits: Deadlines::default(),
-            descriptions: Descriptions::default(),
             lifecycle: Lifecycle::new(&lifecycle),
-            deferred: DeferredCalls::default(),
-            store,
-            transactions: Transactions::default(),
-            stability: Stability::default(),
-            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
-            truncates: false,
-            store_backlog: false,
-            checkpoint_builder: None,
+            members,
+            peers: Peers::new(peers, &config, now),
+            clients: Clients::new(&config),
+            data: Data::new(&config),
+            copies: Copies::default(),
             watches: Watches::default(),
-            transfers: Transfers::default(),
-            expiry: Expiry::new(local.hash_seed),
-            counter_escrow: CounterEscrow::default(),
-            audit: Audit::default(),
-            heartbeat_at: now.mono,
-            renew_reservation_at: now.mono,
-            pump: false,
-            counts: Counts::default(),
-            acquires: Acquires::default(),
-            majority_waits: Histogram::default(),
-            acknowledgements: Acknowledgements::new(),
-            effects: VecDeque::new(),
             now,
             config,
         }
@@ -133,7 +84,7 @@ impl Replica {
         } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
-        self.position = checkpoint.position;
+        self.out.position = checkpoint.position;
         checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
         self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
         self.raise_lead(checkpoint.lead_ms, Position::default());
@@ -144,8 +95,8 @@ impl Replica {
             // know may live.
             self.become_doubted();
         }
-        self.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
-        self.store.restore(checkpoint.contents, &checkpoint.applied);
+        self.ids.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
+        self.data.store.restore(checkpoint.contents, &checkpoint.applied);
         let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
         self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
         self.watches.history.restore(checkpoint.past, &checkpoint.log);
@@ -163,22 +114,30 @@ impl Replica {
         }
         for row in checkpoint.outcomes {
             let needs_majority = !self.config.local.majority_buckets.is_empty();
-            self.transactions.outcomes.restore(row, needs_majority, self.now.mono);
+            self.data.transactions.outcomes.restore(row, needs_majority, self.now.mono);
         }
-        self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
+        self.ids
+            .clock
+            .observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
     }
 
     fn open_again(&mut self, lease: &LeaseRecord) {
-        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
+        self.clients.leases.open(
+            lease.lease,
+            lease.secret,
+            lease.ttl,
+            lease.on_disconnect,
+            self.lease_time(),
+        );
     }
 
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
         let refused = |why: String| RecoveryError::Record { position, why };
-        if position.0 != self.position.0 + 1 {
-            return Err(refused(format!("it should be record {}", self.position.0 + 1)));
+        if position.0 != self.out.position.0 + 1 {
+            return Err(refused(format!("it should be record {}", self.out.position.0 + 1)));
         }
-        self.position = position;
+        self.out.position = position;
         match record {
             Record::Entry(entry) | Record::EntryV1(entry) => {
                 let next = self.log.applied().get(entry.dc) + 1;
@@ -189,23 +148,23 @@ impl Replica {
                 self.take_in(&entry, Position::default());
                 self.watches.history.remember(&entry);
                 // All of it is durable, and nobody reads an older snapshot.
-                while self.store.fold(usize::MAX) {}
+                while self.data.store.fold(usize::MAX) {}
             }
             Record::IdReservation { clock, n } => {
-                self.reservations = Reservations::new(Reservation { clock, n })
+                self.ids.reservations = Reservations::new(Reservation { clock, n })
             }
             Record::LeaseOpened(lease) => {
-                if self.leases.find(lease.lease).is_some() {
+                if self.clients.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
                 self.open_again(&lease);
             }
-            Record::LeaseEnded { lease } => match self.leases.find(lease) {
+            Record::LeaseEnded { lease } => match self.clients.leases.find(lease) {
                 Some(index) => {
                     let secret = self.secret_while_joining(index);
-                    self.leases.end(index);
-                    self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
-                    self.audit.end_lease(lease);
+                    self.clients.leases.end(index);
+                    self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
+                    self.clients.audit.end_lease(lease);
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
@@ -229,7 +188,7 @@ impl Replica {
             }
             Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
             Record::ForceReleased(forced) => {
-                let next = self.audit.next_number();
+                let next = self.clients.audit.next_number();
                 if forced.number != next {
                     return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
                 }
@@ -241,68 +200,68 @@ impl Replica {
 
     /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
     fn restart(&mut self) {
-        let restarted = self.position > Position::default();
+        let restarted = self.out.position > Position::default();
         self.forget_unfinished_state();
-        self.output_commit = OutputCommit::new(self.position);
-        self.log.note_durable(self.position, self.now.mono);
-        self.store.note_durable(self.position);
-        let bound = self.reservations.recorded();
+        self.out.output_commit = OutputCommit::new(self.out.position);
+        self.log.note_durable(self.out.position, self.now.mono);
+        self.data.store.note_durable(self.out.position);
+        let bound = self.ids.reservations.recorded();
         let bound = if self.faulty(Bug::TokensReused) {
             Reservation { clock: Timestamp::ZERO, ..bound }
         } else {
             bound
         };
-        self.clock.observe(bound.clock);
-        self.next_n = self.next_n.max(bound.n);
+        self.ids.clock.observe(bound.clock);
+        self.ids.next_n = self.ids.next_n.max(bound.n);
         self.restart_expiry();
         let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
-        self.lifecycle.on_restart(judge_at, self.clock.physical_millis(), self.log.applied());
+        self.lifecycle.on_restart(judge_at, self.ids.clock.physical_millis(), self.log.applied());
         if self.faulty(Bug::NoGrace) {
-            return self.locks.set_unreachable(self.reachability.away());
+            return self.locks.set_unreachable(self.peers.reachability.away());
         }
-        self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.locks.set_unreachable(self.reachability.away());
+        self.clients.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
+        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
+        self.locks.set_unreachable(self.peers.reachability.away());
     }
 
     /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
     /// this step.
     pub(super) fn begin(&mut self) {
         self.skip_used_numbers();
-        self.deferred.begin_at(self.next_n);
+        self.clients.deferred.begin_at(self.ids.next_n);
     }
 
     /// Returns the state that the records so far amount to, without ownership, request table and keys.
     pub(super) fn begin_checkpoint(&self) -> Checkpoint {
-        let bound = self.reservations.recorded();
+        let bound = self.ids.reservations.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
             secret: lease.secret,
             ttl: lease.ttl,
             on_disconnect: lease.on_disconnect,
         };
-        let mut leases: Vec<LeaseRecord> = self.leases.iter().map(lease).collect();
+        let mut leases: Vec<LeaseRecord> = self.clients.leases.iter().map(lease).collect();
         leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
         Checkpoint {
-            position: self.position,
+            position: self.out.position,
             members: self.members.all(),
             joined: self.lifecycle.has_joined(),
             clock: bound.clock,
-            n: bound.n.max(self.next_n),
+            n: bound.n.max(self.ids.next_n),
             applied: self.log.applied().clone(),
             last_stamps: self.last_stamps(),
             ownership: Ownership::new(self.config.local.hash_seed),
             requests: Vec::new(),
             leases,
             contents: Vec::new(),
-            outcomes: self.transactions.outcomes.rows(),
+            outcomes: self.data.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
             past: self.watches.history.past(self.log.truncated()),
-            forced: self.audit.to_keep(),
+            forced: self.clients.audit.to_keep(),
             hashes: self.log.hashes(),
             all_speak: self.lifecycle.versions().all(),
             fork: self.lifecycle.fork(),
-            lead_ms: self.lead.millis,
+            lead_ms: self.ids.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),
         }
     }

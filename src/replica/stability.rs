@@ -91,7 +91,7 @@ impl Replica {
     /// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot.
     fn own_floor(&self) -> Floor {
         let dc = self.config.dc;
-        let floor = self.store.oldest_vector().unwrap_or(self.log.durable());
+        let floor = self.data.store.oldest_vector().unwrap_or(self.log.durable());
         Floor { dc, after: self.log.applied().get(dc), floor: (**floor).clone() }
     }
 
@@ -101,16 +101,16 @@ impl Replica {
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
         let knows_own_entries = knows_own_entries || self.faulty(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
-            self.stability.note(self.own_floor(), self.config.dc);
+            self.peers.stability.note(self.own_floor(), self.config.dc);
         }
-        self.stability.update(self.members.all(), self.log.applied());
-        self.store.note_stable(self.stability.stable());
+        self.peers.stability.update(self.members.all(), self.log.applied());
+        self.data.store.note_stable(self.peers.stability.stable());
     }
 
     /// Returns all floors for a heartbeat: the own one, and those of the others for peers that do not hear
     /// them.
     pub(super) fn floors(&self) -> Vec<Floor> {
-        self.stability.rows.iter().filter_map(|row| row.told.clone()).collect()
+        self.peers.stability.rows.iter().filter_map(|row| row.told.clone()).collect()
     }
 }
 

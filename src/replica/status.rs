@@ -24,8 +24,8 @@ impl Replica {
             durable: (**self.log.durable()).clone(),
             peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
-            acquires: self.acquires,
-            majority_waits: self.majority_waits,
+            acquires: self.clients.acquires,
+            majority_waits: self.data.majority_waits,
         }
     }
 
@@ -35,25 +35,25 @@ impl Replica {
         PeerStatus {
             dc: peer,
             connected: self.log.is_linked(peer),
-            reachable: self.reachability.is_reachable(peer),
+            reachable: self.peers.reachability.is_reachable(peer),
             acknowledged: self.log.acknowledged(peer).clone(),
             unacked_entries: lag.entries,
             lag_ms: waited.as_millis() as u64,
             missing_entries: self.log.lacking(peer),
             // Right after a start no peer has announced its vector yet.
-            too_far_behind: self.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
-            clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
-            paused_by_skew: self.links.is_paused(peer),
-            not_serving: self.reachability.not_serving(peer, self.now.mono),
+            too_far_behind: self.peers.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
+            clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),
+            paused_by_skew: self.peers.links.is_paused(peer),
+            not_serving: self.peers.reachability.not_serving(peer, self.now.mono),
         }
     }
 
     /// Returns gauges and counters.
     pub fn counts(&self) -> Counts {
         let (requests, moves) = (self.locks.request_counts(), self.locks.move_counts());
-        let store = self.store.counts();
+        let store = self.data.store.counts();
         Counts {
-            leases: self.leases.len() as u64,
+            leases: self.clients.leases.len() as u64,
             held: requests.held,
             waiting: requests.waiting,
             published: requests.published,
@@ -63,16 +63,16 @@ impl Replica {
             locks_moved: self.locks.owners().map().len() as u64,
             locks_away_here: self.locks.owners().away_here() as u64,
             log_entries: self.log.len() as u64,
-            held_back: self.inbox.len() as u64,
+            held_back: self.peers.inbox.len() as u64,
             watches: self.watches.len() as u64,
-            transactions: self.transactions.len() as u64,
+            transactions: self.data.transactions.len() as u64,
             keys: store.keys,
             value_bytes: store.value_bytes,
             uncompacted_changes: store.effects,
             snapshots: store.snapshots,
             tombstones_pending: store.uncompacted,
-            keys_expiring: self.expiry.len() as u64,
-            waiting_for_majority: self.transactions.majority.len() as u64,
+            keys_expiring: self.data.expiry.len() as u64,
+            waiting_for_majority: self.data.transactions.majority.len() as u64,
             part_transfers_sent: moves.part_transfers_sent,
             part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,
@@ -80,7 +80,7 @@ impl Replica {
             idle_returns_age: moves.idle_returns.age,
             idle_returns_number: moves.idle_returns.number,
             idle_returns_shared: moves.idle_returns.shared,
-            ..self.counts
+            ..self.out.counts
         }
     }
 

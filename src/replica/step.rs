@@ -41,7 +41,7 @@ impl Replica {
             now.mono
         );
         self.now = now;
-        if let Some(ahead_ms) = self.clock.advance(now) {
+        if let Some(ahead_ms) = self.ids.clock.advance(now) {
             self.report(Report::WallClockJumped { ahead_ms });
         }
         if self.lifecycle.begin_step(now.mono) {
@@ -57,22 +57,22 @@ impl Replica {
         self.expire_waits();
         self.expire_descriptions();
         self.expire_transactions();
-        if self.links.retry_at().is_some_and(|at| at <= now.mono) {
+        if self.peers.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
-        if self.renew_reservation_at <= now.mono {
+        if self.ids.renew_reservation_at <= now.mono {
             self.renew_reservation();
         }
-        if self.heartbeat_at <= now.mono {
-            self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
+        if self.peers.heartbeat_at <= now.mono {
+            self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
             self.on_watch_heartbeat();
             let counts = self.locks.request_counts();
             if counts.held + counts.waiting == 0 {
-                self.client_requests.give_back();
+                self.clients.client_requests.give_back();
             }
         }
-        if self.anti_entropy.next_at <= now.mono {
+        if self.peers.anti_entropy.next_at <= now.mono {
             self.on_anti_entropy_due();
         }
         self.update_reachability();
@@ -92,7 +92,7 @@ impl Replica {
         if self.faulty(Bug::LeaseByWallClock) {
             return true;
         }
-        self.reachability.has_news() || self.next_deadline() <= self.now.mono
+        self.peers.reachability.has_news() || self.next_deadline() <= self.now.mono
     }
 
     /// Applies the consequences of an event until nothing more follows, and does a part of the work that is
@@ -123,10 +123,10 @@ impl Replica {
     /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it
     /// is sent none of the entries that are left, which it could not apply.
     fn send_entries(&mut self) {
-        if self.truncates {
+        if self.peers.truncates {
             self.truncate_log();
         }
-        if std::mem::take(&mut self.pump) {
+        if std::mem::take(&mut self.out.pump) {
             self.pump_links();
         }
     }
@@ -134,12 +134,12 @@ impl Replica {
     /// Does a part of each work that is spread over steps. Only the last one needs its place: a checkpoint or
     /// a transfer that ends closes its snapshot, and then more can be folded.
     fn work_in_background(&mut self) {
-        self.locks.forget_idle(self.now.mono, self.output_commit.durable(), IDLE_PER_STEP);
+        self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
         self.scan_some();
         self.continue_checkpoint();
         self.give_some();
-        let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
-        self.store_backlog = self.store.compact(EFFECTS_PER_STEP) || more_to_fold;
+        let more_to_fold = self.data.store.fold(EFFECTS_PER_STEP);
+        self.data.store_backlog = self.data.store.compact(EFFECTS_PER_STEP) || more_to_fold;
     }
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published
@@ -183,7 +183,7 @@ impl Replica {
         self.locks.note_own_entry(seq, &ops, self.now.mono);
         let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.epoch().0);
         // An entry of version 1 has no field for the lead.
-        let lead_ms = if self.lifecycle.versions().are_chained() { self.lead.millis } else { 0 };
+        let lead_ms = if self.lifecycle.versions().are_chained() { self.ids.lead.millis } else { 0 };
         assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
         let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.persist(Record::Entry(entry.clone()));
@@ -192,50 +192,50 @@ impl Replica {
         }
         entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
         self.log.apply(entry, position, self.now.mono);
-        self.counts.entries_made += 1;
-        self.pump = true;
+        self.out.counts.entries_made += 1;
+        self.out.pump = true;
         position
     }
 
     /// Emits a record to the journal. Returns its position.
     pub(super) fn persist(&mut self, record: Record) -> Position {
-        self.position.0 += 1;
-        self.effects.push_back(Effect::Persist { position: self.position, record });
+        self.out.position.0 += 1;
+        self.out.effects.push_back(Effect::Persist { position: self.out.position, record });
         if self.faulty(Bug::SendBeforeDurable) {
-            self.output_commit.note_durable(self.position);
-            self.reservations.note_durable(self.position);
+            self.out.output_commit.note_durable(self.out.position);
+            self.ids.reservations.note_durable(self.out.position);
         }
-        self.position
+        self.out.position
     }
 
     pub(super) fn on_durable(&mut self, position: Position) {
         assert!(
-            position <= self.position,
+            position <= self.out.position,
             "the journal is durable up to {position:?}, {:?} was the last",
-            self.position
+            self.out.position
         );
-        if position < self.output_commit.durable() {
+        if position < self.out.output_commit.durable() {
             return;
         }
-        self.durable_to = self.durable_to.max(position);
+        self.out.durable_to = self.out.durable_to.max(position);
         self.note_some_durable();
     }
 
     /// Returns true if the journal has more durable records, or the output commit more ready outputs, than
     /// earlier steps have processed.
     pub(super) fn has_more_durable(&self) -> bool {
-        self.durable_to > self.output_commit.durable() || self.output_commit.has_ready()
+        self.out.durable_to > self.out.output_commit.durable() || self.out.output_commit.has_ready()
     }
 
     /// Processes durable records and emits the outputs that waited for them, within the limits of one step.
     fn note_some_durable(&mut self) {
         let mut news = false;
-        if !self.output_commit.has_ready() {
-            let most = Position(self.output_commit.durable().0 + RECORDS_PER_STEP);
-            news = self.note_durable(self.durable_to.min(most).max(self.output_commit.durable()));
+        if !self.out.output_commit.has_ready() {
+            let most = Position(self.out.output_commit.durable().0 + RECORDS_PER_STEP);
+            news = self.note_durable(self.out.durable_to.min(most).max(self.out.output_commit.durable()));
         }
         for _ in 0..OUTPUTS_PER_STEP {
-            let Some(output) = self.output_commit.next() else { break };
+            let Some(output) = self.out.output_commit.next() else { break };
             work::count(1);
             if let Output::Grant(id) = output
                 && let Some(request) = self.locks.find(id)
@@ -245,27 +245,27 @@ impl Replica {
             self.emit(output);
         }
         if news {
-            self.acknowledgements.note_news();
+            self.data.acknowledgements.note_news();
             self.wake_snapshot_waits();
         }
     }
 
     /// Returns true if more entries are durable than before.
     fn note_durable(&mut self, position: Position) -> bool {
-        work::count((position.0 - self.output_commit.durable().0) as usize);
-        self.output_commit.note_durable(position);
-        self.reservations.note_durable(position);
+        work::count((position.0 - self.out.output_commit.durable().0) as usize);
+        self.out.output_commit.note_durable(position);
+        self.ids.reservations.note_durable(position);
         let before = self.log.durable_end();
         let news = self.log.note_durable(position, self.now.mono);
         self.tell_watches(self.log.durable_since(before));
-        self.store.note_durable(position);
-        self.pump |= news;
+        self.data.store.note_durable(position);
+        self.out.pump |= news;
         news
     }
 
     /// Emits an output once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
     pub(super) fn emit_when_durable(&mut self, position: Position, output: Output) {
-        if let Some(output) = self.output_commit.take_or_queue(position, output) {
+        if let Some(output) = self.out.output_commit.take_or_queue(position, output) {
             self.emit(output);
         }
     }
@@ -283,7 +283,7 @@ impl Replica {
                     self.answer_grant(request);
                 }
             }
-            Output::Effect(effect) => self.effects.push_back(effect),
+            Output::Effect(effect) => self.out.effects.push_back(effect),
             Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
             Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
             Output::Heartbeat(_) => {}
@@ -295,8 +295,8 @@ impl Replica {
     /// first.
     pub(super) fn stamp(&mut self) -> Timestamp {
         assert!(!self.lifecycle.is_starting(), "nothing is stamped right after a restart");
-        let stamp = self.clock.tick();
-        if stamp > self.reservations.recorded().clock {
+        let stamp = self.ids.clock.tick();
+        if stamp > self.ids.reservations.recorded().clock {
             self.record_reservation();
         }
         stamp
@@ -304,15 +304,15 @@ impl Replica {
 
     /// Returns a new request number.
     pub(super) fn next_number(&mut self) -> u64 {
-        let n = self.next_n;
+        let n = self.ids.next_n;
         self.advance_number_past(n);
         n
     }
 
     /// Records that all numbers up to `n` have been used.
     pub(super) fn advance_number_past(&mut self, n: u64) {
-        self.next_n = self.next_n.max(n + 1);
-        if self.next_n > self.reservations.recorded().n {
+        self.ids.next_n = self.ids.next_n.max(n + 1);
+        if self.ids.next_n > self.ids.reservations.recorded().n {
             self.record_reservation();
         }
     }
@@ -321,7 +321,7 @@ impl Replica {
     /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
     /// (`docs/algorithm.md#47-numbers`).
     pub(super) fn skip_used_numbers(&mut self) {
-        self.advance_number_past_millis(self.clock.physical_millis());
+        self.advance_number_past_millis(self.ids.clock.physical_millis());
     }
 
     /// Moves the next number above all numbers that can have been used before the clock reached `millis`.
@@ -337,29 +337,29 @@ impl Replica {
         // Right after a restart the bound of the clock stays. If every restart raised it, a server that
         // restarts again and again would run away from real time.
         let clock = match self.lifecycle.is_starting() {
-            true => self.reservations.recorded().clock,
-            false => self.clock.bound(CLOCK_RESERVATION),
+            true => self.ids.reservations.recorded().clock,
+            false => self.ids.clock.bound(CLOCK_RESERVATION),
         };
-        let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
+        let reserved = Reservation { clock, n: self.ids.next_n + NUMBERS_PER_RESERVATION };
         let position = self.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
-        self.reservations.record(position, reserved);
+        self.ids.reservations.record(position, reserved);
         if self.faulty(Bug::SendBeforeDurable) {
-            self.reservations.note_durable(position);
+            self.ids.reservations.note_durable(position);
         }
     }
 
     /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
     pub(super) fn renew_reservation(&mut self) {
-        self.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
-        let soon = self.clock.bound(CLOCK_RESERVATION / 2);
+        self.ids.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
+        let soon = self.ids.clock.bound(CLOCK_RESERVATION / 2);
         let writes = !self.lifecycle.is_starting() && self.lifecycle.disk_space() != DiskSpace::Full;
-        if writes && soon > self.reservations.recorded().clock {
+        if writes && soon > self.ids.reservations.recorded().clock {
             self.record_reservation();
         }
     }
 
     pub(super) fn report(&mut self, report: Report) {
-        self.effects.push_back(Effect::Report(report));
+        self.out.effects.push_back(Effect::Report(report));
     }
 }
 

@@ -99,23 +99,23 @@ impl Replica {
     /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
         let (until, peers) = (self.now.mono + wait, self.peers());
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         client.wait_until = Some(until);
         if !peers.is_empty() {
             let ahead = self.config.local.describe_timeout.min(wait / 2).as_millis();
             client.asks_ahead_ms = u32::try_from(ahead).unwrap_or(u32::MAX);
         }
-        self.waits.insert(until - client.asks_ahead(), request);
+        self.clients.waits.insert(until - client.asks_ahead(), request);
     }
 
     /// Ends the wait of a request.
     #[inline]
     pub(super) fn end_wait(&mut self, request: RequestIndex) {
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         if let Some(until) = client.wait_until.take() {
-            self.waits.remove(until - client.asks_ahead(), request);
-            if !self.descriptions.ahead.by_request.is_empty() {
-                self.descriptions.ahead.take(self.locks.get(request).id);
+            self.clients.waits.remove(until - client.asks_ahead(), request);
+            if !self.clients.descriptions.ahead.by_request.is_empty() {
+                self.clients.descriptions.ahead.take(self.locks.get(request).id);
             }
         }
     }
@@ -131,15 +131,15 @@ impl Replica {
             if wants >= most_wants {
                 break;
             }
-            let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
+            let Some(request) = self.clients.waits.pop_expired(self.now.mono) else { break };
             let looked_at = self.locks.get(request).wants.len();
             wants += looked_at;
             work::count(looked_at);
-            let client = self.client_requests.get_mut(request);
+            let client = self.clients.client_requests.get_mut(request);
             client.asks_ahead_ms = 0;
             match client.wait_until {
                 Some(until) if until > self.now.mono => {
-                    self.waits.insert(until, request);
+                    self.clients.waits.insert(until, request);
                     self.ask_ahead(request);
                 }
                 _ => self.time_out(request),
@@ -149,7 +149,7 @@ impl Replica {
 
     /// Asks the other owners for the holders of the locks in the way.
     fn ask_ahead(&mut self, request: RequestIndex) {
-        if self.descriptions.asked_ahead() >= MAX_PENDING {
+        if self.clients.descriptions.asked_ahead() >= MAX_PENDING {
             return;
         }
         let locks = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
@@ -159,20 +159,20 @@ impl Replica {
         if asked.is_empty() {
             return;
         }
-        let query = self.descriptions.query();
+        let query = self.clients.descriptions.query();
         for peer in asked.iter() {
             self.send(peer, Message::AskHolders { query, locks: locks.clone() });
         }
-        self.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
+        self.clients.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
     }
 
     fn time_out(&mut self, request: RequestIndex) {
-        self.client_requests.get_mut(request).wait_until = None;
-        self.counts.timeouts += 1;
+        self.clients.client_requests.get_mut(request).wait_until = None;
+        self.out.counts.timeouts += 1;
         let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =
             names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
-        let asked = self.descriptions.ahead.take(self.locks.get(request).id);
+        let asked = self.clients.descriptions.ahead.take(self.locks.get(request).id);
         for lock in &mut locks {
             lock.unknown = lock.owner_dcs().intersection(self.peers());
             if let Some(asked) = &asked {

@@ -41,18 +41,18 @@ impl Replica {
     /// Returns a token above all others that are known here.
     pub(super) fn token(&mut self) -> FencingToken {
         let stamp = self.stamp();
-        FencingToken(stamp.plus(Duration::from_millis(self.lead.millis)).raw())
+        FencingToken(stamp.plus(Duration::from_millis(self.ids.lead.millis)).raw())
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
     pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
-        Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
+        Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.ids.lead.millis).raw()))
     }
 
     /// Takes over the lead of another datacenter, which the record at `position` contains.
     pub(super) fn raise_lead(&mut self, millis: u64, position: Position) {
-        if millis > self.lead.millis && millis <= MAX_LEAD_MS {
-            (self.lead.millis, self.lead.position) = (millis, position);
+        if millis > self.ids.lead.millis && millis <= MAX_LEAD_MS {
+            (self.ids.lead.millis, self.ids.lead.position) = (millis, position);
         }
     }
 
@@ -60,7 +60,7 @@ impl Replica {
     /// lost.
     pub(super) fn note_lost_readings(&mut self, yours: Option<(Timestamp, u64)>) {
         let Some((clock, age_ms)) = yours else { return };
-        if age_ms > MAX_LEAD_MS || clock.millis() > self.clock.physical_millis() + MAX_LEAD_MS {
+        if age_ms > MAX_LEAD_MS || clock.millis() > self.ids.clock.physical_millis() + MAX_LEAD_MS {
             return;
         }
         // The last run went on after that until this one began, at most. The report took some time.
@@ -68,7 +68,7 @@ impl Replica {
         let since = since.saturating_sub(self.config.agreed.peer_timeout);
         let age = Duration::from_millis(age_ms).saturating_sub(since);
         let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
-        self.lead.floor = self.lead.floor.max(clock.plus(age + ahead + MARGIN));
+        self.ids.lead.floor = self.ids.lead.floor.max(clock.plus(age + ahead + MARGIN));
         if !self.lifecycle.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
@@ -82,10 +82,10 @@ impl Replica {
         if self.faulty(Bug::LostTokensNotPassed) {
             return;
         }
-        let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));
-        let next = reading.plus(Duration::from_millis(self.lead.millis));
-        if self.lifecycle.is_doubted() && self.lead.floor > next {
-            let millis = self.lead.millis + (self.lead.floor.millis() - next.millis()) + 1;
+        let reading = self.ids.clock.latest().max(Timestamp::from_millis(self.ids.clock.physical_millis()));
+        let next = reading.plus(Duration::from_millis(self.ids.lead.millis));
+        if self.lifecycle.is_doubted() && self.ids.lead.floor > next {
+            let millis = self.ids.lead.millis + (self.ids.lead.floor.millis() - next.millis()) + 1;
             let millis = millis.min(MAX_LEAD_MS);
             let position = self.persist(Record::TokenLead { millis });
             self.raise_lead(millis, position);
@@ -95,6 +95,6 @@ impl Replica {
     /// Notes how high the tokens of a peer may be.
     pub(super) fn note_reading(&mut self, peer: DcId, heartbeat: &Heartbeat) {
         let lead_ms = if heartbeat.lead_ms > MAX_LEAD_MS { 0 } else { heartbeat.lead_ms };
-        self.links.note_reading(peer, heartbeat.clock, lead_ms, self.now.mono);
+        self.peers.links.note_reading(peer, heartbeat.clock, lead_ms, self.now.mono);
     }
 }

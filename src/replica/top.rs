@@ -22,7 +22,7 @@ pub(super) struct Top {
 
 impl Replica {
     pub(super) fn on_top(&mut self, call: CallId, prefix: &[u8], limit: usize) {
-        let millis = self.clock.physical_millis();
+        let millis = self.ids.clock.physical_millis();
         let rows = self.locks.inspect().hottest(prefix, limit.clamp(1, MAX_TOP), millis);
         let rows: Vec<HotLock> = rows.into_iter().map(|row| self.hot_lock(row, millis)).collect();
         let is_elsewhere = |row: &HotLock| row.local_holders == 0 && !row.lock.unknown.is_empty();
@@ -48,7 +48,7 @@ impl Replica {
                 unknown: all.intersection(self.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
                 waiting,
-                unreachable: all.intersection(self.reachability.unreachable()),
+                unreachable: all.intersection(self.peers.reachability.unreachable()),
                 not_serving: self.not_serving_of(all),
                 owners,
             },

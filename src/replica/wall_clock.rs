@@ -27,11 +27,11 @@ impl Replica {
     /// Judges the clock after a restart. If it is right, stamping begins.
     pub(super) fn judge_clock(&mut self) {
         let contradicted = self.is_contradicted();
-        if contradicted && self.now.wall.0 < self.clock.physical_millis() {
+        if contradicted && self.now.wall.0 < self.ids.clock.physical_millis() {
             // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
             // before it counts.
-            self.clock.set(self.now);
-            self.lifecycle.on_clock_set(self.clock.physical_millis());
+            self.ids.clock.set(self.now);
+            self.lifecycle.on_clock_set(self.ids.clock.physical_millis());
         }
         if contradicted != self.lifecycle.is_contradicted() {
             self.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
@@ -78,12 +78,13 @@ impl Replica {
     /// Returns by how many milliseconds the clocks of peers are ahead of ours: of the peers that are heard,
     /// or else of those that were.
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
-        let is_heard = |peer: &DcId| self.log.is_linked(*peer) && self.links.clock_ahead_ms(*peer).is_some();
+        let is_heard =
+            |peer: &DcId| self.log.is_linked(*peer) && self.peers.links.clock_ahead_ms(*peer).is_some();
         let nobody = !self.peers().iter().any(|peer| is_heard(&peer));
         let ahead = |peer: DcId| {
-            let (millis, at) = self.links.wall_clock(peer)?;
+            let (millis, at) = self.peers.links.wall_clock(peer)?;
             let passed = self.now.mono.saturating_since(at).as_millis() as i64;
-            Some(millis.saturating_add(passed) - millis_of(&self.clock))
+            Some(millis.saturating_add(passed) - millis_of(&self.ids.clock))
         };
         self.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
     }
@@ -91,8 +92,8 @@ impl Replica {
     /// Returns true if a peer should be heard first: the clock has advanced since before the restart by more
     /// than the skew limit.
     fn waits_for_a_word(&self) -> bool {
-        let latest = self.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
-        let is_later = self.clock.physical_millis() > latest.millis();
+        let latest = self.ids.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
+        let is_later = self.ids.clock.physical_millis() > latest.millis();
         is_later && self.lifecycle.is_asking() && self.heard_clocks().count() == 0
     }
 
@@ -113,8 +114,9 @@ impl Replica {
         durable: &VersionVector,
         heads: &[(DcId, u64)],
     ) {
-        let ahead_ms =
-            i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
+        let ahead_ms = i64::try_from(millis)
+            .unwrap_or(i64::MAX)
+            .saturating_sub_unsigned(self.ids.clock.physical_millis());
         self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
         self.step_forward();
         self.compare_heads(peer, durable, heads);

@@ -128,13 +128,13 @@ impl Replica {
         for (dc, hash) in heads {
             self.compare_hash(peer, *dc, durable.get(*dc), *hash);
         }
-        self.links.note_heads(peer);
+        self.peers.links.note_heads(peer);
     }
 
     /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
     /// another history, which they do not show. Version 1 does not announce heads.
     pub(in crate::replica) fn awaits_heads(&self, peer: DcId) -> bool {
-        self.lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+        self.lifecycle.versions().are_chained() && !self.peers.links.has_told_heads(peer)
     }
 
     /// Returns the hashes of the last durable entries here, for peers.

@@ -73,7 +73,7 @@ impl fmt::Display for NotServing {
 impl Replica {
     /// Returns the reason why this datacenter does not serve, if there is one.
     pub(in crate::replica) fn not_serving(&self) -> Option<NotServing> {
-        let grace_ends = self.leases.last_grace().unwrap_or(self.now.mono);
+        let grace_ends = self.clients.leases.last_grace().unwrap_or(self.now.mono);
         self.lifecycle.not_serving(grace_ends.saturating_since(self.lease_time()))
     }
 
@@ -82,14 +82,14 @@ impl Replica {
         let here = self.not_serving().map(|why| (self.config.dc, why));
         let peers = all.intersection(self.peers()).iter();
         let there =
-            peers.filter_map(|peer| Some((peer, self.reachability.not_serving(peer, self.now.mono)?)));
+            peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));
         here.into_iter().chain(there).collect()
     }
 
     /// Reports the changed state of reachable peers to the operator.
     pub(in crate::replica) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
-            let why = self.reachability.not_serving(peer, self.now.mono);
+            let why = self.peers.reachability.not_serving(peer, self.now.mono);
             self.report(Report::PeerServes { peer, why });
         }
     }

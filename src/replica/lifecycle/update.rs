@@ -11,7 +11,7 @@ impl Replica {
     /// Updates the lifecycle, and all that depends on it. Most steps have nothing to update.
     #[inline]
     pub(in crate::replica) fn update_lifecycle(&mut self) {
-        if self.lifecycle.needs_update(self.log.weight()) || !self.deferred.is_empty() {
+        if self.lifecycle.needs_update(self.log.weight()) || !self.clients.deferred.is_empty() {
             self.follow_lifecycle();
         }
     }
@@ -20,7 +20,7 @@ impl Replica {
         while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
             match action {
                 Action::JudgeClock => self.judge_clock(),
-                Action::AwaitRegained => self.regained = self.position,
+                Action::AwaitRegained => self.out.regained = self.out.position,
                 Action::Join => self.join(),
             }
         }

@@ -76,7 +76,7 @@ impl Replica {
     /// The peers, or the right to serve, may have changed.
     pub(super) fn follow_peers(&mut self) {
         self.log.set_peers(self.members.peers());
-        self.reachability.set_peers(self.members.peers());
+        self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.faulty(Bug::ServesUnsettled) && !self.members.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
@@ -121,13 +121,13 @@ impl Replica {
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
         let facts = self.members.facts(self.reachable_members());
         match self.members.config.check_proposal(&facts, command) {
-            Ok(proposal) => self.effects.push_back(Effect::Propose(Box::new(proposal))),
+            Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.report(Report::ProposalRefused { why: refused.to_string() }),
         }
     }
 
     fn reachable_members(&self) -> DcSet {
-        self.members.peers().difference(self.reachability.unreachable())
+        self.members.peers().difference(self.peers.reachability.unreachable())
     }
 
     /// Returns true if decisions say who the members are, so a message may name one that is not known here

@@ -147,7 +147,7 @@ impl Replica {
         if is_done && is_durable && !self.members.awaits_state() {
             let command = Command::Settled { dc: me, generation };
             let proposal = Proposal { checked: self.members.config().revision(), command };
-            self.effects.push_back(Effect::Propose(Box::new(proposal)));
+            self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }
 }

@@ -289,7 +289,7 @@ fn a_lost_disk_whose_clock_was_right_puts_no_token_ahead() {
         c.link_again(0);
         c.pass(70_000);
         assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
-        assert_eq!(c.nodes[0].replica.lead.millis, 0, "after {away} s");
+        assert_eq!(c.nodes[0].replica.ids.lead.millis, 0, "after {away} s");
     }
 }
 
@@ -299,7 +299,7 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     c.use_lock(0, "x");
     let replica = &mut c.nodes[0].replica;
     replica.raise_lead(u64::MAX, Position::default());
-    assert_eq!(replica.lead.millis, 0);
+    assert_eq!(replica.ids.lead.millis, 0);
     c.crash(0, 0);
     let replica = &mut c.nodes[0].replica;
     replica.note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
@@ -307,7 +307,7 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     c.link_again(0);
     c.pass(70_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
-    assert_eq!(c.nodes[0].replica.lead.millis, 0);
+    assert_eq!(c.nodes[0].replica.ids.lead.millis, 0);
 }
 
 #[test]

@@ -42,16 +42,16 @@ impl Replica {
                 return told.map(|()| Begun::Again);
             }
         };
-        self.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
-        self.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
+        self.data.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
+        self.data.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
-        if id.key <= self.transactions.outcomes.acknowledged_through(begin.lease) {
+        if id.key <= self.data.transactions.outcomes.acknowledged_through(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
-        let had_its_turn = self.leases.get(lease).finished.is_over(id.key);
-        if had_its_turn && !self.deferred.take_turn(id) {
+        let had_its_turn = self.clients.leases.get(lease).finished.is_over(id.key);
+        if had_its_turn && !self.clients.deferred.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
         if self.lifecycle.is_draining() {
@@ -60,11 +60,13 @@ impl Replica {
         self.admit_load()?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
-        if self.transactions.len() + self.transactions.majority.len() >= self.config.local.max_transactions {
+        if self.data.transactions.len() + self.data.transactions.majority.len()
+            >= self.config.local.max_transactions
+        {
             return Err(full(Limit::Transactions));
         }
         self.admit_bytes(begin.step.weight())?;
-        if self.transactions.outcomes.is_full(begin.lease) {
+        if self.data.transactions.outcomes.is_full(begin.lease) {
             return Err(full(Limit::Outcomes));
         }
         self.validate_at_least(&begin.at_least)?;
@@ -86,14 +88,16 @@ impl Replica {
         durability: Durability,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
-        if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
+        if matches!(refusal, Refusal::UnknownLease(_))
+            && self.data.transactions.outcomes.is_lost(id.lease, id.key)
         {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
         let (Refusal::UnknownLease(_), Proof::Secret(secret)) = (&refusal, proof) else {
             return Err(refusal);
         };
-        let Some(outcome) = self.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned() else {
+        let Some(outcome) = self.data.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned()
+        else {
             return Err(refusal);
         };
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
@@ -105,7 +109,7 @@ impl Replica {
 
     /// Handles a begin whose transaction is known already. Returns false if it is new.
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
-        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+        if let Some(outcome) = self.data.transactions.outcomes.get(id.lease, id.key).cloned() {
             if !outcome.content.may_be_of(begin) {
                 return Err(Refusal::IdempotencyKeyReused(id.key));
             }
@@ -113,19 +117,19 @@ impl Replica {
             return Ok(true);
         }
         let is_same = |content: Content| content.may_be_of(begin);
-        if self.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
+        if self.data.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
-        if let Some(death) = self.transactions.dead.take(&id) {
+        if let Some(death) = self.data.transactions.dead.take(&id) {
             return Err(self.epitaph(id, death));
         }
-        match self.transactions.rows.get_mut(&id) {
+        match self.data.transactions.rows.get_mut(&id) {
             None => Ok(false),
             Some(Txn::Waiting(waiting)) => {
                 waiting.call = call;
                 let request = waiting.request.and_then(|request| self.locks.find(request));
                 if let Some(request) = request {
-                    let client = self.client_requests.get_mut(request);
+                    let client = self.clients.client_requests.get_mut(request);
                     client.call = client.call.is_some().then_some(call);
                 }
                 Ok(true)
@@ -173,7 +177,7 @@ impl Replica {
 
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
         let id = TxnId { lease: begin.lease, key: begin.key };
-        self.leases.get_mut(lease).finished.begin(Some(id.key));
+        self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
             if let Err(refusal) = self.admit_homes(locks.wants.locks().iter().map(|(lock, _)| lock)) {
@@ -192,7 +196,7 @@ impl Replica {
         let waits_for_locks = request.is_some();
         let (bytes, content) = (begin.step.weight(), Content::of(&begin));
         let waiting = Waiting { call, begin, content, request, token: None, bytes };
-        self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
+        self.data.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {
             self.await_snapshot(id);
         }
@@ -207,7 +211,7 @@ impl Replica {
         token: FencingToken,
     ) {
         let txn = TxnId { lease, key };
-        if let Some(Txn::Waiting(waiting)) = self.transactions.rows.get_mut(&txn)
+        if let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get_mut(&txn)
             && waiting.request == Some(id)
             && waiting.token.is_none()
         {
@@ -217,13 +221,13 @@ impl Replica {
     }
 
     fn await_snapshot(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { return };
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { return };
         let at_least = &waiting.begin.at_least;
         match self.first_missing(&at_least.snapshot) {
             None => self.open(id),
             Some(entry) => {
                 let until = self.now.mono + at_least.patience.min(MAX_SNAPSHOT_WAIT);
-                self.transactions.waits.insert(Waiter::Txn(id), entry, until);
+                self.data.transactions.waits.insert(Waiter::Txn(id), entry, until);
             }
         }
     }
@@ -239,16 +243,16 @@ impl Replica {
     }
 
     fn open(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else {
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("a transaction opens once");
         };
         let snapshot = self.log.durable().clone();
-        let at = self.store.open_snapshot(&snapshot);
+        let at = self.data.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
         let Waiting { call, begin, content, request, token, .. } = *waiting;
         let open = Open { at, snapshot, request, token, content, changes: Vec::new(), bytes: 0, expires };
-        self.transactions.deadlines.insert(expires, id);
-        self.transactions.rows.insert(id, Txn::Open(Box::new(open)));
+        self.data.transactions.deadlines.insert(expires, id);
+        self.data.transactions.rows.insert(id, Txn::Open(Box::new(open)));
         self.first_step(call, id, begin.step);
     }
 
@@ -261,23 +265,23 @@ impl Replica {
             }
             return;
         }
-        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+        if let Some(outcome) = self.data.transactions.outcomes.get(id.lease, id.key).cloned() {
             return match next_step.step.then {
                 Then::Commit => self.tell_committed(call, id, &outcome, next_step.step.durability),
                 Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
-        if let Some(death) = self.transactions.dead.take(&id) {
+        if let Some(death) = self.data.transactions.dead.take(&id) {
             return self.refuse(call, self.epitaph(id, death));
         }
-        match self.transactions.rows.get(&id) {
+        match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
             Some(Txn::Waiting(_)) if next_step.step.then == Then::Abort => {
                 self.give_up(id);
                 self.reply(call, Reply::Stepped(Box::new(aborted())));
             }
             Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
-            None if id.key <= self.transactions.outcomes.acknowledged_through(id.lease) => {
+            None if id.key <= self.data.transactions.outcomes.acknowledged_through(id.lease) => {
                 self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }
             None => self.refuse(call, TxnRefusal::Unknown(id.key).into()),
@@ -286,8 +290,8 @@ impl Replica {
 
     /// The client cancels a transaction that is not open yet.
     fn give_up(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else { return };
-        self.transactions.waits.forget_txn(id);
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else { return };
+        self.data.transactions.waits.forget_txn(id);
         match waiting.request.and_then(|request| self.locks.find(request)) {
             Some(request) if self.locks.get(request).is_held() => {
                 let waits_for_snapshot = waiting.token.is_some();
@@ -313,12 +317,12 @@ impl Replica {
             return self.refuse(call, refusal);
         }
         let until = self.now.mono + read.at_least.patience.min(MAX_SNAPSHOT_WAIT);
-        self.transactions.waits.insert(Waiter::Read(call, read), entry, until);
+        self.data.transactions.waits.insert(Waiter::Read(call, read), entry, until);
     }
 
     /// Refuses a read if no more reads may wait.
     fn admit_read(&self, read: &Read) -> Result<(), Refusal> {
-        if self.transactions.waits.len() >= self.config.local.max_transactions {
+        if self.data.transactions.waits.len() >= self.config.local.max_transactions {
             let retry_after = crate::replica::clients::RETRY_AFTER;
             return Err(Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
         }
@@ -327,9 +331,9 @@ impl Replica {
 
     fn read(&mut self, call: CallId, read: &Read) {
         let snapshot = self.log.durable().clone();
-        let at = self.store.open_snapshot(&snapshot);
+        let at = self.data.store.open_snapshot(&snapshot);
         let values = self.read_all(&read.reads, at, &snapshot, &[]);
-        self.store.close_snapshot(at);
+        self.data.store.close_snapshot(at);
         match values {
             Ok(values) => {
                 let (state, durable) = (TxnState::Aborted, Durable::Here);
@@ -344,17 +348,17 @@ impl Replica {
     pub(in crate::replica) fn wake_snapshot_waits(&mut self) {
         loop {
             let durable = self.log.durable().clone();
-            let Some((waiter, until)) = self.transactions.waits.next_ready(&durable) else { return };
+            let Some((waiter, until)) = self.data.transactions.waits.next_ready(&durable) else { return };
             let wanted = match &waiter {
                 Waiter::Read(_, read) => Some(&read.at_least.snapshot),
-                Waiter::Txn(id) => match self.transactions.rows.get(id) {
+                Waiter::Txn(id) => match self.data.transactions.rows.get(id) {
                     Some(Txn::Waiting(waiting)) => Some(&waiting.begin.at_least.snapshot),
                     _ => None,
                 },
             };
             let missing = wanted.and_then(|wanted| self.first_missing(wanted));
             match (missing, waiter) {
-                (Some(entry), waiter) => self.transactions.waits.insert(waiter, entry, until),
+                (Some(entry), waiter) => self.data.transactions.waits.insert(waiter, entry, until),
                 (None, Waiter::Read(call, read)) => self.read(call, &read),
                 (None, Waiter::Txn(id)) => self.await_snapshot(id),
             }
@@ -363,7 +367,7 @@ impl Replica {
 
     pub(super) fn expire_snapshot_waits(&mut self) {
         for _ in 0..super::EXPIRED_PER_STEP {
-            let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) else { break };
+            let Some(waiter) = self.data.transactions.waits.next_expired(self.now.mono) else { break };
             crate::base::work::count(1);
             match waiter {
                 Waiter::Read(call, read) => {
@@ -371,10 +375,10 @@ impl Replica {
                     self.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
-                    let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { continue };
+                    let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
                     let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
                     let request = waiting.request.and_then(|request| self.locks.find(request));
-                    self.transactions.rows.remove(&id);
+                    self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
                         self.end_held(request, geolock_api::names::Position::default());
                     }

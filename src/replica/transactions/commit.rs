@@ -15,7 +15,7 @@ use geolock_api::names::{Position, Secret};
 impl Replica {
     /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.
     pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped, asked: Durability) {
-        let Some(Txn::Open(mut open)) = self.transactions.rows.remove(&id) else {
+        let Some(Txn::Open(mut open)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("only open transactions commit, {id:?} is not");
         };
         let changes = std::mem::take(&mut open.changes);
@@ -26,7 +26,7 @@ impl Replica {
             let seen = (*open.snapshot).clone();
             let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
             let position = self.make_entry(vec![Op::Commit(commit)]);
-            self.counts.commits += 1;
+            self.out.counts.commits += 1;
             let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
             vector.raise(self.config.dc, seq);
             (position, seq, Arc::new(vector))
@@ -78,9 +78,9 @@ impl Replica {
     }
 
     fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {
-        let lease = self.leases.find(id.lease).expect("a transaction ends before its lease");
-        let secret: Secret = self.leases.get(lease).secret;
-        self.transactions.outcomes.note(id.lease, secret, id.key, outcome);
+        let lease = self.clients.leases.find(id.lease).expect("a transaction ends before its lease");
+        let secret: Secret = self.clients.leases.get(lease).secret;
+        self.data.transactions.outcomes.note(id.lease, secret, id.key, outcome);
     }
 
     /// Replies to a client once more that its transaction is committed.
@@ -105,9 +105,9 @@ impl Replica {
         position: Position,
     ) {
         let (is_live, is_own) = (position != Position::default(), entry.dc == self.config.dc);
-        self.counter_escrow.note_commit(commit);
-        let (expiry, now, own) = (&mut self.expiry, self.now.mono, is_own.then_some(entry.seq));
-        self.store.apply(entry, index, position, |key, touched| {
+        self.data.counter_escrow.note_commit(commit);
+        let (expiry, now, own) = (&mut self.data.expiry, self.now.mono, is_own.then_some(entry.seq));
+        self.data.store.apply(entry, index, position, |key, touched| {
             // From the journal: registered when all of it is read.
             if is_live {
                 expiry.touch(key, touched, now, own);
@@ -115,7 +115,7 @@ impl Replica {
         });
         if is_live {
             let removals = commit.changes.iter().filter(|change| matches!(change.action, Action::Remove));
-            self.counts.removals += removals.count() as u64;
+            self.out.counts.removals += removals.count() as u64;
         }
     }
 
@@ -128,9 +128,9 @@ impl Replica {
         position: Position,
     ) {
         let Some((lease, key)) = commit.client else { return };
-        let known = self.leases.find(lease).map(|row| self.leases.get(row).secret);
-        let Some(secret) = known.or_else(|| self.transactions.outcomes.secret_of(lease)) else {
-            return self.transactions.outcomes.note_lost(lease, key);
+        let known = self.clients.leases.find(lease).map(|row| self.clients.leases.get(row).secret);
+        let Some(secret) = known.or_else(|| self.data.transactions.outcomes.secret_of(lease)) else {
+            return self.data.transactions.outcomes.note_lost(lease, key);
         };
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
@@ -138,6 +138,6 @@ impl Replica {
         let needs_majority = self.needs_majority(&commit.changes);
         let (commit, seq) = (Arc::new(vector), entry.seq);
         let outcome = Outcome { commit, content, position, seq, needs_majority };
-        self.transactions.outcomes.note(lease, secret, key, outcome);
+        self.data.transactions.outcomes.note(lease, secret, key, outcome);
     }
 }

@@ -154,9 +154,9 @@ impl Replica {
     /// Ends transactions that were open for too long, and waits whose time is over.
     pub(super) fn expire_transactions(&mut self) {
         for _ in 0..EXPIRED_PER_STEP {
-            let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) else { break };
+            let Some(id) = self.data.transactions.deadlines.pop_expired(self.now.mono) else { break };
             work::count(1);
-            if let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) {
+            if let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) {
                 // It has just been removed from the deadlines.
                 open.expires = Instant::FAR_FUTURE;
                 self.kill(id, Death::TooOld);
@@ -164,12 +164,12 @@ impl Replica {
         }
         self.expire_snapshot_waits();
         self.expire_majority_waits();
-        self.transactions.outcomes.expire(self.now.mono);
+        self.data.transactions.outcomes.expire(self.now.mono);
     }
 
     /// Ends an open transaction that can no longer commit; its client learns it from its next call.
     fn kill(&mut self, id: TxnId, death: Death) {
-        let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("only open transactions are killed, {id:?} is not");
         };
         self.bury(id, death);
@@ -178,8 +178,8 @@ impl Replica {
 
     /// Remembers a dead transaction until its client asks; at most as many as may be open.
     fn bury(&mut self, id: TxnId, death: Death) {
-        self.counts.transactions_killed += 1;
-        self.transactions.dead.insert(id, death, self.config.local.max_transactions);
+        self.out.counts.transactions_killed += 1;
+        self.data.transactions.dead.insert(id, death, self.config.local.max_transactions);
     }
 
     /// Releases the locks and the snapshot of an open transaction. `position`: of its commit, if it has one.
@@ -192,25 +192,25 @@ impl Replica {
 
     /// Removes the deadline of a transaction and closes its snapshot.
     fn forget_open(&mut self, id: TxnId, expires: Instant, at: Position) {
-        self.transactions.deadlines.remove(expires, id);
-        self.store.close_snapshot(at);
+        self.data.transactions.deadlines.remove(expires, id);
+        self.data.store.close_snapshot(at);
     }
 
     /// The contents that snapshots show are about to be replaced: ends all open transactions.
     pub(super) fn end_open_transactions(&mut self) {
-        for id in self.transactions.rows.open() {
+        for id in self.data.transactions.rows.open() {
             self.kill(id, Death::StateReplaced);
         }
     }
 
     /// The request of a transaction ended before the transaction did.
     pub(super) fn txn_lost_locks(&mut self, id: TxnId, death: Death) {
-        match self.transactions.rows.get(&id) {
+        match self.data.transactions.rows.get(&id) {
             // The code that ended the request answers its call, unless the request was granted.
             Some(Txn::Waiting(waiting)) => {
                 let (call, granted) = (waiting.call, waiting.token.is_some());
-                self.transactions.rows.remove(&id);
-                self.transactions.waits.forget_txn(id);
+                self.data.transactions.rows.remove(&id);
+                self.data.transactions.waits.forget_txn(id);
                 if granted {
                     let refusal = self.epitaph(id, death);
                     self.refuse(call, refusal);
@@ -219,7 +219,7 @@ impl Replica {
             Some(Txn::Open(open)) => {
                 let (expires, at) = (open.expires, open.at);
                 self.forget_open(id, expires, at);
-                self.transactions.rows.remove(&id);
+                self.data.transactions.rows.remove(&id);
                 self.bury(id, death);
             }
             None => {}
@@ -228,12 +228,12 @@ impl Replica {
 
     /// A lease ends: its transactions end before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
-        self.transactions.dead.acknowledge(lease, IdempotencyKey::MAX);
-        for id in self.transactions.of_lease(lease) {
-            match self.transactions.rows.remove(&id) {
+        self.data.transactions.dead.acknowledge(lease, IdempotencyKey::MAX);
+        for id in self.data.transactions.of_lease(lease) {
+            match self.data.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
                 Some(Txn::Waiting(waiting)) => {
-                    self.transactions.waits.forget_txn(id);
+                    self.data.transactions.waits.forget_txn(id);
                     // A transaction that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();
                     if !answered {

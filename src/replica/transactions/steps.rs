@@ -33,7 +33,7 @@ impl Replica {
 
     /// Makes a step that follows `after` changes. Changes of it that the transaction already has are skipped.
     pub(super) fn next_step(&mut self, call: CallId, id: TxnId, after: usize, mut step: Step) {
-        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
         let made = open.changes.len();
@@ -68,8 +68,8 @@ impl Replica {
 
     /// Returns the approximate number of bytes that transactions and waiting reads keep.
     pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
-        let waiting = self.transactions.waits.bytes() + self.transactions.majority.bytes();
-        self.transactions.rows.bytes() + waiting
+        let waiting = self.data.transactions.waits.bytes() + self.data.transactions.majority.bytes();
+        self.data.transactions.rows.bytes() + waiting
     }
 
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {
@@ -79,7 +79,7 @@ impl Replica {
         if let Some(stranger) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }
-        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
         let before = open.changes.len();
@@ -93,13 +93,13 @@ impl Replica {
             let can = self.can_commit();
             if can.is_err()
                 && self.faulty(Bug::RefusedStays)
-                && let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id)
+                && let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id)
             {
                 open.changes.extend(step.changes.iter().cloned());
             }
             can?;
         }
-        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
         // Taken out while the store reads.
@@ -108,7 +108,7 @@ impl Replica {
         all.extend(step.changes);
         let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then).map_err(Refusal::from);
         let done = done.and_then(|values| self.admit_answer(&all, step.then, step.durability, values));
-        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
         if done.is_err() {
@@ -116,7 +116,7 @@ impl Replica {
         }
         open.changes = all;
         if done.is_ok() {
-            self.transactions.rows.grow(id, added);
+            self.data.transactions.rows.grow(id, added);
         }
         let (state, durable) = (TxnState::Open, Durable::Here);
         let stepped = Stepped { snapshot, token, values: done?, state, durable };
@@ -162,7 +162,7 @@ impl Replica {
             Then::Abort => false,
         };
         if checks {
-            self.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
+            self.data.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
         }
         self.read_all(reads, at, snapshot, changes)
     }
@@ -187,7 +187,7 @@ impl Replica {
         for key in reads {
             let own = by_key.get(key).into_iter().flatten().copied();
             let mut budget = ReadBudget::new(MAX_READ_BYTES - bytes);
-            let value = self.store.read(key, at, snapshot, own, &mut budget);
+            let value = self.data.store.read(key, at, snapshot, own, &mut budget);
             bytes += value.as_ref().map_or(1, Reading::weight);
             if bytes > MAX_READ_BYTES || budget.is_overdrawn() {
                 return Err(TxnRefusal::ReadsTooLarge(MAX_READ_BYTES));
@@ -199,9 +199,9 @@ impl Replica {
 
     /// Ends an open transaction without a trace.
     pub(super) fn abort(&mut self, id: TxnId) {
-        if let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) {
+        if let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) {
             let open: Open = *open;
-            self.counts.aborts += 1;
+            self.out.counts.aborts += 1;
             self.close(id, open, Position::default());
         }
     }

@@ -63,7 +63,7 @@ impl Replica {
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
         // Right after a start no state can be sent, and a peer that asks would wait for it.
         let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
-        if can_give && !self.transfers.giving.contains_key(&peer) {
+        if can_give && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
             self.send(peer, Message::TooFarBehind { truncated });
         }
@@ -76,24 +76,24 @@ impl Replica {
                 return;
             }
             let giving = self.begin_giving(peer);
-            self.transfers.giving.insert(peer, giving);
+            self.copies.transfers.giving.insert(peer, giving);
         }
         let until = self.now.mono + PATIENCE;
-        if let Some(giving) = self.transfers.giving.get_mut(&peer) {
+        if let Some(giving) = self.copies.transfers.giving.get_mut(&peer) {
             giving.credit = giving.credit.saturating_add(more).min(WINDOW);
             giving.until = until;
         }
     }
 
     fn begin_giving(&mut self, peer: DcId) -> Giving {
-        let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
-        self.store.open_snapshot_at(at, &vector);
+        let (at, vector) = (self.out.position, Arc::new(self.log.applied().clone()));
+        self.data.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();
         let stamps = self.last_stamps();
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
         if self.lifecycle.versions().speaks(peer, CHAINED) {
-            let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
+            let (hashes, lead_ms) = (self.log.last_hashes(), self.ids.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
         if let Some(state) = self.members.state(self.locks.sponsors()) {
@@ -113,13 +113,13 @@ impl Replica {
 
     /// Makes some of the pieces that peers asked for.
     pub(in crate::replica) fn give_some(&mut self) {
-        if self.transfers.giving.is_empty() {
+        if self.copies.transfers.giving.is_empty() {
             return;
         }
-        let durable = self.output_commit.durable();
-        let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
+        let durable = self.out.output_commit.durable();
+        let wanting = self.copies.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };
-        let mut giving = self.transfers.giving.remove(&peer).expect("it is there");
+        let mut giving = self.copies.transfers.giving.remove(&peer).expect("it is there");
         let mut packed = 0;
         while giving.credit > 0 && giving.next != Next::Over && packed < ITEMS_PER_STEP {
             if !giving.packer.is_full() && giving.next != Next::End {
@@ -136,19 +136,19 @@ impl Replica {
                 giving.credit -= 1;
                 if piece.last {
                     self.end_reading(&mut giving);
-                    self.counts.state_transfers_sent += 1;
+                    self.out.counts.state_transfers_sent += 1;
                 }
                 self.send(peer, Message::State(piece));
             }
         }
-        self.transfers.giving.insert(peer, giving);
+        self.copies.transfers.giving.insert(peer, giving);
     }
 
     /// All pieces are sent, or the peer has the state from another member: closes the readers.
     fn end_reading(&mut self, giving: &mut Giving) {
         if giving.next != Next::Over {
             giving.next = Next::Over;
-            self.store.close_snapshot(giving.at);
+            self.data.store.close_snapshot(giving.at);
         }
         giving.reader.take().into_iter().for_each(|reader| self.locks.reading().close(reader));
     }
@@ -175,7 +175,7 @@ impl Replica {
         }
         match giving.next {
             Next::Row(row) => {
-                let (contents, next) = self.store.export(giving.at, row, 1);
+                let (contents, next) = self.data.store.export(giving.at, row, 1);
                 giving.next = next.map_or(Next::End, Next::Row);
                 let mut items = contents.into_iter().map(|(key, content)| StateItem::Key(key, content));
                 items.try_for_each(|item| giving.packer.push(&item)).map(|()| 1)
@@ -187,10 +187,10 @@ impl Replica {
     /// A peer announced its durable vector: it may have installed the state, and may have caught up.
     pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
         let is_had = |giving: &Giving| durable.covers(&giving.vector);
-        if !self.transfers.giving.get(&peer).is_some_and(is_had) {
+        if !self.copies.transfers.giving.get(&peer).is_some_and(is_had) {
             return;
         }
-        let Some(mut giving) = self.transfers.giving.remove(&peer) else { return };
+        let Some(mut giving) = self.copies.transfers.giving.remove(&peer) else { return };
         // It has the state, perhaps from another member.
         self.end_reading(&mut giving);
         let here = self.log.durable();
@@ -201,11 +201,11 @@ impl Replica {
             giving.vector = Arc::new(durable.clone());
             giving.until = self.now.mono + PATIENCE;
         }
-        self.transfers.giving.insert(peer, giving);
+        self.copies.transfers.giving.insert(peer, giving);
     }
 
     pub(in crate::replica) fn stop_giving(&mut self, peer: DcId) {
-        if let Some(mut giving) = self.transfers.giving.remove(&peer) {
+        if let Some(mut giving) = self.copies.transfers.giving.remove(&peer) {
             self.end_reading(&mut giving);
         }
     }
@@ -213,14 +213,14 @@ impl Replica {
     /// Gives up the transfers that no peer asks for any more.
     pub(super) fn expire_giving(&mut self) {
         let is_over = |giving: &Giving| giving.until <= self.now.mono;
-        let over = self.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
+        let over = self.copies.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
         let over: Vec<DcId> = over.map(|(peer, _)| *peer).collect();
         over.into_iter().for_each(|peer| self.stop_giving(peer));
     }
 
     /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
     pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
-        let mut given = self.transfers.giving.values().map(|giving| &*giving.vector);
+        let mut given = self.copies.transfers.giving.values().map(|giving| &*giving.vector);
         let first = given.next()?.clone();
         Some(given.fold(first, |all, other| all.meet(other)))
     }

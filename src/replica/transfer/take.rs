@@ -35,7 +35,7 @@ impl Replica {
         let has_it = self.log.applied().covers(truncated) && !self.members.awaits_state();
         if has_it
             || self.lifecycle.is_forked()
-            || self.transfers.is_taking()
+            || self.copies.transfers.is_taking()
             || self.log.taken().is_some()
             || self.lifecycle.disk_space() != DiskSpace::Enough
         {
@@ -52,13 +52,14 @@ impl Replica {
         let members = (!self.knows_decisions()).then(|| self.members.all());
         let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
-        self.transfers.intake = Some(Intake { from, incoming, until });
+        self.copies.transfers.intake = Some(Intake { from, incoming, until });
     }
 
     pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) {
         let until = self.now.mono + PATIENCE;
         // A late piece of a transfer that was given up is ignored.
-        let Some(intake) = self.transfers.intake.as_mut().filter(|intake| intake.from == Some(peer)) else {
+        let Some(intake) = self.copies.transfers.intake.as_mut().filter(|intake| intake.from == Some(peer))
+        else {
             return;
         };
         intake.until = until;
@@ -81,7 +82,7 @@ impl Replica {
 
     /// A piece is durable: asks for one more.
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
-        let is_taking = self.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
+        let is_taking = self.copies.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
             self.send(peer, Message::AskState { anew: false, more: 1 });
         }
@@ -89,7 +90,7 @@ impl Replica {
 
     /// All pieces are here: installs the state if it is valid and of use now.
     fn finish_taking(&mut self, peer: DcId) {
-        let intake = self.transfers.intake.take().expect("its last piece has just come");
+        let intake = self.copies.transfers.intake.take().expect("its last piece has just come");
         let head = intake.incoming.head.as_ref().expect("a whole state has a head");
         if let Some(why) = self.is_of_no_use(head, intake.incoming.members_state.as_ref()) {
             return self.report(Report::StateOfNoUse { peer, why });
@@ -114,7 +115,7 @@ impl Replica {
             // A new member: nobody has a log of its generation.
             self.join();
         }
-        self.counts.state_transfers_received += 1;
+        self.out.counts.state_transfers_received += 1;
         self.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
         self.drain_inbox();
@@ -122,7 +123,7 @@ impl Replica {
 
     /// Returns the reason why a state cannot be installed now, if there is one.
     fn is_of_no_use(&self, head: &Head, members: Option<&MembersState>) -> Option<&'static str> {
-        let latest = self.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
+        let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
             Some("it is of an epoch before ours")
         } else if self.log.applied().covers(&head.vector) {
@@ -139,10 +140,10 @@ impl Replica {
     /// Installs the state, and applies the entries of our own log that it lacks on top.
     fn install_state(&mut self, incoming: Incoming, position: Position) {
         let head = incoming.head.as_ref().expect("a whole state has a head");
-        head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
+        head.stamps.iter().for_each(|(_, stamp)| self.ids.clock.observe(*stamp));
         let before = self.log.applied().clone();
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
-            self.regained = position;
+            self.out.regained = position;
         }
         let is_first = self.members.awaits_state();
         if let Some(state) = &incoming.members_state {
@@ -162,24 +163,24 @@ impl Replica {
         self.log.install_hashes(&incoming.hashes);
         self.raise_lead(incoming.lead_ms, position);
         if self.faulty(Bug::StateToldBeforeDurable) {
-            self.log.note_durable(self.output_commit.durable(), self.now.mono);
+            self.log.note_durable(self.out.output_commit.durable(), self.now.mono);
         }
         let (mut store, mut expiring) = (incoming.store, incoming.expiring);
         store.end_restore(vector);
-        store.note_durable(self.output_commit.durable());
+        store.note_durable(self.out.output_commit.durable());
         let restores_own = !self.faulty(Bug::StateWithoutOwn);
         for entry in self.log.kept().filter(|entry| restores_own && entry.seq > vector.get(entry.dc)) {
             apply_commits(&mut store, entry, position, &mut expiring);
         }
-        self.store = store;
-        self.store.note_stable(self.stability.stable());
+        self.data.store = store;
+        self.data.store.note_stable(self.peers.stability.stable());
         self.count_anew(expiring);
         self.end_watches();
-        self.transfers.giving.clear();
-        if self.checkpoint_builder.take().is_some() {
+        self.copies.transfers.giving.clear();
+        if self.copies.checkpoint_builder.take().is_some() {
             self.on_checkpoint_wanted();
         }
-        self.pump = true;
+        self.out.pump = true;
     }
 
     /// Replays a piece from the journal.
@@ -187,7 +188,7 @@ impl Replica {
         if piece.number == 0 {
             self.begin_taking(None);
         }
-        match &mut self.transfers.intake {
+        match &mut self.copies.transfers.intake {
             Some(intake) => intake.incoming.push(piece),
             None => Err(StateFault::Order { found: piece.number, wanted: 0 }),
         }
@@ -195,7 +196,7 @@ impl Replica {
 
     /// Replays the installation of a state from the journal. Everything in the journal is durable.
     pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
-        let intake = self.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
+        let intake = self.copies.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
         let incoming = intake.ok_or("the state that it takes over is not there")?.incoming;
         let head = incoming.head.as_ref().expect("a whole state has a head");
         if head.vector != *taken {
@@ -217,17 +218,17 @@ impl Replica {
     }
 
     pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
-        let _gone = self.transfers.intake.take_if(|intake| intake.from == Some(peer));
+        let _gone = self.copies.transfers.intake.take_if(|intake| intake.from == Some(peer));
     }
 
     /// The journal was read to its end: an incomplete state in it will never be complete.
     pub(in crate::replica) fn forget_unfinished_state(&mut self) {
-        self.transfers.intake = None;
+        self.copies.transfers.intake = None;
     }
 
     /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
     pub(in crate::replica) fn stop_transfers(&mut self) {
-        self.transfers.intake = None;
+        self.copies.transfers.intake = None;
         self.peers().iter().for_each(|peer| self.stop_giving(peer));
     }
 
@@ -235,7 +236,7 @@ impl Replica {
     pub(in crate::replica) fn expire_transfers(&mut self) {
         self.expire_giving();
         let now = self.now.mono;
-        let _given_up = self.transfers.intake.take_if(|intake| intake.until <= now);
+        let _given_up = self.copies.transfers.intake.take_if(|intake| intake.until <= now);
     }
 }
 

@@ -104,7 +104,7 @@ impl Watches {
 impl Replica {
     /// The reply to a grant may be sent: sends the grant to watches, too.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
-        self.client_requests.get_mut(request).is_told = true;
+        self.clients.client_requests.get_mut(request).is_told = true;
         if self.watches.follow_holders() {
             self.tell_holding(request, LockEvent::Granted);
         }
@@ -121,7 +121,7 @@ impl Replica {
     /// Returns true if the grant of a held request may be known outside. The journal alone does not show
     /// that: the end of a lease may delay a grant further, but a grant that was sent stays sent.
     fn is_told(&self, request: RequestIndex) -> bool {
-        self.client_requests.get(request).is_told
+        self.clients.client_requests.get(request).is_told
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
@@ -134,8 +134,8 @@ impl Replica {
         for (call, places) in matches {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
             let Some(holding) = self.holding(request, locks) else { return };
-            let told = self.watches.tell_holder(call, event(holding), &mut self.effects);
-            self.counts.watch_events_dropped += u64::from(!told);
+            let told = self.watches.tell_holder(call, event(holding), &mut self.out.effects);
+            self.out.counts.watch_events_dropped += u64::from(!told);
         }
     }
 
@@ -153,7 +153,7 @@ impl Replica {
         holders.unread = holders.unread.saturating_sub(weight);
         match holders.state {
             State::Behind if row.subject == Subject::Locks && holders.unread <= ANEW_AT => {
-                self.watches.begin_holders(watch, &mut self.effects);
+                self.watches.begin_holders(watch, &mut self.out.effects);
             }
             State::Scanning { .. } if holders.unread < PAUSE_AT => self.watches.queue_scan(watch),
             _ => {}
@@ -185,7 +185,7 @@ impl Replica {
                 return self.watches.queue_scan(call);
             }
             let Some(of) = row.patterns.get(*pattern) else {
-                self.watches.tell_holder(call, LockEvent::HoldersSynced, &mut self.effects);
+                self.watches.tell_holder(call, LockEvent::HoldersSynced, &mut self.out.effects);
                 if let Some(row) = self.watches.rows.get_mut(&call) {
                     row.holders.state = State::Current;
                 }
@@ -205,7 +205,7 @@ impl Replica {
                     if self.is_told(request)
                         && let Some(holding) = self.holding(request, vec![(lock, mode)])
                     {
-                        self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.effects);
+                        self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.out.effects);
                     }
                 }
                 Walk::Paused => {}

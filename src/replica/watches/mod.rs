@@ -213,10 +213,10 @@ impl Replica {
         self.watches.insert(call, row);
         let misses = self.faulty(Bug::WatchMissesPast);
         if !misses {
-            self.watches.catch_up(call, self.log.durable(), &mut self.effects);
+            self.watches.catch_up(call, self.log.durable(), &mut self.out.effects);
         }
         if subject == Subject::Locks {
-            self.watches.begin_holders(call, &mut self.effects);
+            self.watches.begin_holders(call, &mut self.out.effects);
         }
     }
 
@@ -267,7 +267,7 @@ impl Replica {
             self.watches.remove(call);
             let why = WatchRefusal::TooOld { begins: begins.clone() };
             let notice = Notice::WatchEnded { watch: call.tag, why };
-            self.effects.push_back(Effect::Notify { session: call.session, notice });
+            self.out.effects.push_back(Effect::Notify { session: call.session, notice });
         }
     }
 
@@ -275,7 +275,7 @@ impl Replica {
     pub(super) fn tell_watches(&mut self, entries: Vec<Arc<Entry>>) {
         let watches = &mut self.watches;
         for entry in entries {
-            watches.followers.tell(&watches.rows, &entry, &mut self.effects);
+            watches.followers.tell(&watches.rows, &entry, &mut self.out.effects);
             watches.history.remember(&entry);
         }
         self.tell_reached(None);
@@ -299,7 +299,7 @@ impl Replica {
             let mut vector = row.from.clone();
             vector.merge((**self.log.durable()).clone());
             let notice = Notice::Progress { watch: call.tag, vector };
-            self.effects.push_back(Effect::Notify { session: call.session, notice });
+            self.out.effects.push_back(Effect::Notify { session: call.session, notice });
         }
     }
 }

@@ -1,0 +1,39 @@
+//! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
+
+use super::anti_entropy::AntiEntropy;
+use super::config::ReplicaConfig;
+use super::links::Links;
+use super::reachability::Reachability;
+use super::round_trips::RoundTrips;
+use super::stability::Stability;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::Inbox;
+use geolock_api::names::DcSet;
+
+/// The state that concerns the other datacenters.
+pub(super) struct Peers {
+    pub inbox: Inbox,
+    pub reachability: Reachability,
+    pub links: Links,
+    pub round_trips: RoundTrips,
+    pub stability: Stability,
+    pub anti_entropy: AntiEntropy,
+    pub heartbeat_at: Instant,
+    /// The log may have more entries to truncate than one step does.
+    pub truncates: bool,
+}
+
+impl Peers {
+    pub fn new(peers: DcSet, config: &ReplicaConfig, now: Now) -> Peers {
+        Peers {
+            inbox: Inbox::new(),
+            reachability: Reachability::new(peers, config.agreed.peer_timeout),
+            links: Links::new(),
+            round_trips: RoundTrips::new(),
+            stability: Stability::default(),
+            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
+            heartbeat_at: now.mono,
+            truncates: false,
+        }
+    }
+}
