@@ -81,13 +81,13 @@ impl Replica {
             self.peers.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let peer = linked[turn as usize % linked.len()];
         let message = self.compare();
-        self.send(peer, message);
+        self.out.send(&mut self.log, peer, message);
         // A peer of version 1 does not know this message.
         if self.lifecycle.versions().are_chained() {
             let AntiEntropy { shown, owned, .. } = &self.peers.anti_entropy;
             let durable = self.out.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
-            self.send(peer, Message::Sums { shown, owned });
+            self.out.send(&mut self.log, peer, Message::Sums { shown, owned });
         }
         self.out.counts.anti_entropy_rounds += 1;
     }
@@ -127,7 +127,7 @@ impl Replica {
             } else if !ours.alarmed.contains(peer) {
                 ours.alarmed.insert(peer);
                 self.out.counts.digest_mismatches += 1;
-                self.report(Report::SumsDiffer { peer, of });
+                self.out.report(Report::SumsDiffer { peer, of });
             }
         }
     }
@@ -171,7 +171,7 @@ impl Replica {
             self.alarm(peer, vec![TOO_MANY.into()]);
         } else {
             let message = Message::Digests { durable: (*ours).clone(), digest };
-            self.send(peer, message);
+            self.out.send(&mut self.log, peer, message);
         }
     }
 
@@ -192,7 +192,7 @@ impl Replica {
         self.peers.anti_entropy.alarmed.insert(peer);
         self.out.counts.digest_mismatches += differences.len() as u64;
         for bucket in differences {
-            self.report(Report::DigestsDiffer { peer, bucket });
+            self.out.report(Report::DigestsDiffer { peer, bucket });
         }
     }
 }

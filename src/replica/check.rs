@@ -19,6 +19,7 @@ impl Replica {
             self.out.output_commit.durable() <= self.out.position,
             "nothing is durable that was not persisted"
         );
+        assert_eq!(self.ids.may_stamp, !self.lifecycle.is_starting(), "nothing is stamped in a start");
         assert!(self.ids.reservations.recorded().n >= self.ids.next_n, "request numbers are bounded");
         let by_lease: usize = self.clients.leases.iter().map(|lease| lease.requests.len()).sum();
         let counts = self.locks.request_counts();
@@ -48,7 +49,7 @@ impl Replica {
     #[cfg(test)]
     pub(super) fn corrupt_ownership(&mut self, lock: geolock_api::names::LockName) {
         let parts = vec![(self.config.dc, 1)];
-        let to = self.peers().iter().next().expect("there is a peer");
+        let to = self.members.peers().iter().next().expect("there is a peer");
         self.locks.corrupt_ownership(to, &crate::causal_log::LockParts { lock, parts });
     }
 }

@@ -9,7 +9,6 @@ use super::client_requests::{ClientRequest, ClientRequests, names_weight};
 use super::config::ReplicaConfig;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
-use super::effect::Effect;
 use super::force_release::Audit;
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::deadlines::Deadlines;
@@ -110,21 +109,9 @@ impl Replica {
             Call::Audit => self.on_audit(call),
             Call::Status => {
                 let status = Box::new(self.status());
-                self.reply(call, Reply::Status(status));
+                self.out.reply(call, Reply::Status(status));
             }
         }
-    }
-
-    pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
-        self.out.effects.push_back(Effect::Reply { call, reply });
-    }
-
-    pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
-        self.out.counts.refusals += 1;
-        if let Refusal::ResourceExhausted { limit: Limit::Load, .. } = refusal {
-            self.out.counts.calls_shed += 1;
-        }
-        self.reply(call, Reply::Refused(refusal));
     }
 
     fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
@@ -134,7 +121,7 @@ impl Replica {
             Err(refusal) => {
                 #[cfg(test)]
                 self.do_refused(call, acquire, &refusal);
-                self.refuse(call, refusal);
+                self.out.refuse(call, refusal);
             }
         }
     }
@@ -143,7 +130,7 @@ impl Replica {
     fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
         let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
         if exhausted
-            && self.faulty(Bug::RefusedIsDone)
+            && self.config.bugs.has(Bug::RefusedIsDone)
             && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
         {
             let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
@@ -158,8 +145,8 @@ impl Replica {
         if let Some(key) = acquire.key {
             let row = self.clients.leases.get(lease);
             let before = row.keys.get(key);
-            let before =
-                before.filter(|_| row.session == Some(call.session) || !self.faulty(Bug::KeyOfSession));
+            let before = before
+                .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
             match before {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
                 None if row.finished.is_over(key) => {
@@ -229,13 +216,13 @@ impl Replica {
         self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
         if let Err(refusal) = self.admit_homes(acquire.wants.locks().iter().map(|(lock, _)| lock)) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
         if self.start_request(&new, client).is_none() {
             let refusal = self.not_free(acquire.wait);
-            self.refuse(call, refusal);
+            self.out.refuse(call, refusal);
         }
     }
 
@@ -251,8 +238,8 @@ impl Replica {
         new: &NewAcquire<'_>,
         client: ClientRequest,
     ) -> Option<RequestIndex> {
-        let id = RequestId { dc: self.config.dc, n: self.next_number() };
-        let at = self.stamp();
+        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(&mut self.out) };
+        let at = self.ids.stamp(&mut self.out);
         let lease = self.clients.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
@@ -292,7 +279,7 @@ impl Replica {
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
         let row = match self.authorise(lease, proof, call) {
             Ok(row) => row,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
         let found = match self.release_deferred(lease, target) {
             true => Found::Over,
@@ -303,27 +290,27 @@ impl Replica {
             (&found, target, self.clients.leases.get(row).unaccounted)
         {
             self.clients.leases.get_mut(row).finished.finish(key);
-            return self.reply(call, Reply::Released);
+            return self.out.reply(call, Reply::Released);
         }
         if let (Found::Over | Found::Never, Some(forced)) = (&found, self.clients.audit.taken(lease, target))
         {
             let forced = forced.clone();
-            return self.refuse(call, Refusal::ForceReleased(forced));
+            return self.out.refuse(call, Refusal::ForceReleased(forced));
         }
         match found {
             Found::Request(request) if self.locks.get(request).is_held() => {
                 self.end_held(request, Position::default());
-                self.reply(call, Reply::Released);
+                self.out.reply(call, Reply::Released);
             }
-            Found::Over => self.reply(call, Reply::Released),
-            Found::Request(_) | Found::Never => self.refuse(call, Refusal::NotHeld),
+            Found::Over => self.out.reply(call, Reply::Released),
+            Found::Request(_) | Found::Never => self.out.refuse(call, Refusal::NotHeld),
         }
     }
 
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
         let row = match self.authorise(lease, proof, call) {
             Ok(row) => row,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
         // Keys start in order: a deferred call that never started says nothing of the keys below it.
         let was_deferred = self.cancel_deferred(call, lease, target) || self.release_deferred(lease, target);
@@ -336,22 +323,22 @@ impl Replica {
                     self.out.counts.cancels += 1;
                     self.end_waiting(request, Refusal::Cancelled);
                 }
-                self.reply(call, Reply::Released);
+                self.out.reply(call, Reply::Released);
             }
-            Found::Over => self.reply(call, Reply::Released),
+            Found::Over => self.out.reply(call, Reply::Released),
             Found::Never => match target {
                 // The cancel has overtaken its acquire, which must find its key ended.
                 Target::Key(key) => {
                     self.finish_unbegun(row, key);
-                    self.reply(call, Reply::Released);
+                    self.out.reply(call, Reply::Released);
                 }
-                Target::Id(_) => self.refuse(call, Refusal::NotHeld),
+                Target::Id(_) => self.out.refuse(call, Refusal::NotHeld),
             },
         }
     }
 
     fn finish_unbegun(&mut self, lease: LeaseIndex, key: IdempotencyKey) {
-        if self.faulty(Bug::CancelForgotten) {
+        if self.config.bugs.has(Bug::CancelForgotten) {
             return;
         }
         self.clients.leases.get_mut(lease).finished.finish(key);

@@ -61,7 +61,7 @@ impl Replica {
         row.wall_clock = Some((millis_of(&self.ids.clock).saturating_add(ahead_ms), self.now.mono));
         let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
-            self.report(Report::ClockDrifts { peer, ahead_ms });
+            self.out.report(Report::ClockDrifts { peer, ahead_ms });
         }
         self.peers.links.rows[peer.index()].drift_reported = drifts;
     }
@@ -88,12 +88,15 @@ impl Replica {
         // In a cluster of two, a server whose wall clock has jumped believes no other one to be wrong.
         let excused = NotServing::ClockBehind;
         let is_excused = self.config.agreed.members.len() > 2 || !self.ids.clock.is_following_step();
-        let clocks =
-            self.peers().iter().filter_map(|peer| Some((peer, self.peers.links.clock_ahead_ms(peer)?)));
+        let clocks = self
+            .members
+            .peers()
+            .iter()
+            .filter_map(|peer| Some((peer, self.peers.links.clock_ahead_ms(peer)?)));
         let active =
             self.is_outvoted(clocks, is_excused.then_some(excused), |ahead| ahead - ours_ahead < -limit);
         if self.lifecycle.on_clock_skew(active) {
-            self.report(Report::ClockSkew { active });
+            self.out.report(Report::ClockSkew { active });
         }
     }
 
@@ -102,10 +105,14 @@ impl Replica {
     /// right after it.
     fn note_behind(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let clocks =
-            || self.peers().iter().filter_map(|peer| Some((peer, self.peers.links.stamps_ahead_ms(peer)?)));
+        let clocks = || {
+            self.members
+                .peers()
+                .iter()
+                .filter_map(|peer| Some((peer, self.peers.links.stamps_ahead_ms(peer)?)))
+        };
         let is_behind = self.is_outvoted(clocks(), Some(NotServing::ClockSkew), |ahead| ahead > limit)
-            && !self.faulty(Bug::BehindNotNoticed);
+            && !self.config.bugs.has(Bug::BehindNotNoticed);
         let linked = clocks().filter(|(peer, _)| self.log.is_linked(*peer));
         let ahead = linked.map(|(_, ahead)| ahead).filter(|ahead| *ahead > limit);
         let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
@@ -115,7 +122,7 @@ impl Replica {
         let lasts = since.is_some_and(|since| self.now.mono >= since + self.config.agreed.heartbeat);
         let by_ms = least.filter(|_| lasts);
         if self.lifecycle.on_clock_behind(by_ms) {
-            self.report(Report::ClockBehind { by_ms });
+            self.out.report(Report::ClockBehind { by_ms });
             self.park_what_needs_others();
         }
     }
@@ -141,7 +148,7 @@ impl Replica {
 
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
     pub(super) fn step_forward(&mut self) {
-        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
+        let linked = self.members.peers().iter().filter(|peer| self.log.is_linked(*peer));
         // Not the bare wall clock of one that starts: it may have jumped together with ours.
         let mut ahead: Vec<i64> = linked.filter_map(|peer| self.peers.links.stamps_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));
@@ -152,7 +159,7 @@ impl Replica {
         let by_ms = self.ids.clock.step_forward(self.now, most_ms);
         if by_ms > 0 {
             self.peers.links.note_clock_step(by_ms);
-            self.report(Report::ClockSetForward { by_ms });
+            self.out.report(Report::ClockSetForward { by_ms });
         }
     }
 }

@@ -85,7 +85,7 @@ impl Replica {
         if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
             self.data.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
-            self.send(peer, Message::AskRights { key: refused.key.clone(), amount });
+            self.out.send(&mut self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
 
@@ -96,7 +96,7 @@ impl Replica {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
+        if amount == 0 || self.can_commit().is_err() || self.out.is_regaining() {
             return;
         }
         let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));

@@ -155,7 +155,7 @@ impl Replica {
             self.keep_turn(call, &request);
             self.clients.deferred.push(call, request);
         } else if let Some(id) = self.may_be_commit_of_before(&request) {
-            self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+            self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
             // The call is executed now, and refused because it is too early.
             self.execute(call, request);
@@ -208,7 +208,7 @@ impl Replica {
     pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
         if self.clients.deferred.reclaimed + held.len() > self.config.local.max_held {
             let limit = Limit::HeldPerServer;
-            return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+            return self.out.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
         self.clients.deferred.reclaimed += held.len();
         self.clients.deferred.by_session.insert((call.session, lease));
@@ -220,7 +220,7 @@ impl Replica {
     /// and not out of the locks that are held by then.
     pub(super) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
         if let Some((call, _)) = self.clients.deferred.take_reclaim(lease) {
-            self.refuse(call, why);
+            self.out.refuse(call, why);
         }
     }
 
@@ -250,7 +250,7 @@ impl Replica {
         let before = self.clients.deferred.calls.len();
         while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
             let cancelled = self.clients.deferred.remove(index);
-            self.refuse(cancelled, Refusal::Cancelled);
+            self.out.refuse(cancelled, Refusal::Cancelled);
         }
         let was_there = self.clients.deferred.calls.len() < before;
         if was_there && let Some(index) = self.clients.leases.find(lease) {

@@ -80,7 +80,7 @@ impl Replica {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
         if let Err(refusal) = self.admit_homes([&lock]) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         let description = self.describe(&lock, MAX_DESCRIBED);
         self.explain(call, Purpose::Describe, vec![description]);
@@ -134,7 +134,7 @@ impl Replica {
     /// Asks the other owners for their holders, then answers the call.
     pub(super) fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
         for lock in &mut locks {
-            lock.unknown = lock.owner_dcs().intersection(self.peers());
+            lock.unknown = lock.owner_dcs().intersection(self.members.peers());
         }
         let elsewhere = locks.iter().fold(DcSet::EMPTY, |all, lock| all.union(lock.unknown));
         let asked = elsewhere.intersection(self.log.linked());
@@ -144,7 +144,7 @@ impl Replica {
         let query = self.clients.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
-            self.send(peer, Message::AskHolders { query, locks: names.clone() });
+            self.out.send(&mut self.log, peer, Message::AskHolders { query, locks: names.clone() });
         }
         let deadline = self.now.mono + self.config.local.describe_timeout;
         self.clients.descriptions.deadlines.insert(deadline, query);
@@ -157,7 +157,7 @@ impl Replica {
                 .close_link(peer, Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
         let holders = locks.iter().map(|lock| self.local_holders(lock, MAX_DESCRIBED)).collect();
-        self.send(peer, Message::Holders { query, holders });
+        self.out.send(&mut self.log, peer, Message::Holders { query, holders });
     }
 
     pub(super) fn on_holders(&mut self, peer: DcId, query: u64, holders: Vec<Vec<HolderInfo>>) {
@@ -211,7 +211,7 @@ impl Replica {
         match purpose {
             Purpose::Describe => {
                 let description = locks.pop().expect(one);
-                self.reply(call, Reply::Described(Box::new(description)));
+                self.out.reply(call, Reply::Described(Box::new(description)));
             }
             Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
             Purpose::Top(top) => self.answer_top(call, top, locks),

@@ -78,7 +78,7 @@ impl Replica {
         }
         let missing = loop {
             let before = self.out.counts.entries_applied;
-            let links = self.peers().iter();
+            let links = self.members.peers().iter();
             let missing: Vec<_> = links.filter_map(|peer| Some((peer, self.drain_link(peer)?))).collect();
             if self.out.counts.entries_applied == before {
                 break missing;
@@ -87,7 +87,7 @@ impl Replica {
         for (peer, entry) in missing {
             if self.peers.links.note_held_back(peer, entry) {
                 let durable = (**self.log.durable()).clone();
-                self.send(peer, Message::HeldBack { durable });
+                self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }
         }
     }
@@ -126,7 +126,7 @@ impl Replica {
         }
         if self.peers.links.clear_paused(peer) {
             let durable = (**self.log.durable()).clone();
-            self.send(peer, Message::HeldBack { durable });
+            self.out.send(&mut self.log, peer, Message::HeldBack { durable });
         }
         missing
     }
@@ -140,14 +140,14 @@ impl Replica {
         if self.peers.links.note_paused(peer, (entry.dc, entry.seq)) {
             self.out.counts.skew_pauses += 1;
             let ahead_ms = entry.at.millis().saturating_sub(self.ids.clock.physical_millis());
-            self.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
+            self.out.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
         }
     }
 
     /// A duplicate of an applied entry arrived.
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
         self.out.counts.duplicates += 1;
-        if self.faulty(Bug::AppliedTwice) {
+        if self.config.bugs.has(Bug::AppliedTwice) {
             self.take_in_ops(entry, self.out.position);
         }
     }
@@ -161,7 +161,7 @@ impl Replica {
         if is_entered.is_none() {
             return Admission::Missing;
         }
-        let members = self.members_of(entry);
+        let members = self.members.of(entry);
         if !members.contains(entry.dc) {
             return Admission::Violation(EntryFault::UnknownDc);
         }
@@ -209,7 +209,7 @@ impl Replica {
     /// Checks the operations of an entry, which is the next of its datacenter
     /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
-        let members = self.members_of(entry);
+        let members = self.members.of(entry);
         self.locks.validate(entry.dc, members, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
         if commits().count() > 1 {
@@ -230,7 +230,7 @@ impl Replica {
             self.pass_own_numbers(entry);
             self.make_way_for(entry);
         }
-        let position = self.persist(Record::Entry(entry.clone()));
+        let position = self.out.persist(Record::Entry(entry.clone()));
         if entry.dc == self.config.dc {
             self.out.regained = position;
         }
@@ -264,7 +264,7 @@ impl Replica {
             _ => None,
         });
         if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
-            self.advance_number_past((n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
+            self.ids.advance_number_past(&mut self.out, (n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
         }
     }
 
@@ -280,7 +280,7 @@ impl Replica {
 
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.ids.clock.observe(entry.at);
-        self.raise_lead(entry.lead_ms, position);
+        self.ids.raise_lead(entry.lead_ms, position);
         for (index, op) in entry.ops.iter().enumerate() {
             let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
             work::count(weight * op.rows());

@@ -302,7 +302,7 @@ impl Replica {
         self.out.counts.keys_expired += keys.len() as u64;
         let seen = self.log.applied().clone();
         let action = Action::Expired;
-        let action = if self.faulty(Bug::ExpiryByRemoval) { Action::Remove } else { action };
+        let action = if self.config.bugs.has(Bug::ExpiryByRemoval) { Action::Remove } else { action };
         let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
         self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }

@@ -23,7 +23,6 @@ use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
 use super::describe::Purpose;
 use super::effect::{Effect, Notice, Report};
-use super::output_commit::Output;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
@@ -144,7 +143,7 @@ impl Audit {
 impl Replica {
     pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
         if let Err(refusal) = self.admit_homes([&force.lock]).and_then(|()| self.admit_force()) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);
         let taken: Vec<_> = victims.iter().map(|victim| self.force_out(victim, force)).collect();
@@ -179,7 +178,7 @@ impl Replica {
             label: local.label.clone(),
             locks: row.wants.len() as u64,
         });
-        let position = self.persist(Record::ForceReleased(forced.clone()));
+        let position = self.out.persist(Record::ForceReleased(forced.clone()));
         self.note_forced(forced.clone(), position);
         let client = self.clients.client_requests.get_mut(request);
         let (call, txn) = (client.call.take(), client.txn);
@@ -188,15 +187,15 @@ impl Replica {
         }
         // It was granted, and the reply waited for the journal.
         if let Some(call) = call {
-            self.refuse(call, Refusal::ForceReleased(forced.clone()));
+            self.out.refuse(call, Refusal::ForceReleased(forced.clone()));
         }
         if let Some(key) = txn {
             self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
         }
-        let ready = if self.faulty(Bug::ForceNotDurable) { Position::default() } else { position };
+        let ready = if self.config.bugs.has(Bug::ForceNotDurable) { Position::default() } else { position };
         self.end_held(request, ready);
         self.out.counts.force_releases += 1;
-        self.report(Report::ForceReleased(forced.clone()));
+        self.out.report(Report::ForceReleased(forced.clone()));
         if let Some(session) = self.clients.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
@@ -207,7 +206,7 @@ impl Replica {
     pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
         self.clients.audit.position = position;
         let is_alive = self.clients.leases.find(forced.lease).is_some();
-        let is_alive = is_alive && !self.faulty(Bug::ForceForgotten);
+        let is_alive = is_alive && !self.config.bugs.has(Bug::ForceForgotten);
         if is_alive {
             let of_lease = self.clients.audit.of_leases.entry(forced.lease).or_default();
             of_lease.insert(forced.request, forced.clone());
@@ -235,7 +234,7 @@ impl Replica {
 
     fn notify_forced_out(&mut self, position: Position, session: SessionId, forced: Arc<ForceReleased>) {
         let effect = Effect::Notify { session, notice: Notice::ForceReleased(forced) };
-        self.emit_when_durable(position, Output::Effect(effect));
+        self.out.emit_when_durable(position, effect);
     }
 
     /// The other holders of the lock are known, as far as other datacenters reported them: replies to the
@@ -243,11 +242,11 @@ impl Replica {
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
         let reply = Reply::ForceReleased(Box::new(ForceReleaseOutcome { taken, lock }));
-        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
+        self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }
 
     pub(super) fn on_audit(&mut self, call: CallId) {
         let reply = Reply::Audited(self.clients.audit.rows.iter().cloned().collect());
-        self.emit_when_durable(self.clients.audit.position, Output::Effect(Effect::Reply { call, reply }));
+        self.out.emit_when_durable(self.clients.audit.position, Effect::Reply { call, reply });
     }
 }

@@ -17,7 +17,7 @@ impl Replica {
     /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
-            let token = self.token();
+            let token = self.ids.token(&mut self.out);
             let fresh = self.locks.set_token(request, token);
             self.out.counts.grants_local += u64::from(!fresh.was_published);
             self.out.counts.grants += 1;
@@ -30,7 +30,7 @@ impl Replica {
                 self.tell_granted(request);
                 self.answer_fresh(request, fresh.id, token);
             } else {
-                self.emit_when_durable(ready, Output::Grant(fresh.id));
+                self.out.output_commit.queue(ready, Output::Grant(fresh.id));
             }
         }
     }
@@ -46,21 +46,19 @@ impl Replica {
 
     /// The same, for a grant with this token whose locks are `ready` at that position.
     fn ready_for(&self, id: RequestId, token: FencingToken, ready: Position) -> Position {
-        let ready = if self.faulty(Bug::GrantBeforeData) { Position::default() } else { ready };
-        let stamp = self.stamp_of(token);
+        let ready = if self.config.bugs.has(Bug::GrantBeforeData) { Position::default() } else { ready };
+        let stamp = self.ids.stamp_of(token);
         // A lease that ended without having reclaimed may have held these locks.
         let ready = ready.max(self.out.unaccounted_end).max(self.ids.lead.position);
         // A lock that seems to have been here all the time may have been used by commits that this disk had
         // lost.
-        let regained =
-            if self.faulty(Bug::RegainedNotAwaited) { Position::default() } else { self.out.regained };
+        let regained = if self.config.bugs.has(Bug::RegainedNotAwaited) {
+            Position::default()
+        } else {
+            self.out.regained
+        };
         let ready = ready.max(regained);
         ready.max(self.ids.reservations.position_of(stamp, id.n))
-    }
-
-    /// Returns true if regained entries are not on disk again: no snapshot is complete without them.
-    pub(super) fn is_regaining(&self) -> bool {
-        self.out.regained > self.out.output_commit.durable()
     }
 
     /// Records how long a request waited, when its reply is emitted.
@@ -100,14 +98,19 @@ impl Replica {
     /// Replies to the acquire of a held request once more: its client lost the reply.
     pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
         let id = self.locks.get(request).id;
-        self.emit_when_durable(self.ready_at(request), Output::GrantAgain(id));
+        let ready = self.ready_at(request);
+        if self.out.output_commit.may_emit(ready) {
+            self.answer_grant(request);
+        } else {
+            self.out.output_commit.queue(ready, Output::GrantAgain(id));
+        }
     }
 
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
     pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
         if let Some(call) = self.forget_client_side(request, false) {
-            self.refuse(call, Refusal::Cancelled);
+            self.out.refuse(call, Refusal::Cancelled);
         }
         self.out.counts.releases += 1;
         self.locks.release(request, position, self.now.mono);
@@ -116,7 +119,7 @@ impl Replica {
     /// Ends a waiting request; its acquire is refused with `why`.
     pub(super) fn end_waiting(&mut self, request: RequestIndex, why: Refusal) {
         if let Some(call) = self.end_waiting_silently(request) {
-            self.refuse(call, why);
+            self.out.refuse(call, why);
         }
     }
 

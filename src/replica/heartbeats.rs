@@ -18,14 +18,14 @@ impl Replica {
         if self.lifecycle.is_starting() || self.out.output_commit.awaits_heartbeat(peer) {
             return;
         }
-        let clock = self.stamp();
+        let clock = self.ids.stamp(&mut self.out);
         let recorded = self.peers.links.rows[peer.index()].recorded;
         let position = self.ids.reservations.position_of(clock, 0).max(recorded);
         if position > self.out.output_commit.durable() {
             // Rare unless the link is new, because the reservation is renewed ahead of time. With the next
             // reservation a higher reading can be sent.
             let position = self.ids.reservations.next_position().max(recorded);
-            return self.emit_when_durable(position, Output::Heartbeat(peer));
+            return self.out.output_commit.queue(position, Output::Heartbeat(peer));
         }
         self.tell_heartbeat(peer, clock);
     }
@@ -37,7 +37,7 @@ impl Replica {
         if self.lifecycle.is_starting() {
             return;
         }
-        let (clock, told) = (self.stamp(), self.peers.links.rows[peer.index()].told);
+        let (clock, told) = (self.ids.stamp(&mut self.out), self.peers.links.rows[peer.index()].told);
         // An older reading would look like a wrong clock.
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
         let is_recorded = self.peers.links.rows[peer.index()].recorded <= self.out.output_commit.durable();
@@ -49,7 +49,7 @@ impl Replica {
     }
 
     fn tell_heartbeat(&mut self, peer: DcId, clock: Timestamp) {
-        let durable = if self.faulty(Bug::VectorFromMemory) {
+        let durable = if self.config.bugs.has(Bug::VectorFromMemory) {
             self.log.applied().clone()
         } else {
             (**self.log.durable()).clone()
@@ -84,6 +84,6 @@ impl Replica {
         };
         self.peers.links.rows[peer.index()].told = clock;
         self.peers.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
-        self.send(peer, Message::Heartbeat(Box::new(heartbeat)));
+        self.out.send(&mut self.log, peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 }

@@ -8,7 +8,6 @@ use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use super::client_requests::{ClientRequest, names_weight};
 use super::config::MIN_LEASE_TTL;
 use super::effect::{Effect, Notice, Report};
-use super::output_commit::Output;
 use super::record::{LeaseRecord, Record};
 use crate::base::time::Instant;
 use crate::base::work;
@@ -56,24 +55,25 @@ impl Replica {
     ) {
         let (min, max) = (MIN_LEASE_TTL, self.config.local.max_lease_ttl);
         if ttl < min || ttl > max {
-            return self.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
+            return self.out.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }
         if self.lifecycle.is_draining() {
-            return self.refuse(call, Refusal::Draining);
+            return self.out.refuse(call, Refusal::Draining);
         }
         if let Err(refusal) = self.lifecycle.admit_write().and_then(|()| self.admit_load()) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         if self.clients.leases.len() >= self.config.local.max_leases {
             let retry_after = Duration::from_secs(1);
-            return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
+            return self.out.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
-        let lease = LeaseId::new(self.config.dc, self.next_number());
+        let lease = LeaseId::new(self.config.dc, self.ids.next_number(&mut self.out));
         let index = self.clients.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
         self.clients.leases.attach(index, call.session);
-        let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
+        let position =
+            self.out.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
         let reply = Reply::LeaseOpened { lease, ttl };
-        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
+        self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }
 
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
@@ -82,10 +82,10 @@ impl Replica {
                 let ttl = self.clients.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
                 self.clients.leases.attach(index, call.session);
                 let reclaim = self.clients.leases.is_in_grace(index);
-                self.reply(call, Reply::LeaseAttached { ttl, reclaim });
+                self.out.reply(call, Reply::LeaseAttached { ttl, reclaim });
                 self.tell_forced_out(lease, call.session);
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
@@ -93,11 +93,11 @@ impl Replica {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
                 let can_be_judged = self.knows_earlier_runs();
-                let can_be_judged = can_be_judged && !self.faulty(Bug::GraceRenewed);
+                let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
                 let ttl = self.clients.leases.renew(index, can_be_judged, self.lease_time());
-                self.reply(call, Reply::Renewed { ttl });
+                self.out.reply(call, Reply::Renewed { ttl });
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
@@ -105,12 +105,9 @@ impl Replica {
         match self.authorise(lease, proof, call) {
             Ok(index) => {
                 let position = self.end_lease(index);
-                self.emit_when_durable(
-                    position,
-                    Output::Effect(Effect::Reply { call, reply: Reply::LeaseClosed }),
-                );
+                self.out.emit_when_durable(position, Effect::Reply { call, reply: Reply::LeaseClosed });
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
@@ -132,8 +129,9 @@ impl Replica {
     /// answered.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
         let lease = self.clients.leases.get(index).id;
-        let position = self.persist(Record::LeaseEnded { lease });
-        let ready = if self.faulty(Bug::LeaseEndNotDurable) { Position::default() } else { position };
+        let position = self.out.persist(Record::LeaseEnded { lease });
+        let ready =
+            if self.config.bugs.has(Bug::LeaseEndNotDurable) { Position::default() } else { position };
         if self.clients.leases.get(index).unaccounted {
             self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
@@ -145,7 +143,7 @@ impl Replica {
             if self.locks.get(request).is_held() {
                 // It was granted, and the reply waited for the journal.
                 if let Some(call) = self.clients.client_requests.get_mut(request).call.take() {
-                    self.refuse(call, Refusal::LeaseEnded);
+                    self.out.refuse(call, Refusal::LeaseEnded);
                 }
                 self.end_held(request, ready);
             } else {
@@ -161,7 +159,7 @@ impl Replica {
 
     /// Returns the clock that measures leases: the monotonic one, which nobody sets.
     pub(super) fn lease_time(&self) -> Instant {
-        if self.faulty(Bug::LeaseByWallClock) {
+        if self.config.bugs.has(Bug::LeaseByWallClock) {
             return Instant::from_nanos(self.now.wall.0 * 1_000_000);
         }
         self.now.mono
@@ -173,7 +171,7 @@ impl Replica {
         while ended < ENDED_PER_STEP
             && let Some(index) = self.clients.leases.next_expired(now, &mut looks)
         {
-            if self.faulty(Bug::AbandonedLeaseStays) && self.clients.leases.is_in_grace(index) {
+            if self.config.bugs.has(Bug::AbandonedLeaseStays) && self.clients.leases.is_in_grace(index) {
                 self.clients.leases.renew(index, false, now);
                 continue;
             }
@@ -182,7 +180,7 @@ impl Replica {
             let held = row.requests.len() - waiting;
             ended += 1 + row.requests.len();
             self.out.counts.leases_expired += 1;
-            self.report(Report::LeaseExpired { lease, held, waiting });
+            self.out.report(Report::LeaseExpired { lease, held, waiting });
             self.take_lease_away(index);
         }
     }
@@ -194,7 +192,7 @@ impl Replica {
         let position = self.end_lease(index);
         if let Some(session) = session {
             let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
-            self.emit_when_durable(position, Output::Effect(effect));
+            self.out.emit_when_durable(position, effect);
         }
         position
     }
@@ -202,13 +200,13 @@ impl Replica {
     pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
         let index = match self.authorise(lease, proof, call) {
             Ok(index) => index,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
         self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
         let expected = self.clients.leases.is_in_grace(index);
-        let expected = expected || self.faulty(Bug::StaleReclaim);
+        let expected = expected || self.config.bugs.has(Bug::StaleReclaim);
         if !expected {
-            self.refuse(call, Refusal::NoReclaimExpected(lease));
+            self.out.refuse(call, Refusal::NoReclaimExpected(lease));
         } else if self.knows_earlier_runs() {
             self.reclaim(call, index, held);
         } else {
@@ -226,7 +224,7 @@ impl Replica {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
             list.push(reclaim.request);
         }
-        self.reply(call, Reply::Reclaimed { kept, lost });
+        self.out.reply(call, Reply::Reclaimed { kept, lost });
     }
 
     fn reclaim_one(&mut self, index: LeaseIndex, reclaim: &Reclaim) -> bool {
@@ -235,7 +233,7 @@ impl Replica {
         // No reading above the reservation and no number at or above the next one was ever used.
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.ids.next_n;
         let over = self.locks.find(id).is_some() || self.clients.audit.was_forced_out(lease.id, id);
-        let token = self.stamp_of(reclaim.token);
+        let token = self.ids.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
         let has_homes = self.admit_homes(reclaim.wants.locks().iter().map(|(lock, _)| lock)).is_ok();

@@ -162,7 +162,7 @@ impl Links {
 impl Replica {
     pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
         // The edge may know of a new member before the machine does.
-        let is_known = self.may_link(peer) || self.knows_decisions();
+        let is_known = self.may_link(peer) || self.members.know_decisions();
         assert!(is_known, "a link to {peer}, which is no peer");
         self.peers.links.closing.remove(peer);
         let row = &mut self.peers.links.rows[peer.index()];
@@ -251,11 +251,6 @@ impl Replica {
         self.out.pump = true;
     }
 
-    pub(super) fn send(&mut self, peer: DcId, message: Message) {
-        self.log.note_message(peer);
-        self.out.effects.push_back(Effect::Send { peer, message });
-    }
-
     /// Sends each peer the entries that it lacks, as far as its link has room.
     pub(super) fn pump_links(&mut self) {
         if self.lifecycle.is_forked() {
@@ -316,7 +311,7 @@ impl Replica {
         let named = named.chain(more).chain(heartbeat.speaks.iter().map(|(dc, _)| *dc));
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        let knows_decisions = self.knows_decisions() || heartbeat.terms.members.is_empty();
+        let knows_decisions = self.members.know_decisions() || heartbeat.terms.members.is_empty();
         let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
         if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
             self.close_link(peer, Violation::UnknownDc { dc });
@@ -335,7 +330,7 @@ impl Replica {
         self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
         self.step_forward();
         if is_one_history {
-            let others = self.peers().difference(DcSet::only(peer));
+            let others = self.members.peers().difference(DcSet::only(peer));
             for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
                 self.log.note_relayed(*dc, durable);
             }
@@ -347,7 +342,7 @@ impl Replica {
             if *dc == self.config.dc {
                 self.note_echo(peer, *clock, age);
             }
-            if self.peers().contains(*dc) && *dc != peer {
+            if self.members.peers().contains(*dc) && *dc != peer {
                 self.note_alive(*dc, (peer, heartbeat), *clock, age);
             }
         }
@@ -405,9 +400,9 @@ impl Replica {
             return;
         }
         if !std::mem::replace(is_known, true) {
-            self.report(Report::PeerTooFarBehind { peer });
+            self.out.report(Report::PeerTooFarBehind { peer });
         }
-        if self.members.may_give_to(peer) || self.faulty(Bug::StateBeforeEpoch) {
+        if self.members.may_give_to(peer) || self.config.bugs.has(Bug::StateBeforeEpoch) {
             self.offer_state(peer);
         }
     }
@@ -424,7 +419,7 @@ impl Replica {
             && !self.lifecycle.is_forked()
             && let Some(entries) = self.log.forgotten_to_record()
         {
-            self.persist(Record::Forgotten { entries });
+            self.out.persist(Record::Forgotten { entries });
         }
     }
 
@@ -433,7 +428,7 @@ impl Replica {
         let Some(changed) = self.peers.reachability.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
             let reachable = self.peers.reachability.is_reachable(peer);
-            self.report(Report::PeerReachable { peer, reachable });
+            self.out.report(Report::PeerReachable { peer, reachable });
         }
         let serving_changed = self.peers.reachability.take_serving_changed();
         self.report_serving(serving_changed);
@@ -442,7 +437,7 @@ impl Replica {
 
     /// Parks the requests that need a member that is away.
     pub(super) fn park_what_needs_others(&mut self) {
-        if self.faulty(Bug::NotServingBlocks) {
+        if self.config.bugs.has(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.peers.reachability.unreachable());
         }
         self.locks.set_unreachable(self.away());

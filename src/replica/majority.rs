@@ -96,7 +96,7 @@ impl Replica {
         let Durability::Majority { wait } = durability else {
             let stepped = Stepped { durable: Durable::Here, ..stepped };
             let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-            return self.emit_when_durable(position, Output::Effect(effect));
+            return self.out.emit_when_durable(position, effect);
         };
         let since = self.now.mono;
         let until = since + wait.min(MAX_MAJORITY_WAIT);
@@ -152,7 +152,7 @@ impl Replica {
                 && self.peer_understands_acks(peer)
             {
                 self.data.acknowledgements.rows[peer.index()].asked = seq;
-                self.send(peer, Message::AckWanted { seq });
+                self.out.send(&mut self.log, peer, Message::AckWanted { seq });
             }
         }
     }
@@ -180,18 +180,18 @@ impl Replica {
                 continue;
             }
             self.data.acknowledgements.rows[peer.index()].told = durable;
-            let vector = match self.faulty(Bug::AckFromMemory) {
+            let vector = match self.config.bugs.has(Bug::AckFromMemory) {
                 true => self.log.applied().clone(),
                 false => (**self.log.durable()).clone(),
             };
             let heads = self.heads_to_tell();
-            self.send(peer, Message::Acknowledged { durable: vector, heads });
+            self.out.send(&mut self.log, peer, Message::Acknowledged { durable: vector, heads });
         }
     }
 
     /// Returns the number of the last entry of a peer's log that may be acknowledged.
     fn acknowledged_log_of(&self, peer: DcId) -> u64 {
-        match self.faulty(Bug::AckFromMemory) {
+        match self.config.bugs.has(Bug::AckFromMemory) {
             true => self.log.applied().get(peer),
             false => self.log.durable().get(peer),
         }
@@ -226,7 +226,10 @@ impl Replica {
 
     /// Gives up waiting for a majority, and answers when the commit is durable here.
     fn let_go(&mut self, seq: u64, answer: WaitingAnswer) {
-        self.emit_when_durable(answer.position, Output::Committed(seq, Box::new(answer)));
+        if self.out.output_commit.may_emit(answer.position) {
+            return self.answer_committed(seq, answer);
+        }
+        self.out.output_commit.queue(answer.position, Output::Committed(seq, Box::new(answer)));
     }
 
     /// Answers a commit, own entry `seq` or one before it, which is durable here. The majority counts at this
@@ -240,6 +243,6 @@ impl Replica {
             self.out.counts.commits_not_at_majority += 1;
             Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
         };
-        self.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+        self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
     }
 }

@@ -80,14 +80,13 @@ pub use v1::CheckpointV1;
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
-use crate::base::bugs::Bug;
-use crate::base::time::{Instant, Now};
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::crdt::{Ownership, VersionVector};
 use crate::lock_state::Locks;
 use crate::replica::call::Phase;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet, FencingToken};
 
 /// The state machine of one datacenter.
 ///
@@ -197,7 +196,7 @@ impl Replica {
             || is_asked;
         let goes_on = self.out.pump
             || self.is_naming()
-            || self.has_more_durable()
+            || self.out.has_more_durable()
             || self.peers.truncates
             || self.has_majority_news()
             || (self.clients.deferred.has_reclaims() && self.knows_earlier_runs());
@@ -234,9 +233,14 @@ impl Replica {
     /// others are away: no part can move between it and them.
     pub fn away(&self) -> DcSet {
         match self.locks.is_alone() || self.lifecycle.clock_behind_ms().is_some() {
-            true => self.peers(),
+            true => self.members.peers(),
             false => self.peers.reachability.away(),
         }
+    }
+
+    /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
+    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
+        self.ids.stamp_of(token)
     }
 
     /// Returns the phase of the lifecycle.
@@ -247,21 +251,11 @@ impl Replica {
     /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
     /// joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {
-        self.peers().contains(dc) || self.members.awaits_state()
+        self.members.peers().contains(dc) || self.members.awaits_state()
     }
 
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(&self) -> bool {
         !self.members.awaits_state()
-    }
-
-    /// Returns the other members.
-    fn peers(&self) -> DcSet {
-        self.members.peers()
-    }
-
-    /// Returns true if this machine is to have a deliberate bug.
-    fn faulty(&self, bug: Bug) -> bool {
-        self.config.bugs.has(bug)
     }
 }

@@ -61,7 +61,7 @@ impl Replica {
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
         Replica {
-            out: Outputs::default(),
+            out: Outputs::new(config.bugs),
             ids: Ids::new(now),
             log,
             locks,
@@ -87,7 +87,7 @@ impl Replica {
         self.out.position = checkpoint.position;
         checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
         self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
-        self.raise_lead(checkpoint.lead_ms, Position::default());
+        self.ids.raise_lead(checkpoint.lead_ms, Position::default());
         if checkpoint.joined {
             self.lifecycle.on_joined();
         } else {
@@ -174,7 +174,7 @@ impl Replica {
             Record::ForkResolved => {
                 let _was_forked = self.lifecycle.on_fork_resolved();
             }
-            Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
+            Record::TokenLead { millis } => self.ids.raise_lead(millis, Position::default()),
             Record::Forgotten { entries } => self.log.forget_again(&entries),
             Record::Decided { index, proposal } => {
                 if index != self.members.config().index().next() {
@@ -206,7 +206,7 @@ impl Replica {
         self.log.note_durable(self.out.position, self.now.mono);
         self.data.store.note_durable(self.out.position);
         let bound = self.ids.reservations.recorded();
-        let bound = if self.faulty(Bug::TokensReused) {
+        let bound = if self.config.bugs.has(Bug::TokensReused) {
             Reservation { clock: Timestamp::ZERO, ..bound }
         } else {
             bound
@@ -216,7 +216,8 @@ impl Replica {
         self.restart_expiry();
         let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
         self.lifecycle.on_restart(judge_at, self.ids.clock.physical_millis(), self.log.applied());
-        if self.faulty(Bug::NoGrace) {
+        self.ids.may_stamp = !self.lifecycle.is_starting();
+        if self.config.bugs.has(Bug::NoGrace) {
             return self.locks.set_unreachable(self.peers.reachability.away());
         }
         self.clients.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
@@ -227,7 +228,7 @@ impl Replica {
     /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
     /// this step.
     pub(super) fn begin(&mut self) {
-        self.skip_used_numbers();
+        self.ids.skip_used_numbers(&mut self.out);
         self.clients.deferred.begin_at(self.ids.next_n);
     }
 

@@ -99,7 +99,7 @@ impl Replica {
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
-        let knows_own_entries = knows_own_entries || self.faulty(Bug::FloorWithoutOwnLog);
+        let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
             self.peers.stability.note(self.own_floor(), self.config.dc);
         }

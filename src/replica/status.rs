@@ -22,7 +22,7 @@ impl Replica {
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
-            peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
+            peers: self.members.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
             acquires: self.clients.acquires,
             majority_waits: self.data.majority_waits,
@@ -94,6 +94,6 @@ impl Replica {
             waiting: row.waiting,
         };
         let locks = rows.into_iter().map(summary).collect();
-        self.reply(call, Reply::Listed { locks, next: next.map(ListCursor) });
+        self.out.reply(call, Reply::Listed { locks, next: next.map(ListCursor) });
     }
 }

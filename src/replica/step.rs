@@ -5,16 +5,13 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
-use super::config::CLOCK_RESERVATION;
-use super::effect::{Effect, Report};
-use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
+use super::effect::Report;
 use super::output_commit::Output;
 use super::record::Record;
-use crate::base::capacity::DiskSpace;
-use crate::base::time::{Now, Timestamp};
+use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Entry, Op};
-use geolock_api::names::{MAX_NUMBER, Position};
+use geolock_api::names::Position;
 
 /// Most idle locks that one step examines.
 const IDLE_PER_STEP: usize = 64;
@@ -42,14 +39,14 @@ impl Replica {
         );
         self.now = now;
         if let Some(ahead_ms) = self.ids.clock.advance(now) {
-            self.report(Report::WallClockJumped { ahead_ms });
+            self.out.report(Report::WallClockJumped { ahead_ms });
         }
         if self.lifecycle.begin_step(now.mono) {
             self.begin();
         } else if !self.is_anything_due() {
             return;
         }
-        if self.has_more_durable() {
+        if self.out.has_more_durable() {
             self.note_some_durable();
         }
         self.locks.expire(now.mono);
@@ -61,7 +58,7 @@ impl Replica {
             self.drain_inbox();
         }
         if self.ids.renew_reservation_at <= now.mono {
-            self.renew_reservation();
+            self.ids.renew_reservation(&mut self.out, now, self.lifecycle.disk_space());
         }
         if self.peers.heartbeat_at <= now.mono {
             self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
@@ -80,7 +77,7 @@ impl Replica {
         self.expire_keys();
         // A granted request gets its token before the event can end it. A transfer is in the log before the
         // event can read the ownership.
-        if self.faulty(Bug::SeenBeforeLogged) {
+        if self.config.bugs.has(Bug::SeenBeforeLogged) {
             self.locks.schedule(now.mono);
             return self.tell_grants();
         }
@@ -89,7 +86,7 @@ impl Replica {
 
     /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
     fn is_anything_due(&self) -> bool {
-        if self.faulty(Bug::LeaseByWallClock) {
+        if self.config.bugs.has(Bug::LeaseByWallClock) {
             return true;
         }
         self.peers.reachability.has_news() || self.next_deadline() <= self.now.mono
@@ -176,17 +173,17 @@ impl Replica {
 
     /// Appends one own entry. Returns its position in the journal.
     pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
-        let at = self.stamp();
+        let at = self.ids.stamp(&mut self.out);
         let dc = self.config.dc;
         let deps = self.log.applied().clone();
         let seq = deps.get(dc) + 1;
         self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.epoch().0);
+        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.members.epoch().0);
         // An entry of version 1 has no field for the lead.
         let lead_ms = if self.lifecycle.versions().are_chained() { self.ids.lead.millis } else { 0 };
         assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
         let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
-        let position = self.persist(Record::Entry(entry.clone()));
+        let position = self.out.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);
         }
@@ -195,17 +192,6 @@ impl Replica {
         self.out.counts.entries_made += 1;
         self.out.pump = true;
         position
-    }
-
-    /// Emits a record to the journal. Returns its position.
-    pub(super) fn persist(&mut self, record: Record) -> Position {
-        self.out.position.0 += 1;
-        self.out.effects.push_back(Effect::Persist { position: self.out.position, record });
-        if self.faulty(Bug::SendBeforeDurable) {
-            self.out.output_commit.note_durable(self.out.position);
-            self.ids.reservations.note_durable(self.out.position);
-        }
-        self.out.position
     }
 
     pub(super) fn on_durable(&mut self, position: Position) {
@@ -219,12 +205,6 @@ impl Replica {
         }
         self.out.durable_to = self.out.durable_to.max(position);
         self.note_some_durable();
-    }
-
-    /// Returns true if the journal has more durable records, or the output commit more ready outputs, than
-    /// earlier steps have processed.
-    pub(super) fn has_more_durable(&self) -> bool {
-        self.out.durable_to > self.out.output_commit.durable() || self.out.output_commit.has_ready()
     }
 
     /// Processes durable records and emits the outputs that waited for them, within the limits of one step.
@@ -263,13 +243,6 @@ impl Replica {
         news
     }
 
-    /// Emits an output once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
-    pub(super) fn emit_when_durable(&mut self, position: Position, output: Output) {
-        if let Some(output) = self.out.output_commit.take_or_queue(position, output) {
-            self.emit(output);
-        }
-    }
-
     fn emit(&mut self, output: Output) {
         match output {
             Output::Grant(id) => {
@@ -289,77 +262,6 @@ impl Replica {
             Output::Heartbeat(_) => {}
             Output::AskState(peer) => self.ask_for_more(peer),
         }
-    }
-
-    /// Returns a new clock reading. If it exceeds the reservation, a record that reserves more is written
-    /// first.
-    pub(super) fn stamp(&mut self) -> Timestamp {
-        assert!(!self.lifecycle.is_starting(), "nothing is stamped right after a restart");
-        let stamp = self.ids.clock.tick();
-        if stamp > self.ids.reservations.recorded().clock {
-            self.record_reservation();
-        }
-        stamp
-    }
-
-    /// Returns a new request number.
-    pub(super) fn next_number(&mut self) -> u64 {
-        let n = self.ids.next_n;
-        self.advance_number_past(n);
-        n
-    }
-
-    /// Records that all numbers up to `n` have been used.
-    pub(super) fn advance_number_past(&mut self, n: u64) {
-        self.ids.next_n = self.ids.next_n.max(n + 1);
-        if self.ids.next_n > self.ids.reservations.recorded().n {
-            self.record_reservation();
-        }
-    }
-
-    /// Moves the next number above all numbers that may have been used. The disk may be an old copy, or an
-    /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
-    /// (`docs/algorithm.md#47-numbers`).
-    pub(super) fn skip_used_numbers(&mut self) {
-        self.advance_number_past_millis(self.ids.clock.physical_millis());
-    }
-
-    /// Moves the next number above all numbers that can have been used before the clock reached `millis`.
-    pub(super) fn advance_number_past_millis(&mut self, millis: u64) {
-        // At most half of all numbers, however far ahead a wall clock is.
-        let millis = millis.min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
-        self.advance_number_past(millis * NUMBERS_PER_MILLI);
-    }
-
-    /// Writes a record that reserves clock readings for the next half second, and request numbers
-    /// (`docs/algorithm.md#102-reservation`).
-    pub(super) fn record_reservation(&mut self) {
-        // Right after a restart the bound of the clock stays. If every restart raised it, a server that
-        // restarts again and again would run away from real time.
-        let clock = match self.lifecycle.is_starting() {
-            true => self.ids.reservations.recorded().clock,
-            false => self.ids.clock.bound(CLOCK_RESERVATION),
-        };
-        let reserved = Reservation { clock, n: self.ids.next_n + NUMBERS_PER_RESERVATION };
-        let position = self.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
-        self.ids.reservations.record(position, reserved);
-        if self.faulty(Bug::SendBeforeDurable) {
-            self.ids.reservations.note_durable(position);
-        }
-    }
-
-    /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
-    pub(super) fn renew_reservation(&mut self) {
-        self.ids.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
-        let soon = self.ids.clock.bound(CLOCK_RESERVATION / 2);
-        let writes = !self.lifecycle.is_starting() && self.lifecycle.disk_space() != DiskSpace::Full;
-        if writes && soon > self.ids.reservations.recorded().clock {
-            self.record_reservation();
-        }
-    }
-
-    pub(super) fn report(&mut self, report: Report) {
-        self.out.effects.push_back(Effect::Report(report));
     }
 }
 

@@ -65,7 +65,7 @@ impl Replica {
         }
         for ((option, ours), (_, theirs)) in ours.options().into_iter().zip(theirs.options()) {
             if ours != theirs {
-                self.report(Report::OptionDiffers { peer, option, ours, theirs });
+                self.out.report(Report::OptionDiffers { peer, option, ours, theirs });
             }
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Replica {
     /// Starts the wait of a request, until it is granted or cancelled. The other owners are asked
     /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
-        let (until, peers) = (self.now.mono + wait, self.peers());
+        let (until, peers) = (self.now.mono + wait, self.members.peers());
         let client = self.clients.client_requests.get_mut(request);
         client.wait_until = Some(until);
         if !peers.is_empty() {
@@ -122,7 +122,7 @@ impl Replica {
 
     pub(super) fn expire_waits(&mut self) {
         let (most, most_wants) = (WAITS_PER_STEP, WANTS_PER_STEP);
-        let (most, most_wants) = match self.faulty(Bug::AllWaitsAtOnce) {
+        let (most, most_wants) = match self.config.bugs.has(Bug::AllWaitsAtOnce) {
             true => (usize::MAX, usize::MAX),
             false => (most, most_wants),
         };
@@ -155,13 +155,13 @@ impl Replica {
         let locks = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let owners = locks.iter().flat_map(|lock| self.locks.inspect().owners(lock));
         let owners: DcSet = owners.inspect(|_| work::count(1)).map(|(_, owner)| owner).collect();
-        let asked = owners.intersection(self.peers()).intersection(self.log.linked());
+        let asked = owners.intersection(self.members.peers()).intersection(self.log.linked());
         if asked.is_empty() {
             return;
         }
         let query = self.clients.descriptions.query();
         for peer in asked.iter() {
-            self.send(peer, Message::AskHolders { query, locks: locks.clone() });
+            self.out.send(&mut self.log, peer, Message::AskHolders { query, locks: locks.clone() });
         }
         self.clients.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
     }
@@ -174,7 +174,7 @@ impl Replica {
             names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
         let asked = self.clients.descriptions.ahead.take(self.locks.get(request).id);
         for lock in &mut locks {
-            lock.unknown = lock.owner_dcs().intersection(self.peers());
+            lock.unknown = lock.owner_dcs().intersection(self.members.peers());
             if let Some(asked) = &asked {
                 asked.add_to(lock, self.now.mono);
             }

@@ -17,7 +17,9 @@ use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
+use super::ids::Ids;
 use super::message::Heartbeat;
+use super::outputs::Outputs;
 use super::record::Record;
 use crate::base::time::Timestamp;
 use geolock_api::names::{DcId, FencingToken, Position};
@@ -37,25 +39,43 @@ pub(super) struct Lead {
     floor: Timestamp,
 }
 
-impl Replica {
+impl Ids {
     /// Returns a token above all others that are known here.
-    pub(super) fn token(&mut self) -> FencingToken {
-        let stamp = self.stamp();
-        FencingToken(stamp.plus(Duration::from_millis(self.ids.lead.millis)).raw())
+    pub fn token(&mut self, out: &mut Outputs) -> FencingToken {
+        let stamp = self.stamp(out);
+        FencingToken(stamp.plus(Duration::from_millis(self.lead.millis)).raw())
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
-    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
-        Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.ids.lead.millis).raw()))
+    pub fn stamp_of(&self, token: FencingToken) -> Timestamp {
+        Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
     }
 
     /// Takes over the lead of another datacenter, which the record at `position` contains.
-    pub(super) fn raise_lead(&mut self, millis: u64, position: Position) {
-        if millis > self.ids.lead.millis && millis <= MAX_LEAD_MS {
-            (self.ids.lead.millis, self.ids.lead.position) = (millis, position);
+    pub fn raise_lead(&mut self, millis: u64, position: Position) {
+        if millis > self.lead.millis && millis <= MAX_LEAD_MS {
+            (self.lead.millis, self.lead.position) = (millis, position);
         }
     }
 
+    /// The directory is an old one, or a new one in the place of a lost one, and is about to be used: raises
+    /// the lead so that its tokens are above those of before.
+    pub fn pass_lost_tokens(&mut self, out: &mut Outputs) {
+        if out.bugs.has(Bug::LostTokensNotPassed) {
+            return;
+        }
+        let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));
+        let next = reading.plus(Duration::from_millis(self.lead.millis));
+        if self.lead.floor > next {
+            let millis = self.lead.millis + (self.lead.floor.millis() - next.millis()) + 1;
+            let millis = millis.min(MAX_LEAD_MS);
+            let position = out.persist(Record::TokenLead { millis });
+            self.raise_lead(millis, position);
+        }
+    }
+}
+
+impl Replica {
     /// Notes the reading that a peer heard from this datacenter before this link, perhaps before its disk was
     /// lost.
     pub(super) fn note_lost_readings(&mut self, yours: Option<(Timestamp, u64)>) {
@@ -72,23 +92,7 @@ impl Replica {
         if !self.lifecycle.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
-            self.advance_number_past_millis(clock.plus(age).millis());
-        }
-    }
-
-    /// The directory is an old one, or a new one in the place of a lost one, and is about to be used: raises
-    /// the lead so that its tokens are above those of before.
-    pub(super) fn pass_lost_tokens(&mut self) {
-        if self.faulty(Bug::LostTokensNotPassed) {
-            return;
-        }
-        let reading = self.ids.clock.latest().max(Timestamp::from_millis(self.ids.clock.physical_millis()));
-        let next = reading.plus(Duration::from_millis(self.ids.lead.millis));
-        if self.lifecycle.is_doubted() && self.ids.lead.floor > next {
-            let millis = self.ids.lead.millis + (self.ids.lead.floor.millis() - next.millis()) + 1;
-            let millis = millis.min(MAX_LEAD_MS);
-            let position = self.persist(Record::TokenLead { millis });
-            self.raise_lead(millis, position);
+            self.ids.advance_number_past_millis(&mut self.out, clock.plus(age).millis());
         }
     }
 

@@ -45,7 +45,7 @@ impl Replica {
             lock: LockDescription {
                 holders: self.local_holders(&name, MAX_HOT_HOLDERS),
                 lock: name,
-                unknown: all.intersection(self.peers()),
+                unknown: all.intersection(self.members.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
                 waiting,
                 unreachable: all.intersection(self.peers.reachability.unreachable()),
@@ -62,6 +62,6 @@ impl Replica {
             lock.holders.truncate(MAX_HOT_HOLDERS);
             rows[place].lock = lock;
         }
-        self.reply(call, Reply::Top(rows));
+        self.out.reply(call, Reply::Top(rows));
     }
 }

@@ -34,7 +34,7 @@ impl Replica {
             self.lifecycle.on_clock_set(self.ids.clock.physical_millis());
         }
         if contradicted != self.lifecycle.is_contradicted() {
-            self.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
+            self.out.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
         }
         let judgement = match contradicted {
             true => Judgement::Contradicted,
@@ -42,6 +42,7 @@ impl Replica {
             false => Judgement::Right,
         };
         self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
+        self.ids.may_stamp = !self.lifecycle.is_starting();
         match judgement {
             Judgement::Right => self.begin_stamping(),
             Judgement::Unconfirmed => {}
@@ -53,7 +54,7 @@ impl Replica {
 
     fn begin_stamping(&mut self) {
         // A client that reclaims may name a reading of just before the crash.
-        self.renew_reservation();
+        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
         self.note_skew();
         self.on_heartbeat_due();
         self.run_deferred();
@@ -80,13 +81,13 @@ impl Replica {
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
         let is_heard =
             |peer: &DcId| self.log.is_linked(*peer) && self.peers.links.clock_ahead_ms(*peer).is_some();
-        let nobody = !self.peers().iter().any(|peer| is_heard(&peer));
+        let nobody = !self.members.peers().iter().any(|peer| is_heard(&peer));
         let ahead = |peer: DcId| {
             let (millis, at) = self.peers.links.wall_clock(peer)?;
             let passed = self.now.mono.saturating_since(at).as_millis() as i64;
             Some(millis.saturating_add(passed) - millis_of(&self.ids.clock))
         };
-        self.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
+        self.members.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
     }
 
     /// Returns true if a peer should be heard first: the clock has advanced since before the restart by more
@@ -102,7 +103,11 @@ impl Replica {
         // A peer of version 1 does not know this message.
         if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
             let (durable, heads) = ((**self.log.durable()).clone(), self.heads_to_tell());
-            self.send(peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
+            self.out.send(
+                &mut self.log,
+                peer,
+                Message::WallClock { millis: self.now.wall.0, durable, heads },
+            );
         }
     }
 

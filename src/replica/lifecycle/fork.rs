@@ -45,7 +45,7 @@ impl Replica {
     /// first step.
     pub fn resolve_fork(&mut self) {
         if self.lifecycle.on_fork_resolved() {
-            self.persist(Record::ForkResolved);
+            self.out.persist(Record::ForkResolved);
         }
     }
 
@@ -61,8 +61,8 @@ impl Replica {
         }
         self.locks.permit(Permissions { grant: false, append: false });
         self.lifecycle.on_fork(fork);
-        self.persist(Record::Forked(fork));
-        self.report(Report::Forked(fork));
+        self.out.persist(Record::Forked(fork));
+        self.out.report(Report::Forked(fork));
         self.stop_transfers();
         // All members are to stop at once.
         self.tell_links();
@@ -70,7 +70,7 @@ impl Replica {
 
     /// `peer` has the entry `seq` of the log of `dc`, with this hash.
     pub(in crate::replica) fn compare_hash(&mut self, peer: DcId, dc: DcId, seq: u64, theirs: u64) {
-        if self.faulty(Bug::ForksNotCompared) {
+        if self.config.bugs.has(Bug::ForksNotCompared) {
             return;
         }
         let ours = self.log.hash_at(dc, seq);
@@ -139,7 +139,7 @@ impl Replica {
 
     /// Returns the hashes of the last durable entries here, for peers.
     pub(in crate::replica) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
-        if self.faulty(Bug::HeadsNotTold) {
+        if self.config.bugs.has(Bug::HeadsNotTold) {
             return Vec::new();
         }
         self.log.durable_heads()

@@ -29,7 +29,7 @@ impl Replica {
     /// Other members know the log, but not the leases that were opened, so nothing is granted before the
     /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
-        self.persist(Record::Restored);
+        self.out.persist(Record::Restored);
         self.become_doubted();
     }
 
@@ -55,7 +55,7 @@ impl Replica {
         let ours = self.log.applied().get(self.config.dc);
         // While the old disk catches up, its entries come one after the other; this is not reported.
         if !self.lifecycle.is_doubted() || seq > ours + 1 {
-            self.report(Report::OwnLogBehind { ours, theirs: seq });
+            self.out.report(Report::OwnLogBehind { ours, theirs: seq });
         }
         self.note_older_copy();
     }
@@ -69,7 +69,7 @@ impl Replica {
     /// locks are not free before these leases are over. A doubt that has begun is not begun again: nothing
     /// was granted since.
     fn note_older_copy(&mut self) {
-        if !self.lifecycle.has_joined() && self.faulty(Bug::LostDiskNotDoubted) {
+        if !self.lifecycle.has_joined() && self.config.bugs.has(Bug::LostDiskNotDoubted) {
             return;
         }
         if !self.lifecycle.is_doubted() {
@@ -90,9 +90,11 @@ impl Replica {
 
     /// Every member was heard, nothing is missing, and unknown leases are over.
     pub(in crate::replica) fn join(&mut self) {
-        self.pass_lost_tokens();
+        if self.lifecycle.is_doubted() {
+            self.ids.pass_lost_tokens(&mut self.out);
+        }
         self.lifecycle.on_joined();
-        self.persist(Record::Joined);
+        self.out.persist(Record::Joined);
     }
 
     /// Asks the members without a link to this datacenter, through the linked ones.
@@ -104,14 +106,14 @@ impl Replica {
         let run = match self.lifecycle.questions.run() {
             Some(run) => run,
             // The seed differs between processes, the reading between runs of one process.
-            None => self.config.local.hash_seed ^ self.stamp().raw(),
+            None => self.config.local.hash_seed ^ self.ids.stamp(&mut self.out).raw(),
         };
         let (of, round) = (self.config.dc, self.lifecycle.questions.begin_round(run));
-        linked.iter().for_each(|peer| self.send(peer, Message::AskLog { of, run, round }));
+        linked.iter().for_each(|peer| self.out.send(&mut self.log, peer, Message::AskLog { of, run, round }));
     }
 
     pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
-        if !self.members.contains(of) && self.knows_decisions() {
+        if !self.members.contains(of) && self.members.know_decisions() {
             // A new member, of which this datacenter has not heard.
             return;
         }
@@ -126,16 +128,18 @@ impl Replica {
         // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
         // again.
         if !self.log.is_linked(of) && self.log.durable().get(of) == known {
-            self.send(peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
+            self.out.send(&mut self.log, peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
         }
         let others = self.log.linked().difference([peer, of].into_iter().collect::<DcSet>());
-        others.iter().for_each(|other| self.send(other, Message::AskLog { of, run, round }));
+        others
+            .iter()
+            .for_each(|other| self.out.send(&mut self.log, other, Message::AskLog { of, run, round }));
     }
 
     pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
         let members = self.members.all();
         let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
-        if strange.is_some() && self.knows_decisions() {
+        if strange.is_some() && self.members.know_decisions() {
             return;
         }
         if let Some(dc) = strange {
@@ -151,7 +155,7 @@ impl Replica {
             && from != peer
             && self.log.is_linked(from)
         {
-            self.send(from, Message::KnowsLog { of, run, by, seq });
+            self.out.send(&mut self.log, from, Message::KnowsLog { of, run, by, seq });
         }
     }
 }

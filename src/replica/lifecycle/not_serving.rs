@@ -80,7 +80,7 @@ impl Replica {
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
     pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self.not_serving().map(|why| (self.config.dc, why));
-        let peers = all.intersection(self.peers()).iter();
+        let peers = all.intersection(self.members.peers()).iter();
         let there =
             peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));
         here.into_iter().chain(there).collect()
@@ -90,7 +90,7 @@ impl Replica {
     pub(in crate::replica) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
             let why = self.peers.reachability.not_serving(peer, self.now.mono);
-            self.report(Report::PeerServes { peer, why });
+            self.out.report(Report::PeerServes { peer, why });
         }
     }
 }

@@ -138,7 +138,7 @@ impl Replica {
     pub(in crate::replica) fn record_versions(&mut self) {
         let may_write = self.lifecycle.disk_space() != DiskSpace::Full && !self.lifecycle.is_forked();
         if may_write && let Some(version) = self.lifecycle.versions().to_record() {
-            let position = self.persist(Record::AllSpeak { version });
+            let position = self.out.persist(Record::AllSpeak { version });
             self.lifecycle.versions_mut().note_recorded(version);
             self.locks.set_homed_since(position);
         }
@@ -167,7 +167,7 @@ impl Replica {
     #[cold]
     fn admit_home(&self, lock: &LockName) -> Result<(), Refusal> {
         let versions = self.lifecycle.versions();
-        if !versions.may_use(HOMED) && !self.faulty(Bug::HomedTooEarly) {
+        if !versions.may_use(HOMED) && !self.config.bugs.has(Bug::HomedTooEarly) {
             return Err(Refusal::NotYet { needs: HOMED, behind: versions.behind(HOMED) });
         }
         match lock.home().filter(|home| !self.config.agreed.members.contains(*home)) {

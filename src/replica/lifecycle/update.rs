@@ -27,8 +27,8 @@ impl Replica {
         // Before the phase is settled: reclaims end the grace of their leases.
         self.resume_deferred();
         let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
-        phase.into_iter().for_each(|phase| self.report(Report::PhaseChanged(phase)));
-        log_full.into_iter().for_each(|full| self.report(Report::LogFull { full }));
+        phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
+        log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
         self.permit(permissions);
         let reason = self.not_serving();
         if self.lifecycle.announce(reason) {
@@ -47,14 +47,14 @@ impl Replica {
     pub(in crate::replica) fn on_disk_space(&mut self, room: DiskSpace) {
         let before = self.lifecycle.on_disk_space(room);
         if room != before {
-            self.report(Report::DiskRoom { room });
+            self.out.report(Report::DiskRoom { room });
         }
         if before == DiskSpace::Full && room != DiskSpace::Full {
             self.drain_inbox();
             // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
             for peer in self.log.linked().iter() {
                 let durable = (**self.log.durable()).clone();
-                self.send(peer, Message::HeldBack { durable });
+                self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }
         }
     }

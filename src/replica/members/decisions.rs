@@ -5,7 +5,7 @@
 
 use super::{Admitted, Change, Members};
 use crate::base::bugs::Bug;
-use crate::membership::{Command, Epoch, Facts, Index, Proposal, Voter};
+use crate::membership::{Command, Facts, Index, Proposal, Voter};
 use crate::replica::Replica;
 use crate::replica::effect::{Effect, Report};
 use crate::replica::message::Message;
@@ -62,7 +62,7 @@ impl Replica {
         if index != self.members.config.index().next() {
             return;
         }
-        self.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
+        self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
         self.take_decision(index, proposal);
         self.tell_decisions();
     }
@@ -78,7 +78,7 @@ impl Replica {
         self.log.set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
-        let is_early = self.faulty(Bug::ServesUnsettled) && !self.members.awaits_state();
+        let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
     }
 
@@ -90,8 +90,12 @@ impl Replica {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.knows_decisions() {
-            self.send(peer, Message::KnowsDecisions { index: self.members.config.index() });
+        if self.members.know_decisions() {
+            self.out.send(
+                &mut self.log,
+                peer,
+                Message::KnowsDecisions { index: self.members.config.index() },
+            );
         }
     }
 
@@ -100,7 +104,7 @@ impl Replica {
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
-            self.send(peer, Message::Decisions { after: index, proposals });
+            self.out.send(&mut self.log, peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.config.index() {
             self.tell_decisions_to(peer);
         }
@@ -122,22 +126,11 @@ impl Replica {
         let facts = self.members.facts(self.reachable_members());
         match self.members.config.check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
-            Err(refused) => self.report(Report::ProposalRefused { why: refused.to_string() }),
+            Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }
     }
 
     fn reachable_members(&self) -> DcSet {
         self.members.peers().difference(self.peers.reachability.unreachable())
-    }
-
-    /// Returns true if decisions say who the members are, so a message may name one that is not known here
-    /// yet.
-    pub(in crate::replica) fn knows_decisions(&self) -> bool {
-        self.members.are_decided() || self.members.awaits_state()
-    }
-
-    /// Returns the epoch of own entries.
-    pub(in crate::replica) fn epoch(&self) -> Epoch {
-        self.members.epoch()
     }
 }

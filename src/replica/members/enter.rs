@@ -30,6 +30,11 @@ impl Members {
         change
     }
 
+    /// Returns the members of the epoch of an entry.
+    pub fn of(&self, entry: &Entry) -> DcSet {
+        self.at(Epoch(entry.epoch))
+    }
+
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
@@ -94,10 +99,5 @@ impl Replica {
         let epoch = self.members.entered;
         self.members.entered_by[self.config.dc.index()] = epoch;
         self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
-    }
-
-    /// Returns the members of the epoch of an entry.
-    pub(in crate::replica) fn members_of(&self, entry: &Entry) -> DcSet {
-        self.members.at(Epoch(entry.epoch))
     }
 }

@@ -101,6 +101,12 @@ impl Members {
         self.config.index() > Index(0)
     }
 
+    /// Returns true if decisions say who the members are, so a message may name one that is not known here
+    /// yet.
+    pub fn know_decisions(&self) -> bool {
+        self.are_decided() || self.awaits_state
+    }
+
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -298,7 +298,7 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     let mut c = Cluster::new(2, 0, 0);
     c.use_lock(0, "x");
     let replica = &mut c.nodes[0].replica;
-    replica.raise_lead(u64::MAX, Position::default());
+    replica.ids.raise_lead(u64::MAX, Position::default());
     assert_eq!(replica.ids.lead.millis, 0);
     c.crash(0, 0);
     let replica = &mut c.nodes[0].replica;

@@ -28,7 +28,7 @@ impl Replica {
         match self.admit_begin(call, &begin) {
             Ok(Begun::New(lease)) => self.start_begin(call, begin, lease),
             Ok(Begun::Again) => {}
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
@@ -164,7 +164,7 @@ impl Replica {
     pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
         let members = self.members.all();
         // A new member may not be known here yet.
-        let is_strange = |dc: DcId| !members.contains(dc) && !self.knows_decisions();
+        let is_strange = |dc: DcId| !members.contains(dc) && !self.members.know_decisions();
         if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
             return Err(TxnRefusal::UnknownDc(dc));
         }
@@ -181,7 +181,7 @@ impl Replica {
         let mut request = None;
         if let Some(locks) = &begin.locks {
             if let Err(refusal) = self.admit_homes(locks.wants.locks().iter().map(|(lock, _)| lock)) {
-                return self.refuse(call, refusal);
+                return self.out.refuse(call, refusal);
             }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
@@ -189,7 +189,7 @@ impl Replica {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
                     let refusal = self.not_free(locks.wait);
-                    return self.refuse(call, refusal);
+                    return self.out.refuse(call, refusal);
                 }
             }
         }
@@ -237,9 +237,10 @@ impl Replica {
         let durable = self.log.durable();
         // No snapshot opens between the installation of a state and its durability, nor before a regained log
         // is on disk.
-        let wanted: &VersionVector = if self.faulty(Bug::AtLeastIgnored) { durable } else { wanted };
+        let wanted: &VersionVector = if self.config.bugs.has(Bug::AtLeastIgnored) { durable } else { wanted };
         let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
-        missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
+        missing
+            .or_else(|| self.out.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }
 
     fn open(&mut self, id: TxnId) {
@@ -261,30 +262,30 @@ impl Replica {
         if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
             let (proof, durability) = (next_step.proof, next_step.step.durability);
             if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
-                self.refuse(call, refusal);
+                self.out.refuse(call, refusal);
             }
             return;
         }
         if let Some(outcome) = self.data.transactions.outcomes.get(id.lease, id.key).cloned() {
             return match next_step.step.then {
                 Then::Commit => self.tell_committed(call, id, &outcome, next_step.step.durability),
-                Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
+                Then::Continue | Then::Abort => self.out.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
         if let Some(death) = self.data.transactions.dead.take(&id) {
-            return self.refuse(call, self.epitaph(id, death));
+            return self.out.refuse(call, self.epitaph(id, death));
         }
         match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
             Some(Txn::Waiting(_)) if next_step.step.then == Then::Abort => {
                 self.give_up(id);
-                self.reply(call, Reply::Stepped(Box::new(aborted())));
+                self.out.reply(call, Reply::Stepped(Box::new(aborted())));
             }
-            Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
+            Some(Txn::Waiting(_)) => self.out.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
             None if id.key <= self.data.transactions.outcomes.acknowledged_through(id.lease) => {
-                self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+                self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }
-            None => self.refuse(call, TxnRefusal::Unknown(id.key).into()),
+            None => self.out.refuse(call, TxnRefusal::Unknown(id.key).into()),
         }
     }
 
@@ -297,24 +298,24 @@ impl Replica {
                 let waits_for_snapshot = waiting.token.is_some();
                 self.end_held(request, geolock_api::names::Position::default());
                 if waits_for_snapshot {
-                    self.refuse(waiting.call, Refusal::Cancelled);
+                    self.out.refuse(waiting.call, Refusal::Cancelled);
                 }
             }
             Some(request) => self.end_waiting(request, Refusal::Cancelled),
-            None => self.refuse(waiting.call, Refusal::Cancelled),
+            None => self.out.refuse(waiting.call, Refusal::Cancelled),
         }
     }
 
     pub(in crate::replica) fn on_read(&mut self, call: CallId, read: Read) {
         let checked = self.validate_at_least(&read.at_least).and_then(|()| self.validate_reads(&read.reads));
         if let Err(refusal) = checked {
-            return self.refuse(call, refusal.into());
+            return self.out.refuse(call, refusal.into());
         }
         let Some(entry) = self.first_missing(&read.at_least.snapshot) else {
             return self.read(call, &read);
         };
         if let Err(refusal) = self.admit_read(&read) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         let until = self.now.mono + read.at_least.patience.min(MAX_SNAPSHOT_WAIT);
         self.data.transactions.waits.insert(Waiter::Read(call, read), entry, until);
@@ -338,9 +339,9 @@ impl Replica {
             Ok(values) => {
                 let (state, durable) = (TxnState::Aborted, Durable::Here);
                 let stepped = Stepped { snapshot, token: None, values, state, durable };
-                self.reply(call, Reply::Stepped(Box::new(stepped)));
+                self.out.reply(call, Reply::Stepped(Box::new(stepped)));
             }
-            Err(refusal) => self.refuse(call, refusal.into()),
+            Err(refusal) => self.out.refuse(call, refusal.into()),
         }
     }
 
@@ -372,7 +373,7 @@ impl Replica {
             match waiter {
                 Waiter::Read(call, read) => {
                     let refusal = self.not_reached(&read.at_least.snapshot);
-                    self.refuse(call, refusal);
+                    self.out.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
                     let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
@@ -382,7 +383,7 @@ impl Replica {
                     if let Some(request) = request {
                         self.end_held(request, geolock_api::names::Position::default());
                     }
-                    self.refuse(call, refusal);
+                    self.out.refuse(call, refusal);
                 }
             }
         }

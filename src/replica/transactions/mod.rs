@@ -213,7 +213,7 @@ impl Replica {
                 self.data.transactions.waits.forget_txn(id);
                 if granted {
                     let refusal = self.epitaph(id, death);
-                    self.refuse(call, refusal);
+                    self.out.refuse(call, refusal);
                 }
             }
             Some(Txn::Open(open)) => {
@@ -237,7 +237,7 @@ impl Replica {
                     // A transaction that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();
                     if !answered {
-                        self.refuse(waiting.call, Refusal::LeaseEnded);
+                        self.out.refuse(waiting.call, Refusal::LeaseEnded);
                     }
                 }
                 None => {}

@@ -27,7 +27,7 @@ impl Replica {
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
             self.abort(id);
-            self.refuse(call, refusal);
+            self.out.refuse(call, refusal);
         }
     }
 
@@ -38,12 +38,12 @@ impl Replica {
         };
         let made = open.changes.len();
         let Some(again) = made.checked_sub(after) else {
-            return self.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
+            return self.out.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
         };
         step.changes.drain(..again.min(step.changes.len()));
         let bytes = step.changes.iter().map(Change::weight).sum();
         if let Err(refusal) = self.admit_bytes(bytes) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         self.step(call, id, step);
     }
@@ -51,7 +51,7 @@ impl Replica {
     /// Makes a step of an open transaction. If it is refused, the transaction is as before.
     pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
-            self.refuse(call, refusal);
+            self.out.refuse(call, refusal);
         }
     }
 
@@ -92,7 +92,7 @@ impl Replica {
             // Before any change is taken in: a refused step leaves no changes behind.
             let can = self.can_commit();
             if can.is_err()
-                && self.faulty(Bug::RefusedStays)
+                && self.config.bugs.has(Bug::RefusedStays)
                 && let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id)
             {
                 open.changes.extend(step.changes.iter().cloned());
@@ -121,12 +121,12 @@ impl Replica {
         let (state, durable) = (TxnState::Open, Durable::Here);
         let stepped = Stepped { snapshot, token, values: done?, state, durable };
         match step.then {
-            Then::Continue => self.reply(call, Reply::Stepped(Box::new(stepped))),
+            Then::Continue => self.out.reply(call, Reply::Stepped(Box::new(stepped))),
             Then::Commit => self.commit(call, id, stepped, step.durability),
             Then::Abort => {
                 self.abort(id);
                 let stepped = Stepped { state: TxnState::Aborted, ..stepped };
-                self.reply(call, Reply::Stepped(Box::new(stepped)));
+                self.out.reply(call, Reply::Stepped(Box::new(stepped)));
             }
         }
         Ok(())

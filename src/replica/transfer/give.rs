@@ -65,7 +65,7 @@ impl Replica {
         let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
         if can_give && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
-            self.send(peer, Message::TooFarBehind { truncated });
+            self.out.send(&mut self.log, peer, Message::TooFarBehind { truncated });
         }
     }
 
@@ -127,7 +127,7 @@ impl Replica {
                     Ok(items) => packed += items,
                     Err(error) => {
                         // A client cannot write an item that large.
-                        self.report(Report::StateNotGiven { peer, why: error.to_string() });
+                        self.out.report(Report::StateNotGiven { peer, why: error.to_string() });
                         return self.end_reading(&mut giving);
                     }
                 }
@@ -138,7 +138,7 @@ impl Replica {
                     self.end_reading(&mut giving);
                     self.out.counts.state_transfers_sent += 1;
                 }
-                self.send(peer, Message::State(piece));
+                self.out.send(&mut self.log, peer, Message::State(piece));
             }
         }
         self.copies.transfers.giving.insert(peer, giving);

@@ -41,15 +41,15 @@ impl Replica {
         {
             return;
         }
-        self.report(Report::StateWanted { peer });
+        self.out.report(Report::StateWanted { peer });
         self.begin_taking(Some(peer));
-        self.send(peer, Message::AskState { anew: true, more: WINDOW });
+        self.out.send(&mut self.log, peer, Message::AskState { anew: true, more: WINDOW });
     }
 
     fn begin_taking(&mut self, from: Option<DcId>) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
-        let members = (!self.knows_decisions()).then(|| self.members.all());
+        let members = (!self.members.know_decisions()).then(|| self.members.all());
         let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
         self.copies.transfers.intake = Some(Intake { from, incoming, until });
@@ -71,12 +71,15 @@ impl Replica {
             return self.refuse_state(peer, &fault);
         }
         let is_whole = piece.last;
-        let position = self.persist(Record::StatePiece(piece));
+        let position = self.out.persist(Record::StatePiece(piece));
         if is_whole {
             self.finish_taking(peer);
         } else {
             // So no more pieces are in flight than the journal keeps up with.
-            self.emit_when_durable(position, Output::AskState(peer));
+            match self.out.output_commit.may_emit(position) {
+                true => self.ask_for_more(peer),
+                false => self.out.output_commit.queue(position, Output::AskState(peer)),
+            }
         }
     }
 
@@ -84,7 +87,7 @@ impl Replica {
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
         let is_taking = self.copies.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
-            self.send(peer, Message::AskState { anew: false, more: 1 });
+            self.out.send(&mut self.log, peer, Message::AskState { anew: false, more: 1 });
         }
     }
 
@@ -93,7 +96,7 @@ impl Replica {
         let intake = self.copies.transfers.intake.take().expect("its last piece has just come");
         let head = intake.incoming.head.as_ref().expect("a whole state has a head");
         if let Some(why) = self.is_of_no_use(head, intake.incoming.members_state.as_ref()) {
-            return self.report(Report::StateOfNoUse { peer, why });
+            return self.out.report(Report::StateOfNoUse { peer, why });
         }
         let is_first = self.members.awaits_state();
         let foreign = foreign(head, &intake.incoming, &self.log, is_first);
@@ -108,15 +111,15 @@ impl Replica {
         }
         // Locks that this disk did not know it had given away.
         contested.iter().for_each(|lock| self.take_from_holders(lock));
-        let position = self.persist(Record::StateTaken { vector: vector.clone() });
+        let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
         self.end_open_transactions();
         self.install_state(intake.incoming, position);
-        if !self.lifecycle.has_joined() && self.knows_decisions() {
+        if !self.lifecycle.has_joined() && self.members.know_decisions() {
             // A new member: nobody has a log of its generation.
             self.join();
         }
         self.out.counts.state_transfers_received += 1;
-        self.report(Report::StateTaken { peer, vector });
+        self.out.report(Report::StateTaken { peer, vector });
         // Entries that waited for entries of the state can be applied.
         self.drain_inbox();
     }
@@ -158,17 +161,18 @@ impl Replica {
         let done = done_beyond(head, &self.log);
         self.take_in_done_beyond(&done);
         let Head { vector, stamps } = head;
-        let position = if self.faulty(Bug::StateToldBeforeDurable) { Position::default() } else { position };
+        let position =
+            if self.config.bugs.has(Bug::StateToldBeforeDurable) { Position::default() } else { position };
         self.log.install_state(vector, stamps, position);
         self.log.install_hashes(&incoming.hashes);
-        self.raise_lead(incoming.lead_ms, position);
-        if self.faulty(Bug::StateToldBeforeDurable) {
+        self.ids.raise_lead(incoming.lead_ms, position);
+        if self.config.bugs.has(Bug::StateToldBeforeDurable) {
             self.log.note_durable(self.out.output_commit.durable(), self.now.mono);
         }
         let (mut store, mut expiring) = (incoming.store, incoming.expiring);
         store.end_restore(vector);
         store.note_durable(self.out.output_commit.durable());
-        let restores_own = !self.faulty(Bug::StateWithoutOwn);
+        let restores_own = !self.config.bugs.has(Bug::StateWithoutOwn);
         for entry in self.log.kept().filter(|entry| restores_own && entry.seq > vector.get(entry.dc)) {
             apply_commits(&mut store, entry, position, &mut expiring);
         }
@@ -229,7 +233,7 @@ impl Replica {
     /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
     pub(in crate::replica) fn stop_transfers(&mut self) {
         self.copies.transfers.intake = None;
-        self.peers().iter().for_each(|peer| self.stop_giving(peer));
+        self.members.peers().iter().for_each(|peer| self.stop_giving(peer));
     }
 
     /// Gives up transfers whose other side is silent.

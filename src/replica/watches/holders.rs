@@ -146,7 +146,7 @@ impl Replica {
 
     /// The client of a watch has read `weight` of its holder events.
     pub(in crate::replica) fn on_watch_taken(&mut self, call: CallId, watch: u64, weight: usize) {
-        self.reply(call, Reply::WatchTaken);
+        self.out.reply(call, Reply::WatchTaken);
         let watch = CallId { session: call.session, tag: watch };
         let Some(row) = self.watches.rows.get_mut(&watch) else { return };
         let holders = &mut row.holders;

@@ -204,14 +204,14 @@ impl Replica {
     pub(super) fn on_watch(&mut self, call: CallId, watch: Watch) {
         let from = match self.admit_watch(call, &watch) {
             Ok(from) => from,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
-        self.reply(call, Reply::Watching { from: from.clone() });
+        self.out.reply(call, Reply::Watching { from: from.clone() });
         let Watch { subject, patterns, .. } = watch;
         let reached = (self.watches.history.passed(), self.now.mono);
         let row = Row { subject, patterns, from, reached, holders: Holders::default() };
         self.watches.insert(call, row);
-        let misses = self.faulty(Bug::WatchMissesPast);
+        let misses = self.config.bugs.has(Bug::WatchMissesPast);
         if !misses {
             self.watches.catch_up(call, self.log.durable(), &mut self.out.effects);
         }
@@ -254,7 +254,7 @@ impl Replica {
     /// Ends a watch. Succeeds if it has ended already.
     pub(super) fn on_unwatch(&mut self, call: CallId, watch: u64) {
         self.watches.remove(CallId { session: call.session, tag: watch });
-        self.reply(call, Reply::Unwatched);
+        self.out.reply(call, Reply::Unwatched);
     }
 
     /// A state of another datacenter was installed. The entries that it contains cannot be sent, so all
