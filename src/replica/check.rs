@@ -14,7 +14,11 @@ impl Replica {
         self.data.store.expiring_keys().for_each(|(key, _)| self.data.expiry.check(key));
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
-        assert_eq!(self.locks.inspect().readers(), self.readers(), "readers are closed when they are done");
+        assert_eq!(
+            self.locks.inspect().readers(),
+            self.copies.readers(),
+            "readers are closed when they are done"
+        );
         assert!(
             self.out.output_commit.durable() <= self.out.position,
             "nothing is durable that was not persisted"

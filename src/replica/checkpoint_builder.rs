@@ -21,7 +21,7 @@ pub(super) struct CheckpointBuilder {
     checkpoint: Box<Checkpoint>,
     at: Position,
     /// `None` when all locks and requests are read.
-    reader: Option<ReaderId>,
+    pub(super) reader: Option<ReaderId>,
     next_row: usize,
 }
 
@@ -92,19 +92,13 @@ impl Replica {
         }
     }
 
-    /// Returns the number of readers of the locks: checkpoints and state transfers in progress.
-    pub(super) fn readers(&self) -> usize {
-        let builder = self.copies.checkpoint_builder.as_ref().filter(|builder| builder.reader.is_some());
-        builder.into_iter().count() + self.copies.transfers.readers()
-    }
-
     /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
     pub fn checkpoint(&self) -> Checkpoint {
         let (ownership, requests) = (self.ownership().copy(), self.request_table());
         Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
     }
 
-    /// Returns every key with content, in no order, as of the last applied entry.
+    /// Returns the contents of all keys, in no order.
     pub fn contents(&self) -> Vec<(Key, Content)> {
         self.data.store.contents()
     }

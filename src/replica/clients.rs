@@ -2,6 +2,7 @@
 
 use crate::base::bugs::Bug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Replica;
 use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
@@ -10,12 +11,14 @@ use super::config::ReplicaConfig;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::force_release::Audit;
+use super::lifecycle::Lifecycle;
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::deadlines::Deadlines;
+use crate::base::time::{Instant, Now};
 use crate::causal_log::Wants;
 use crate::leases::{LeaseIndex, Leases, Proof};
 use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
-use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
+use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -64,6 +67,45 @@ impl Clients {
             audit: Audit::default(),
             acquires: Acquires::default(),
         }
+    }
+
+    #[inline]
+    pub(super) fn authorise(
+        &self,
+        now: Instant,
+        lease: LeaseId,
+        proof: Proof,
+        call: CallId,
+    ) -> Result<LeaseIndex, Refusal> {
+        Ok(self.leases.authorise(lease, proof, call.session, now)?)
+    }
+
+    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
+    /// needs the secret to ask for their outcomes.
+    pub(super) fn secret_while_joining(&self, index: LeaseIndex, lifecycle: &Lifecycle) -> Option<Secret> {
+        (!lifecycle.has_joined()).then(|| self.leases.get(index).secret)
+    }
+
+    /// Registers a request with its lease.
+    pub(super) fn note_client_side(
+        &mut self,
+        lease: LeaseIndex,
+        request: RequestIndex,
+        client: ClientRequest,
+    ) {
+        let row = self.leases.get_mut(lease);
+        row.names += client.names as usize;
+        let place = row.requests.insert(request);
+        if let Some(key) = client.key {
+            row.keys.insert(key, request);
+        }
+        self.client_requests.set(request, ClientRequest { lease, place, ..client });
+    }
+
+    /// Returns how long leases of before the restart may still reclaim.
+    pub(super) fn grace_left(&self, config: &ReplicaConfig, now: Now) -> Duration {
+        let grace_ends = self.leases.last_grace().unwrap_or(now.mono);
+        grace_ends.saturating_since(config.lease_time(now))
     }
 }
 
@@ -131,7 +173,8 @@ impl Replica {
         let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
         if exhausted
             && self.config.bugs.has(Bug::RefusedIsDone)
-            && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
+            && let Ok(lease) =
+                self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)
         {
             let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
             let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
@@ -141,7 +184,8 @@ impl Replica {
 
     /// Returns the lease under which an acquire may start; `None` if it is a retry that is already handled.
     fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
-        let lease = self.authorise(acquire.lease, acquire.proof, call)?;
+        let lease =
+            self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
             let row = self.clients.leases.get(lease);
             let before = row.keys.get(key);
@@ -158,30 +202,12 @@ impl Replica {
         if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         if acquire.label.len() > MAX_LABEL {
             return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
         }
         self.admit_request(lease)?;
         Ok(Some(lease))
-    }
-
-    /// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
-    /// retry, such as a question for the outcome of a commit, is answered
-    /// (`docs/algorithm.md#98-full-disk-overload`).
-    #[inline]
-    pub(super) fn admit_load(&self) -> Result<(), Refusal> {
-        match self.lifecycle.load() {
-            Load::Fits => Ok(()),
-            Load::TooMuch => Err(self.overload()),
-        }
-    }
-
-    #[cold]
-    fn overload(&self) -> Refusal {
-        // Spread out: the clients return over at least as long as they wait.
-        let later = SPREAD * (self.out.counts.calls_shed % SPREAD_STEPS) as u32;
-        Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
     }
 
     /// Returns an error if there is no room for one more request.
@@ -215,20 +241,19 @@ impl Replica {
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
         self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
-        if let Err(refusal) = self.admit_homes(acquire.wants.locks().iter().map(|(lock, _)| lock)) {
+        if let Err(refusal) = self
+            .lifecycle
+            .versions()
+            .admit_homes(&self.config, acquire.wants.locks().iter().map(|(lock, _)| lock))
+        {
             return self.out.refuse(call, refusal);
         }
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
         if self.start_request(&new, client).is_none() {
-            let refusal = self.not_free(acquire.wait);
+            let refusal = not_free(acquire.wait);
             self.out.refuse(call, refusal);
         }
-    }
-
-    /// Returns the reason why a request was refused at once.
-    pub(super) fn not_free(&self, wait: Wait) -> Refusal {
-        if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
     }
 
     /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
@@ -251,7 +276,7 @@ impl Replica {
         };
         self.clients.leases.get_mut(new.lease).waiting += 1;
         let client = ClientRequest { names: names_weight(new.wants), ..client };
-        self.note_client_side(new.lease, request, client);
+        self.clients.note_client_side(new.lease, request, client);
         if let Some(wait) = wait {
             self.begin_wait(request, wait);
         }
@@ -277,11 +302,11 @@ impl Replica {
     }
 
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let row = match self.authorise(lease, proof, call) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
             Err(refusal) => return self.out.refuse(call, refusal),
         };
-        let found = match self.release_deferred(lease, target) {
+        let found = match self.clients.release_deferred(lease, target) {
             true => Found::Over,
             false => self.find_target(row, target),
         };
@@ -308,12 +333,13 @@ impl Replica {
     }
 
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let row = match self.authorise(lease, proof, call) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
             Err(refusal) => return self.out.refuse(call, refusal),
         };
         // Keys start in order: a deferred call that never started says nothing of the keys below it.
-        let was_deferred = self.cancel_deferred(call, lease, target) || self.release_deferred(lease, target);
+        let was_deferred =
+            self.cancel_deferred(call, lease, target) || self.clients.release_deferred(lease, target);
         let found = if was_deferred { Found::Over } else { self.find_target(row, target) };
         match found {
             Found::Request(request) => {
@@ -370,4 +396,27 @@ impl Replica {
     fn is_of(&self, request: RequestIndex, lease: LeaseId) -> bool {
         self.locks.get(request).local().is_some_and(|local| local.lease == lease)
     }
+}
+
+/// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
+/// retry, such as a question for the outcome of a commit, is answered
+/// (`docs/algorithm.md#98-full-disk-overload`). `shed`: the number of calls refused so far.
+#[inline]
+pub(super) fn admit_load(load: Load, shed: u64) -> Result<(), Refusal> {
+    match load {
+        Load::Fits => Ok(()),
+        Load::TooMuch => Err(overload(shed)),
+    }
+}
+
+#[cold]
+fn overload(shed: u64) -> Refusal {
+    // Spread out: the clients return over at least as long as they wait.
+    let later = SPREAD * (shed % SPREAD_STEPS) as u32;
+    Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
+}
+
+/// Returns the reason why a request was refused at once.
+pub(super) fn not_free(wait: Wait) -> Refusal {
+    if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
 }

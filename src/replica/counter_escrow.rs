@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::message::Message;
+use super::transactions::can_commit;
 use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::store_state::ChangeError;
@@ -96,7 +97,7 @@ impl Replica {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        if amount == 0 || self.can_commit().is_err() || self.out.is_regaining() {
+        if amount == 0 || can_commit(&self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
         let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));

@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Replica;
 use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
-use super::clients::RETRY_AFTER;
+use super::clients::{Clients, RETRY_AFTER};
+use super::lifecycle::Lifecycle;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
 use crate::base::work;
-use crate::causal_log::Wants;
+use crate::causal_log::{Log, Wants};
 use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
@@ -136,12 +137,25 @@ fn weight(request: &Call) -> usize {
     }
 }
 
-impl Replica {
-    /// Returns true if calls that concern the time before the start can be judged.
-    pub(super) fn knows_earlier_runs(&self) -> bool {
-        !self.lifecycle.is_starting() && self.lifecycle.has_own_log(self.log.applied())
+impl Clients {
+    /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
+    pub(super) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
+        let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
+        let is_it = |reclaim: &mut Reclaim| match target {
+            Target::Id(id) => reclaim.request == id,
+            Target::Key(key) => reclaim.key == Some(key),
+        };
+        let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
+        self.deferred.reclaimed -= released.len();
+        if let Some(index) = self.leases.find(lease) {
+            let keys = released.iter().filter_map(|reclaim| reclaim.key);
+            keys.for_each(|key| self.leases.get_mut(index).finished.finish(key));
+        }
+        !released.is_empty()
     }
+}
 
+impl Replica {
     /// Returns true if a call must be deferred.
     pub(super) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
@@ -150,7 +164,7 @@ impl Replica {
 
     /// Defers a call if there is room.
     pub(super) fn defer(&mut self, call: CallId, request: Call) {
-        let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
+        let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
         if self.clients.deferred.has_room(weight(&request), beside, most) {
             self.keep_turn(call, &request);
             self.clients.deferred.push(call, request);
@@ -177,7 +191,8 @@ impl Replica {
         let is_of_before =
             lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
         // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged = self.knows_earlier_runs() && !self.clients.deferred.has_reclaims();
+        let is_judged =
+            knows_earlier_runs(&self.lifecycle, &self.log) && !self.clients.deferred.has_reclaims();
         (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
     }
 
@@ -190,7 +205,10 @@ impl Replica {
             (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
             _ => return,
         };
-        let Ok(index) = self.authorise(id.lease, proof, call) else { return };
+        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
+        else {
+            return;
+        };
         let finished = &mut self.clients.leases.get_mut(index).finished;
         match request {
             _ if finished.is_over(id.key) => {}
@@ -224,22 +242,6 @@ impl Replica {
         }
     }
 
-    /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
-    pub(super) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
-        let Some((_, held)) = self.clients.deferred.reclaims.get_mut(&lease) else { return false };
-        let is_it = |reclaim: &mut Reclaim| match target {
-            Target::Id(id) => reclaim.request == id,
-            Target::Key(key) => reclaim.key == Some(key),
-        };
-        let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
-        self.clients.deferred.reclaimed -= released.len();
-        if let Some(index) = self.clients.leases.find(lease) {
-            let keys = released.iter().filter_map(|reclaim| reclaim.key);
-            keys.for_each(|key| self.clients.leases.get_mut(index).finished.finish(key));
-        }
-        !released.is_empty()
-    }
-
     /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
     pub(super) fn cancel_deferred(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
@@ -261,7 +263,7 @@ impl Replica {
 
     /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
     pub(super) fn resume_deferred(&mut self) {
-        if self.clients.deferred.is_empty() || !self.knows_earlier_runs() {
+        if self.clients.deferred.is_empty() || !knows_earlier_runs(&self.lifecycle, &self.log) {
             return;
         }
         let mut looked_at = 0;
@@ -287,6 +289,11 @@ impl Replica {
             self.on_client(call, request);
         }
     }
+}
+
+/// Returns true if calls that concern the time before the start can be judged.
+pub(super) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
+    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied())
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl LockDescription {
 impl Replica {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
-        if let Err(refusal) = self.admit_homes([&lock]) {
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(&self.config, [&lock]) {
             return self.out.refuse(call, refusal);
         }
         let description = self.describe(&lock, MAX_DESCRIBED);

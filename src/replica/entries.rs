@@ -44,7 +44,7 @@ impl Replica {
         if self.lifecycle.disk_space() == DiskSpace::Full {
             return;
         }
-        let waits = self.awaits_heads(peer);
+        let waits = self.peers.awaits_heads(peer, &self.lifecycle);
         if (waits || self.peers.links.is_paused(peer)) && !self.peers.inbox.has_room_while_paused(peer) {
             return self.peers.links.note_dropped(peer);
         }
@@ -95,7 +95,7 @@ impl Replica {
     /// Applies the held-back entries of one link, as far as possible. Returns the first entry that depends on
     /// one that has not arrived.
     fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
-        if self.awaits_heads(peer) {
+        if self.peers.awaits_heads(peer, &self.lifecycle) {
             return None;
         }
         let (mut missing, mut looked_at) = (None, None);
@@ -324,7 +324,7 @@ impl Replica {
         self.peers.inbox.clear(peer);
         self.log.link_down(peer);
         self.stop_giving(peer);
-        self.stop_taking_from(peer);
+        self.copies.transfers.stop_taking_from(peer);
         self.peers.links.close(peer);
         self.descriptions_without(peer);
         self.out.effects.push_back(Effect::CloseLink { peer, violation });

@@ -25,6 +25,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::Replica;
+use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
 use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
@@ -226,7 +227,7 @@ impl Replica {
     fn may_end_keys(&self) -> bool {
         let all_heard = self.peers.reachability.unreachable().is_empty()
             || self.now.mono >= self.data.expiry.reachability_known_at;
-        self.can_commit().is_ok() && all_heard && !self.peers.reachability.is_catching_up()
+        can_commit(&self.lifecycle).is_ok() && all_heard && !self.peers.reachability.is_catching_up()
     }
 
     /// Ends the keys that are to end now.

@@ -13,7 +13,7 @@
 //! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
 //! reply names the holders.
 
-use crate::base::bugs::Bug;
+use crate::base::bugs::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
+use super::clients::Clients;
 use super::describe::Purpose;
 use super::effect::{Effect, Notice, Report};
 use super::record::Record;
@@ -140,9 +141,31 @@ impl Audit {
     }
 }
 
+impl Clients {
+    /// Remembers a force release, in a running server or during recovery.
+    pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position, bugs: Bugs) {
+        self.audit.position = position;
+        let is_alive = self.leases.find(forced.lease).is_some();
+        let is_alive = is_alive && !bugs.has(Bug::ForceForgotten);
+        if is_alive {
+            let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
+            of_lease.insert(forced.request, forced.clone());
+        }
+        self.audit.rows.push_back(forced);
+        if self.audit.rows.len() > MAX_AUDITED {
+            self.audit.rows.pop_front();
+        }
+    }
+}
+
 impl Replica {
     pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
-        if let Err(refusal) = self.admit_homes([&force.lock]).and_then(|()| self.admit_force()) {
+        if let Err(refusal) = self
+            .lifecycle
+            .versions()
+            .admit_homes(&self.config, [&force.lock])
+            .and_then(|()| self.admit_force())
+        {
             return self.out.refuse(call, refusal);
         }
         let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);
@@ -179,7 +202,7 @@ impl Replica {
             locks: row.wants.len() as u64,
         });
         let position = self.out.persist(Record::ForceReleased(forced.clone()));
-        self.note_forced(forced.clone(), position);
+        self.clients.note_forced(forced.clone(), position, self.config.bugs);
         let client = self.clients.client_requests.get_mut(request);
         let (call, txn) = (client.call.take(), client.txn);
         if let Some(key) = client.key {
@@ -200,21 +223,6 @@ impl Replica {
             self.notify_forced_out(position, session, forced.clone());
         }
         forced
-    }
-
-    /// Remembers a force release, in a running server or during recovery.
-    pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
-        self.clients.audit.position = position;
-        let is_alive = self.clients.leases.find(forced.lease).is_some();
-        let is_alive = is_alive && !self.config.bugs.has(Bug::ForceForgotten);
-        if is_alive {
-            let of_lease = self.clients.audit.of_leases.entry(forced.lease).or_default();
-            of_lease.insert(forced.request, forced.clone());
-        }
-        self.clients.audit.rows.push_back(forced);
-        if self.clients.audit.rows.len() > MAX_AUDITED {
-            self.clients.audit.rows.pop_front();
-        }
     }
 
     /// Ends a lease that lost too many requests, to bound the memory.

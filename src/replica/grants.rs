@@ -8,7 +8,6 @@ use super::output_commit::Output;
 use super::transactions::{Death, TxnId};
 use crate::base::bugs::Bug;
 use crate::base::time::Instant;
-use crate::leases::LeaseIndex;
 use crate::lock_state::{Local, RequestIndex, State};
 use geolock_api::names::{FencingToken, Position, RequestId};
 
@@ -128,22 +127,6 @@ impl Replica {
         let call = self.forget_client_side(request, true);
         self.locks.cancel(request, self.now.mono);
         call
-    }
-
-    /// Registers a request with its lease.
-    pub(super) fn note_client_side(
-        &mut self,
-        lease: LeaseIndex,
-        request: RequestIndex,
-        client: ClientRequest,
-    ) {
-        let row = self.clients.leases.get_mut(lease);
-        row.names += client.names as usize;
-        let place = row.requests.insert(request);
-        if let Some(key) = client.key {
-            row.keys.insert(key, request);
-        }
-        self.clients.client_requests.set(request, ClientRequest { lease, place, ..client });
     }
 
     /// Removes a request from its lease and from the deadlines. Returns its acquire if that is not answered

@@ -5,6 +5,8 @@
 //! (`docs/algorithm.md#102-reservation`).
 
 use super::Replica;
+use super::lifecycle::heads_to_tell;
+use super::links::acknowledged_for;
 use super::message::{Heartbeat, Message};
 use super::output_commit::Output;
 use super::terms::Terms;
@@ -61,7 +63,10 @@ impl Replica {
             heard.retain(|(dc, ..)| *dc != peer);
             heard.push((peer, clock, age_ms));
         }
-        let here = self.not_serving().map(|why| (self.config.dc, why));
+        let here = self
+            .lifecycle
+            .not_serving(self.clients.grace_left(&self.config, self.now))
+            .map(|why| (self.config.dc, why));
         let not_serving =
             here.into_iter().chain(self.peers.reachability.told_not_serving(self.now.mono)).collect();
         let terms = Terms::of(self.members.configured(), &self.config.agreed);
@@ -72,14 +77,14 @@ impl Replica {
             durable,
             linked,
             heard,
-            floors: self.floors(),
+            floors: self.peers.stability.told(),
             not_serving,
             terms,
-            heads: self.heads_to_tell(),
+            heads: heads_to_tell(&self.config, &self.log),
             fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
             speaks: self.lifecycle.versions().to_tell(),
             lead_ms: self.ids.lead.millis,
-            acknowledged: self.acknowledged_for(peer),
+            acknowledged: acknowledged_for(&self.log, peer),
             yours,
         };
         self.peers.links.rows[peer.index()].told = clock;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::Replica;
 use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use super::client_requests::{ClientRequest, names_weight};
+use super::clients::admit_load;
 use super::config::MIN_LEASE_TTL;
+use super::deferred_calls::knows_earlier_runs;
 use super::effect::{Effect, Notice, Report};
 use super::record::{LeaseRecord, Record};
-use crate::base::time::Instant;
 use crate::base::work;
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, NewRequest};
@@ -36,16 +37,6 @@ impl From<LeaseError> for Refusal {
 }
 
 impl Replica {
-    #[inline]
-    pub(super) fn authorise(
-        &self,
-        lease: LeaseId,
-        proof: Proof,
-        call: CallId,
-    ) -> Result<LeaseIndex, Refusal> {
-        Ok(self.clients.leases.authorise(lease, proof, call.session, self.lease_time())?)
-    }
-
     pub(super) fn on_open_lease(
         &mut self,
         call: CallId,
@@ -60,7 +51,11 @@ impl Replica {
         if self.lifecycle.is_draining() {
             return self.out.refuse(call, Refusal::Draining);
         }
-        if let Err(refusal) = self.lifecycle.admit_write().and_then(|()| self.admit_load()) {
+        if let Err(refusal) = self
+            .lifecycle
+            .admit_write()
+            .and_then(|()| admit_load(self.lifecycle.load(), self.out.counts.calls_shed))
+        {
             return self.out.refuse(call, refusal);
         }
         if self.clients.leases.len() >= self.config.local.max_leases {
@@ -68,7 +63,8 @@ impl Replica {
             return self.out.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
         let lease = LeaseId::new(self.config.dc, self.ids.next_number(&mut self.out));
-        let index = self.clients.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
+        let index =
+            self.clients.leases.open(lease, secret, ttl, on_disconnect, self.config.lease_time(self.now));
         self.clients.leases.attach(index, call.session);
         let position =
             self.out.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
@@ -77,9 +73,13 @@ impl Replica {
     }
 
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
-        match self.authorise(lease, Proof::Secret(secret), call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                let ttl = self.clients.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
+                let ttl = self.clients.leases.renew(
+                    index,
+                    knows_earlier_runs(&self.lifecycle, &self.log),
+                    self.config.lease_time(self.now),
+                );
                 self.clients.leases.attach(index, call.session);
                 let reclaim = self.clients.leases.is_in_grace(index);
                 self.out.reply(call, Reply::LeaseAttached { ttl, reclaim });
@@ -90,11 +90,11 @@ impl Replica {
     }
 
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
-        match self.authorise(lease, proof, call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => {
-                let can_be_judged = self.knows_earlier_runs();
+                let can_be_judged = knows_earlier_runs(&self.lifecycle, &self.log);
                 let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
-                let ttl = self.clients.leases.renew(index, can_be_judged, self.lease_time());
+                let ttl = self.clients.leases.renew(index, can_be_judged, self.config.lease_time(self.now));
                 self.out.reply(call, Reply::Renewed { ttl });
             }
             Err(refusal) => self.out.refuse(call, refusal),
@@ -102,7 +102,7 @@ impl Replica {
     }
 
     pub(super) fn on_close_lease(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
-        match self.authorise(lease, proof, call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => {
                 let position = self.end_lease(index);
                 self.out.emit_when_durable(position, Effect::Reply { call, reply: Reply::LeaseClosed });
@@ -119,12 +119,6 @@ impl Replica {
         }
     }
 
-    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
-    /// needs the secret to ask for their outcomes.
-    pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
-        (!self.lifecycle.has_joined()).then(|| self.clients.leases.get(index).secret)
-    }
-
     /// Ends a lease with all its requests. Its end is durable before a conflicting grant of its locks is
     /// answered.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
@@ -136,7 +130,7 @@ impl Replica {
             self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
         self.end_transactions_of(lease);
-        let secret = self.secret_while_joining(index);
+        let secret = self.clients.secret_while_joining(index, &self.lifecycle);
         self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
         work::count(1 + self.clients.leases.get(index).requests.len());
         for request in self.clients.leases.get(index).requests.sorted() {
@@ -157,16 +151,8 @@ impl Replica {
         position
     }
 
-    /// Returns the clock that measures leases: the monotonic one, which nobody sets.
-    pub(super) fn lease_time(&self) -> Instant {
-        if self.config.bugs.has(Bug::LeaseByWallClock) {
-            return Instant::from_nanos(self.now.wall.0 * 1_000_000);
-        }
-        self.now.mono
-    }
-
     pub(super) fn expire_leases(&mut self) {
-        let now = self.lease_time();
+        let now = self.config.lease_time(self.now);
         let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP
             && let Some(index) = self.clients.leases.next_expired(now, &mut looks)
@@ -198,7 +184,7 @@ impl Replica {
     }
 
     pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
-        let index = match self.authorise(lease, proof, call) {
+        let index = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => index,
             Err(refusal) => return self.out.refuse(call, refusal),
         };
@@ -207,7 +193,7 @@ impl Replica {
         let expected = expected || self.config.bugs.has(Bug::StaleReclaim);
         if !expected {
             self.out.refuse(call, Refusal::NoReclaimExpected(lease));
-        } else if self.knows_earlier_runs() {
+        } else if knows_earlier_runs(&self.lifecycle, &self.log) {
             self.reclaim(call, index, held);
         } else {
             self.defer_reclaim(call, lease, held);
@@ -218,7 +204,7 @@ impl Replica {
         self.clients.leases.end_grace(index);
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.clients.leases.get_mut(index).unaccounted = false;
-        self.clients.leases.renew(index, true, self.lease_time());
+        self.clients.leases.renew(index, true, self.config.lease_time(self.now));
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
@@ -236,7 +222,11 @@ impl Replica {
         let token = self.ids.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
-        let has_homes = self.admit_homes(reclaim.wants.locks().iter().map(|(lock, _)| lock)).is_ok();
+        let has_homes = self
+            .lifecycle
+            .versions()
+            .admit_homes(&self.config, reclaim.wants.locks().iter().map(|(lock, _)| lock))
+            .is_ok();
         if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;
         }
@@ -250,7 +240,7 @@ impl Replica {
         // A rolled-back disk does not know that its clock was ever that far.
         self.ids.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
-        self.note_client_side(
+        self.clients.note_client_side(
             index,
             request,
             ClientRequest {

@@ -12,7 +12,7 @@ use super::record::Record;
 use super::terms::Terms;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Timestamp};
-use crate::causal_log::Violation;
+use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
@@ -184,7 +184,7 @@ impl Replica {
         self.peers.links.rows[peer.index()].dropped = false;
         self.data.counter_escrow.link_down(peer);
         self.stop_giving(peer);
-        self.stop_taking_from(peer);
+        self.copies.transfers.stop_taking_from(peer);
         self.descriptions_without(peer);
         self.tell_links();
     }
@@ -201,9 +201,9 @@ impl Replica {
         if self.peers.links.closing.contains(peer) || !self.log.is_linked(peer) {
             return;
         }
-        let has_waited = self.awaits_heads(peer);
+        let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);
         self.take_message(peer, message);
-        if has_waited && !self.awaits_heads(peer) {
+        if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
             self.drain_inbox();
         }
     }
@@ -363,14 +363,6 @@ impl Replica {
         self.peers.reachability.note_heard(dc, &report);
     }
 
-    /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
-    /// Without them `peer` would keep entries for these members that reached them by other paths
-    /// (`docs/algorithm.md#84-truncation`).
-    pub(super) fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
-        let linked = self.log.linked().difference(self.log.links_of(peer)).difference(DcSet::only(peer));
-        linked.iter().map(|dc| (dc, self.log.acknowledged(dc).clone())).collect()
-    }
-
     fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
         if let Some(round_trip) = self.peers.round_trips.note_echo(peer, clock, age, self.now.mono) {
             self.locks.set_distance(peer, round_trip / 2);
@@ -412,7 +404,7 @@ impl Replica {
         let most = self.config.local.max_log;
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
-        let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
+        let needed = self.copies.transfers.given().filter(|_| self.log.weight() / 3 <= most);
         self.peers.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
@@ -442,4 +434,12 @@ impl Replica {
         }
         self.locks.set_unreachable(self.away());
     }
+}
+
+/// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
+/// Without them `peer` would keep entries for these members that reached them by other paths
+/// (`docs/algorithm.md#84-truncation`).
+pub(super) fn acknowledged_for(log: &Log, peer: DcId) -> Vec<(DcId, VersionVector)> {
+    let linked = log.linked().difference(log.links_of(peer)).difference(DcSet::only(peer));
+    linked.iter().map(|dc| (dc, log.acknowledged(dc).clone())).collect()
 }

@@ -21,13 +21,14 @@
 use super::Replica;
 use super::call::{CallId, Reply};
 use super::effect::Effect;
+use super::lifecycle::heads_to_tell;
 use super::message::Message;
 use super::output_commit::Output;
 use super::store_call::{Durability, Durable, MAX_MAJORITY_WAIT, Stepped};
 use super::transactions::{CommitId, WaitingAnswer};
 use crate::base::bugs::Bug;
 use crate::base::work;
-use crate::causal_log::{Change, Violation};
+use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, MAX_DCS, Position};
 
@@ -68,22 +69,20 @@ impl Acknowledgements {
     pub fn note_news(&mut self) {
         self.has_news = true;
     }
+
+    /// Returns true if the next step continues to answer.
+    pub fn have_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// Returns true if a peer understands the messages of this module. Commits reach a majority without them,
+    /// with the next heartbeats.
+    fn are_understood_by(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].version >= FIRST_VERSION
+    }
 }
 
 impl Replica {
-    /// Returns true if a peer understands the messages of this module. Commits reach a majority without them,
-    /// with the next heartbeats.
-    fn peer_understands_acks(&self, peer: DcId) -> bool {
-        self.data.acknowledgements.rows[peer.index()].version >= FIRST_VERSION
-    }
-
-    /// Returns true if a change is in a bucket whose commits always wait for a majority.
-    pub(super) fn needs_majority(&self, changes: &[Change]) -> bool {
-        let buckets = &self.config.local.majority_buckets;
-        !buckets.is_empty()
-            && changes.iter().any(|change| buckets.iter().any(|bucket| bucket.has(change.key.bucket())))
-    }
-
     /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
     /// or when a majority has it.
     pub(super) fn answer_commit(
@@ -136,11 +135,6 @@ impl Replica {
         self.data.acknowledgements.note_news();
     }
 
-    /// Returns true if the next step continues to answer.
-    pub(super) fn has_majority_news(&self) -> bool {
-        self.data.acknowledgements.has_news
-    }
-
     /// Asks each peer that lacks the last durable entry with a waiting answer for an acknowledgement, once.
     fn ask_for_acknowledgements(&mut self) {
         let durable = self.log.durable().get(self.config.dc);
@@ -149,7 +143,7 @@ impl Replica {
             let is_known = self.log.acknowledged(peer).get(self.config.dc) >= seq;
             if !is_known
                 && self.data.acknowledgements.rows[peer.index()].asked < seq
-                && self.peer_understands_acks(peer)
+                && self.data.acknowledgements.are_understood_by(peer)
             {
                 self.data.acknowledgements.rows[peer.index()].asked = seq;
                 self.out.send(&mut self.log, peer, Message::AckWanted { seq });
@@ -184,7 +178,7 @@ impl Replica {
                 true => self.log.applied().clone(),
                 false => (**self.log.durable()).clone(),
             };
-            let heads = self.heads_to_tell();
+            let heads = heads_to_tell(&self.config, &self.log);
             self.out.send(&mut self.log, peer, Message::Acknowledged { durable: vector, heads });
         }
     }

@@ -5,6 +5,7 @@
 //! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+use deferred_calls::knows_earlier_runs;
 mod anti_entropy;
 pub mod call;
 mod check;
@@ -195,11 +196,11 @@ impl Replica {
             || self.watches.are_scanning()
             || is_asked;
         let goes_on = self.out.pump
-            || self.is_naming()
+            || (self.members.are_naming() && self.lifecycle.may_enter())
             || self.out.has_more_durable()
             || self.peers.truncates
-            || self.has_majority_news()
-            || (self.clients.deferred.has_reclaims() && self.knows_earlier_runs());
+            || self.data.acknowledgements.have_news()
+            || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
         is_busy || goes_on || self.locks.has_work(self.now.mono)
     }
 

@@ -2,13 +2,14 @@
 
 use super::anti_entropy::AntiEntropy;
 use super::config::ReplicaConfig;
+use super::lifecycle::Lifecycle;
 use super::links::Links;
 use super::reachability::Reachability;
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use crate::base::time::{Instant, Now};
 use crate::causal_log::Inbox;
-use geolock_api::names::DcSet;
+use geolock_api::names::{DcId, DcSet};
 
 /// The state that concerns the other datacenters.
 pub(super) struct Peers {
@@ -35,5 +36,11 @@ impl Peers {
             heartbeat_at: now.mono,
             truncates: false,
         }
+    }
+
+    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
+    /// another history, which they do not show. Version 1 does not announce heads.
+    pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
+        lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
     }
 }

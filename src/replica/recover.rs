@@ -110,7 +110,7 @@ impl Replica {
             self.open_again(&lease);
         }
         for forced in checkpoint.forced {
-            self.note_forced(forced, Position::default());
+            self.clients.note_forced(forced, Position::default(), self.config.bugs);
         }
         for row in checkpoint.outcomes {
             let needs_majority = !self.config.local.majority_buckets.is_empty();
@@ -128,7 +128,7 @@ impl Replica {
             lease.secret,
             lease.ttl,
             lease.on_disconnect,
-            self.lease_time(),
+            self.config.lease_time(self.now),
         );
     }
 
@@ -161,7 +161,7 @@ impl Replica {
             }
             Record::LeaseEnded { lease } => match self.clients.leases.find(lease) {
                 Some(index) => {
-                    let secret = self.secret_while_joining(index);
+                    let secret = self.clients.secret_while_joining(index, &self.lifecycle);
                     self.clients.leases.end(index);
                     self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
                     self.clients.audit.end_lease(lease);
@@ -192,7 +192,7 @@ impl Replica {
                 if forced.number != next {
                     return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
                 }
-                self.note_forced(forced, Position::default());
+                self.clients.note_forced(forced, Position::default(), self.config.bugs);
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Replica {
     /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
     fn restart(&mut self) {
         let restarted = self.out.position > Position::default();
-        self.forget_unfinished_state();
+        self.copies.transfers.forget_unfinished_state();
         self.out.output_commit = OutputCommit::new(self.out.position);
         self.log.note_durable(self.out.position, self.now.mono);
         self.data.store.note_durable(self.out.position);
@@ -220,7 +220,7 @@ impl Replica {
         if self.config.bugs.has(Bug::NoGrace) {
             return self.locks.set_unreachable(self.peers.reachability.away());
         }
-        self.clients.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
+        self.clients.leases.start_grace(self.config.local.max_lease_ttl, self.config.lease_time(self.now));
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.locks.set_unreachable(self.peers.reachability.away());
     }
@@ -250,7 +250,7 @@ impl Replica {
             clock: bound.clock,
             n: bound.n.max(self.ids.next_n),
             applied: self.log.applied().clone(),
-            last_stamps: self.last_stamps(),
+            last_stamps: last_stamps(&self.log),
             ownership: Ownership::new(self.config.local.hash_seed),
             requests: Vec::new(),
             leases,
@@ -267,13 +267,13 @@ impl Replica {
         }
     }
 
-    /// Returns the stamp of the last applied entry of each datacenter.
-    pub(super) fn last_stamps(&self) -> Vec<(DcId, Timestamp)> {
-        self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect()
-    }
-
     /// Returns every published request, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
         self.locks.inspect().request_table()
     }
+}
+
+/// Returns the stamp of the last applied entry of each datacenter.
+pub(super) fn last_stamps(log: &Log) -> Vec<(DcId, Timestamp)> {
+    log.applied().iter().map(|(dc, _)| (dc, log.last_stamp(dc))).collect()
 }

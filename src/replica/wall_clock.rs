@@ -12,7 +12,7 @@
 use super::Replica;
 use super::clock_skew::ClockSource;
 use super::effect::Report;
-use super::lifecycle::Judgement;
+use super::lifecycle::{Judgement, heads_to_tell};
 use super::message::Message;
 use crate::base::hybrid_clock::HybridClock;
 use crate::crdt::VersionVector;
@@ -102,7 +102,7 @@ impl Replica {
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
         if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
-            let (durable, heads) = ((**self.log.durable()).clone(), self.heads_to_tell());
+            let (durable, heads) = ((**self.log.durable()).clone(), heads_to_tell(&self.config, &self.log));
             self.out.send(
                 &mut self.log,
                 peer,

@@ -16,10 +16,11 @@
 use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
-use crate::causal_log::Entry;
+use crate::causal_log::{Entry, Log};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
 use crate::replica::message::Heartbeat;
 use crate::replica::record::Record;
@@ -131,22 +132,16 @@ impl Replica {
         self.peers.links.note_heads(peer);
     }
 
-    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
-    /// another history, which they do not show. Version 1 does not announce heads.
-    pub(in crate::replica) fn awaits_heads(&self, peer: DcId) -> bool {
-        self.lifecycle.versions().are_chained() && !self.peers.links.has_told_heads(peer)
-    }
-
-    /// Returns the hashes of the last durable entries here, for peers.
-    pub(in crate::replica) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
-        if self.config.bugs.has(Bug::HeadsNotTold) {
-            return Vec::new();
-        }
-        self.log.durable_heads()
-    }
-
     /// Returns the hash of the predecessor for the next own entry.
     pub(in crate::replica) fn own_head(&self) -> u64 {
         if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
     }
+}
+
+/// Returns the hashes of the last durable entries here, for peers.
+pub(in crate::replica) fn heads_to_tell(config: &ReplicaConfig, log: &Log) -> Vec<(DcId, u64)> {
+    if config.bugs.has(Bug::HeadsNotTold) {
+        return Vec::new();
+    }
+    log.durable_heads()
 }

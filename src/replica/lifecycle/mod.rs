@@ -44,6 +44,7 @@ mod tests;
 mod update;
 
 pub use fork::Fork;
+pub(in crate::replica) use fork::heads_to_tell;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
 pub(in crate::replica) use peer_versions::CHAINED;

@@ -71,15 +71,12 @@ impl fmt::Display for NotServing {
 }
 
 impl Replica {
-    /// Returns the reason why this datacenter does not serve, if there is one.
-    pub(in crate::replica) fn not_serving(&self) -> Option<NotServing> {
-        let grace_ends = self.clients.leases.last_grace().unwrap_or(self.now.mono);
-        self.lifecycle.not_serving(grace_ends.saturating_since(self.lease_time()))
-    }
-
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
     pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
-        let here = self.not_serving().map(|why| (self.config.dc, why));
+        let here = self
+            .lifecycle
+            .not_serving(self.clients.grace_left(&self.config, self.now))
+            .map(|why| (self.config.dc, why));
         let peers = all.intersection(self.members.peers()).iter();
         let there =
             peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));

@@ -16,6 +16,7 @@ use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::replica::Replica;
 use crate::replica::call::Refusal;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
@@ -122,6 +123,31 @@ impl PeerVersions {
         let all = (0_u8..).map_while(DcId::new).zip(self.spoken);
         all.filter(|(_, version)| *version > 1).collect()
     }
+
+    /// Refuses locks with a home until all members are known to understand their names, and those whose home
+    /// is no member.
+    #[inline]
+    pub fn admit_homes<'a>(
+        &self,
+        config: &ReplicaConfig,
+        locks: impl IntoIterator<Item = &'a LockName>,
+    ) -> Result<(), Refusal> {
+        locks
+            .into_iter()
+            .filter(|lock| lock.home().is_some())
+            .try_for_each(|lock| self.admit_home(config, lock))
+    }
+
+    #[cold]
+    fn admit_home(&self, config: &ReplicaConfig, lock: &LockName) -> Result<(), Refusal> {
+        if !self.may_use(HOMED) && !config.bugs.has(Bug::HomedTooEarly) {
+            return Err(Refusal::NotYet { needs: HOMED, behind: self.behind(HOMED) });
+        }
+        match lock.home().filter(|home| !config.agreed.members.contains(*home)) {
+            Some(home) => Err(Refusal::UnknownHome { home, members: config.agreed.members }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Replica {
@@ -152,28 +178,6 @@ impl Replica {
             self.close_link(peer, Violation::OldVersion { speaks, all });
         }
         speaks < all
-    }
-
-    /// Refuses locks with a home until all members are known to understand their names, and those whose home
-    /// is no member.
-    #[inline]
-    pub(in crate::replica) fn admit_homes<'a>(
-        &self,
-        locks: impl IntoIterator<Item = &'a LockName>,
-    ) -> Result<(), Refusal> {
-        locks.into_iter().filter(|lock| lock.home().is_some()).try_for_each(|lock| self.admit_home(lock))
-    }
-
-    #[cold]
-    fn admit_home(&self, lock: &LockName) -> Result<(), Refusal> {
-        let versions = self.lifecycle.versions();
-        if !versions.may_use(HOMED) && !self.config.bugs.has(Bug::HomedTooEarly) {
-            return Err(Refusal::NotYet { needs: HOMED, behind: versions.behind(HOMED) });
-        }
-        match lock.home().filter(|home| !self.config.agreed.members.contains(*home)) {
-            Some(home) => Err(Refusal::UnknownHome { home, members: self.config.agreed.members }),
-            None => Ok(()),
-        }
     }
 }
 

@@ -30,7 +30,7 @@ impl Replica {
         phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
         log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
         self.permit(permissions);
-        let reason = self.not_serving();
+        let reason = self.lifecycle.not_serving(self.clients.grace_left(&self.config, self.now));
         if self.lifecycle.announce(reason) {
             // At once, not with the next heartbeat: the peers park and send by it.
             self.tell_links();

@@ -71,6 +71,11 @@ impl Members {
         };
         if may_name { Task::Name } else { Task::Nothing }
     }
+
+    /// Returns true if the next step has more to do for a new member.
+    pub fn are_naming(&self) -> bool {
+        self.joins.iter().any(|join| join.naming.is_some())
+    }
 }
 
 impl Replica {
@@ -89,11 +94,6 @@ impl Replica {
         self.enter_epochs();
         let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
         parts.iter().for_each(|part| self.help_to_join(part));
-    }
-
-    /// Returns true if the next step has more to do for a new member.
-    pub(in crate::replica) fn is_naming(&self) -> bool {
-        self.members.joins.iter().any(|join| join.naming.is_some()) && self.lifecycle.may_enter()
     }
 
     fn help_to_join(&mut self, part: DcId) {

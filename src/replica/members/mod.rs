@@ -72,6 +72,12 @@ impl Members {
         }
     }
 
+    /// Returns this datacenter.
+    #[inline]
+    pub fn me(&self) -> DcId {
+        self.me
+    }
+
     /// Returns all members of the entered epoch, this datacenter included.
     #[inline]
     pub fn all(&self) -> DcSet {

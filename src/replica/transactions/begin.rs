@@ -2,17 +2,21 @@
 
 use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
-use super::{Death, Open, Txn, TxnId, Waiting};
+use super::steps::validate_reads;
+use super::{Open, Txn, TxnId, Waiting};
 use crate::base::bugs::Bug;
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
-use crate::replica::clients::NewAcquire;
+use crate::replica::clients::{NewAcquire, admit_load, not_free};
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
 use crate::replica::store_call::{
-    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal,
-    TxnState, reads_weight,
+    Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState,
+    reads_weight,
 };
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
@@ -34,14 +38,15 @@ impl Replica {
 
     fn admit_begin(&mut self, call: CallId, begin: &Begin) -> Result<Begun, Refusal> {
         let id = TxnId { lease: begin.lease, key: begin.key };
-        let lease = match self.authorise(begin.lease, begin.proof, call) {
-            Ok(lease) => lease,
-            Err(refusal) => {
-                let durability = begin.step.durability;
-                let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
-                return told.map(|()| Begun::Again);
-            }
-        };
+        let lease =
+            match self.clients.authorise(self.config.lease_time(self.now), begin.lease, begin.proof, call) {
+                Ok(lease) => lease,
+                Err(refusal) => {
+                    let durability = begin.step.durability;
+                    let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
+                    return told.map(|()| Begun::Again);
+                }
+            };
         self.data.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
         self.data.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
         if self.begin_again(call, id, begin)? {
@@ -57,7 +62,7 @@ impl Replica {
         if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
         if self.data.transactions.len() + self.data.transactions.majority.len()
@@ -69,7 +74,7 @@ impl Replica {
         if self.data.transactions.outcomes.is_full(begin.lease) {
             return Err(full(Limit::Outcomes));
         }
-        self.validate_at_least(&begin.at_least)?;
+        validate_vector(&begin.at_least.snapshot, &self.members, &self.log, &self.lifecycle)?;
         if let Some(locks) = &begin.locks {
             if locks.label.len() > MAX_LABEL {
                 return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
@@ -121,7 +126,7 @@ impl Replica {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
         if let Some(death) = self.data.transactions.dead.take(&id) {
-            return Err(self.epitaph(id, death));
+            return Err(death.refusal(id, &self.config));
         }
         match self.data.transactions.rows.get_mut(&id) {
             None => Ok(false),
@@ -145,42 +150,16 @@ impl Replica {
         }
     }
 
-    /// Returns the refusal that tells the client how its transaction died.
-    pub(super) fn epitaph(&self, id: TxnId, death: Death) -> Refusal {
-        let refusal = match death {
-            Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction),
-            Death::LocksLost => TxnRefusal::LocksLost(id.key),
-            Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
-            Death::ForceReleased(forced) => TxnRefusal::ForceReleased { key: id.key, forced },
-        };
-        refusal.into()
-    }
-
-    fn validate_at_least(&self, at_least: &AtLeast) -> Result<(), TxnRefusal> {
-        self.validate_vector(&at_least.snapshot)
-    }
-
-    /// Checks that a vector from a client can be one of this cluster.
-    pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
-        let members = self.members.all();
-        // A new member may not be known here yet.
-        let is_strange = |dc: DcId| !members.contains(dc) && !self.members.know_decisions();
-        if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
-            return Err(TxnRefusal::UnknownDc(dc));
-        }
-        let me = self.config.dc;
-        let (seq, made) = (vector.get(me), self.log.applied().get(me));
-        // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
-        let is_wrong = seq > made && !self.lifecycle.is_starting() && self.lifecycle.knows_own_log();
-        if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
-    }
-
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
         let id = TxnId { lease: begin.lease, key: begin.key };
         self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
-            if let Err(refusal) = self.admit_homes(locks.wants.locks().iter().map(|(lock, _)| lock)) {
+            if let Err(refusal) = self
+                .lifecycle
+                .versions()
+                .admit_homes(&self.config, locks.wants.locks().iter().map(|(lock, _)| lock))
+            {
                 return self.out.refuse(call, refusal);
             }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
@@ -188,7 +167,7 @@ impl Replica {
             match self.start_request(&new, client) {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
-                    let refusal = self.not_free(locks.wait);
+                    let refusal = not_free(locks.wait);
                     return self.out.refuse(call, refusal);
                 }
             }
@@ -259,7 +238,9 @@ impl Replica {
 
     pub(in crate::replica) fn on_next_step(&mut self, call: CallId, next_step: NextStep) {
         let id = TxnId { lease: next_step.lease, key: next_step.key };
-        if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
+        if let Err(refusal) =
+            self.clients.authorise(self.config.lease_time(self.now), next_step.lease, next_step.proof, call)
+        {
             let (proof, durability) = (next_step.proof, next_step.step.durability);
             if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
                 self.out.refuse(call, refusal);
@@ -273,7 +254,7 @@ impl Replica {
             };
         }
         if let Some(death) = self.data.transactions.dead.take(&id) {
-            return self.out.refuse(call, self.epitaph(id, death));
+            return self.out.refuse(call, death.refusal(id, &self.config));
         }
         match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
@@ -307,7 +288,8 @@ impl Replica {
     }
 
     pub(in crate::replica) fn on_read(&mut self, call: CallId, read: Read) {
-        let checked = self.validate_at_least(&read.at_least).and_then(|()| self.validate_reads(&read.reads));
+        let checked = validate_vector(&read.at_least.snapshot, &self.members, &self.log, &self.lifecycle)
+            .and_then(|()| validate_reads(&read.reads));
         if let Err(refusal) = checked {
             return self.out.refuse(call, refusal.into());
         }
@@ -372,12 +354,13 @@ impl Replica {
             crate::base::work::count(1);
             match waiter {
                 Waiter::Read(call, read) => {
-                    let refusal = self.not_reached(&read.at_least.snapshot);
+                    let refusal = not_reached(&read.at_least.snapshot, self.log.durable());
                     self.out.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
                     let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
-                    let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
+                    let (call, refusal) =
+                        (waiting.call, not_reached(&waiting.begin.at_least.snapshot, self.log.durable()));
                     let request = waiting.request.and_then(|request| self.locks.find(request));
                     self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
@@ -388,16 +371,35 @@ impl Replica {
             }
         }
     }
-
-    fn not_reached(&self, wanted: &VersionVector) -> Refusal {
-        let durable = self.log.durable();
-        let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
-        TxnRefusal::SnapshotNotReached { lacks }.into()
-    }
 }
 
 /// Returns the reply to an abort.
 pub(super) fn aborted() -> Stepped {
     let (snapshot, values, state) = (std::sync::Arc::default(), Vec::new(), TxnState::Aborted);
     Stepped { snapshot, token: None, values, state, durable: Durable::Here }
+}
+
+/// Checks that a vector from a client can be one of this cluster.
+pub(in crate::replica) fn validate_vector(
+    vector: &VersionVector,
+    members: &Members,
+    log: &Log,
+    lifecycle: &Lifecycle,
+) -> Result<(), TxnRefusal> {
+    let all = members.all();
+    // A new member may not be known here yet.
+    let is_strange = |dc: DcId| !all.contains(dc) && !members.know_decisions();
+    if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
+        return Err(TxnRefusal::UnknownDc(dc));
+    }
+    let me = members.me();
+    let (seq, made) = (vector.get(me), log.applied().get(me));
+    // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
+    let is_wrong = seq > made && !lifecycle.is_starting() && lifecycle.knows_own_log();
+    if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
+}
+
+fn not_reached(wanted: &VersionVector, durable: &VersionVector) -> Refusal {
+    let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
+    TxnRefusal::SnapshotNotReached { lacks }.into()
 }

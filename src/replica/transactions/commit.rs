@@ -9,6 +9,7 @@ use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::replica::Replica;
 use crate::replica::call::{CallId, Phase, Refusal};
+use crate::replica::lifecycle::Lifecycle;
 use crate::replica::store_call::{Durability, Durable, Stepped, TxnRefusal, TxnState};
 use geolock_api::names::{Position, Secret};
 
@@ -19,7 +20,7 @@ impl Replica {
             unreachable!("only open transactions commit, {id:?} is not");
         };
         let changes = std::mem::take(&mut open.changes);
-        let needs_majority = self.needs_majority(&changes);
+        let needs_majority = self.config.local.needs_majority(&changes);
         let (position, seq, vector) = if changes.is_empty() {
             (Position::default(), 0, open.snapshot.clone())
         } else {
@@ -54,27 +55,6 @@ impl Replica {
         };
         let commit = CommitId { seq: outcome.seq, txn: id };
         self.answer_commit(call, (commit, outcome.position), stepped, durability);
-    }
-
-    pub(in crate::replica) fn can_commit(&self) -> Result<(), Refusal> {
-        let why = match self.lifecycle.phase() {
-            Phase::Starting => "it has just started; try again in half a second",
-            Phase::ReadOnly => {
-                "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
-                 or its data is new or restored, or others know more of its log"
-            }
-            Phase::Forked { .. } => {
-                "its log and that of another datacenter are two histories: an operator has to decide which one is kept"
-            }
-            _ if self.lifecycle.has_clock_skew() => {
-                "its clock is too far ahead of the others: set it right and start it again"
-            }
-            _ if self.lifecycle.is_log_full() => {
-                "its log is full of entries that most other datacenters lack: they have to be reached first"
-            }
-            Phase::Grace { .. } | Phase::Serving => return self.lifecycle.admit_write(),
-        };
-        Err(TxnRefusal::CannotCommit(why).into())
     }
 
     fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {
@@ -135,9 +115,30 @@ impl Replica {
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
         let content = Content::committed(&commit.changes);
-        let needs_majority = self.needs_majority(&commit.changes);
+        let needs_majority = self.config.local.needs_majority(&commit.changes);
         let (commit, seq) = (Arc::new(vector), entry.seq);
         let outcome = Outcome { commit, content, position, seq, needs_majority };
         self.data.transactions.outcomes.note(lease, secret, key, outcome);
     }
+}
+
+pub(in crate::replica) fn can_commit(lifecycle: &Lifecycle) -> Result<(), Refusal> {
+    let why = match lifecycle.phase() {
+        Phase::Starting => "it has just started; try again in half a second",
+        Phase::ReadOnly => {
+            "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
+             or its data is new or restored, or others know more of its log"
+        }
+        Phase::Forked { .. } => {
+            "its log and that of another datacenter are two histories: an operator has to decide which one is kept"
+        }
+        _ if lifecycle.has_clock_skew() => {
+            "its clock is too far ahead of the others: set it right and start it again"
+        }
+        _ if lifecycle.is_log_full() => {
+            "its log is full of entries that most other datacenters lack: they have to be reached first"
+        }
+        Phase::Grace { .. } | Phase::Serving => return lifecycle.admit_write(),
+    };
+    Err(TxnRefusal::CannotCommit(why).into())
 }

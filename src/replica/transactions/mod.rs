@@ -25,6 +25,8 @@ mod steps;
 
 use std::sync::Arc;
 
+pub(super) use begin::validate_vector;
+pub(super) use commit::can_commit;
 use content::Content;
 use dead::Dead;
 use majority_waits::MajorityWaits;
@@ -43,6 +45,8 @@ use crate::base::time::Instant;
 use crate::base::work;
 use crate::causal_log::Change;
 use crate::crdt::VersionVector;
+use crate::replica::config::ReplicaConfig;
+use crate::replica::store_call::TxnRefusal;
 use geolock_api::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 
 /// Most transactions, and waits for snapshots, that one step ends because their time is over.
@@ -116,6 +120,19 @@ pub(super) enum Death {
     StateReplaced,
 }
 
+impl Death {
+    /// Returns the refusal that tells the client how its transaction died.
+    pub(super) fn refusal(self, id: TxnId, config: &ReplicaConfig) -> Refusal {
+        let refusal = match self {
+            Death::TooOld => TxnRefusal::TooOld(id.key, config.local.max_transaction),
+            Death::LocksLost => TxnRefusal::LocksLost(id.key),
+            Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
+            Death::ForceReleased(forced) => TxnRefusal::ForceReleased { key: id.key, forced },
+        };
+        refusal.into()
+    }
+}
+
 impl Transactions {
     /// Returns the content of a transaction that has not ended.
     fn content_of(&self, id: TxnId) -> Option<Content> {
@@ -147,6 +164,12 @@ impl Transactions {
     fn of_lease(&self, lease: LeaseId) -> Vec<TxnId> {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: IdempotencyKey::MAX });
         self.rows.range(first..=last).collect()
+    }
+
+    /// Returns the approximate number of bytes that transactions and waiting reads keep.
+    pub fn kept_bytes(&self) -> usize {
+        let waiting = self.waits.bytes() + self.majority.bytes();
+        self.rows.bytes() + waiting
     }
 }
 
@@ -212,7 +235,7 @@ impl Replica {
                 self.data.transactions.rows.remove(&id);
                 self.data.transactions.waits.forget_txn(id);
                 if granted {
-                    let refusal = self.epitaph(id, death);
+                    let refusal = death.refusal(id, &self.config);
                     self.out.refuse(call, refusal);
                 }
             }

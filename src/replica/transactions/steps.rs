@@ -3,6 +3,7 @@
 use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 
+use super::commit::can_commit;
 use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
@@ -57,7 +58,7 @@ impl Replica {
 
     /// Refuses `bytes` more if transactions and waiting reads would keep too much.
     pub(super) fn admit_bytes(&self, bytes: usize) -> Result<(), Refusal> {
-        if self.kept_for_transactions() + bytes > self.config.local.max_transaction_bytes {
+        if self.data.transactions.kept_bytes() + bytes > self.config.local.max_transaction_bytes {
             return Err(Refusal::ResourceExhausted {
                 limit: Limit::TransactionBytes,
                 retry_after: RETRY_AFTER,
@@ -66,14 +67,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Returns the approximate number of bytes that transactions and waiting reads keep.
-    pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
-        let waiting = self.data.transactions.waits.bytes() + self.data.transactions.majority.bytes();
-        self.data.transactions.rows.bytes() + waiting
-    }
-
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {
-        self.validate_reads(&step.reads)?;
+        validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
         if let Some(stranger) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
@@ -90,7 +85,7 @@ impl Replica {
         }
         if step.then == Then::Commit && changes > 0 {
             // Before any change is taken in: a refused step leaves no changes behind.
-            let can = self.can_commit();
+            let can = can_commit(&self.lifecycle);
             if can.is_err()
                 && self.config.bugs.has(Bug::RefusedStays)
                 && let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id)
@@ -141,7 +136,7 @@ impl Replica {
         values: Vec<Option<Reading>>,
     ) -> Result<Vec<Option<Reading>>, Refusal> {
         let asks = durability != Durability::Local;
-        if then == Then::Commit && !values.is_empty() && (asks || self.needs_majority(changes)) {
+        if then == Then::Commit && !values.is_empty() && (asks || self.config.local.needs_majority(changes)) {
             self.admit_bytes(values.iter().flatten().map(Reading::weight).sum())?;
         }
         Ok(values)
@@ -165,10 +160,6 @@ impl Replica {
             self.data.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
         }
         self.read_all(reads, at, snapshot, changes)
-    }
-
-    pub(super) fn validate_reads(&self, reads: &[Key]) -> Result<(), TxnRefusal> {
-        if reads.len() > MAX_READS { Err(TxnRefusal::TooManyReads(reads.len())) } else { Ok(()) }
     }
 
     pub(super) fn read_all(
@@ -218,4 +209,8 @@ fn validate_changes(changes: &[Change]) -> Result<usize, TxnRefusal> {
         sum += bytes;
     }
     Ok(sum)
+}
+
+pub(super) fn validate_reads(reads: &[Key]) -> Result<(), TxnRefusal> {
+    if reads.len() > MAX_READS { Err(TxnRefusal::TooManyReads(reads.len())) } else { Ok(()) }
 }

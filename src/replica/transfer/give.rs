@@ -12,6 +12,8 @@ use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lifecycle::CHAINED;
 use crate::replica::message::Message;
+use crate::replica::recover::last_stamps;
+use crate::replica::transfer::Transfers;
 use geolock_api::names::{DcId, Position};
 
 /// Most keys, requests or items of locks that one step packs.
@@ -58,6 +60,24 @@ impl Giving {
     }
 }
 
+impl Transfers {
+    /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
+    pub fn given(&self) -> Option<VersionVector> {
+        let mut given = self.giving.values().map(|giving| &*giving.vector);
+        let first = given.next()?.clone();
+        Some(given.fold(first, |all, other| all.meet(other)))
+    }
+
+    pub fn stop_taking_from(&mut self, peer: DcId) {
+        let _gone = self.intake.take_if(|intake| intake.from == Some(peer));
+    }
+
+    /// The journal was read to its end: an incomplete state in it will never be complete.
+    pub fn forget_unfinished_state(&mut self) {
+        self.intake = None;
+    }
+}
+
 impl Replica {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
@@ -89,7 +109,7 @@ impl Replica {
         let (at, vector) = (self.out.position, Arc::new(self.log.applied().clone()));
         self.data.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();
-        let stamps = self.last_stamps();
+        let stamps = last_stamps(&self.log);
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
         if self.lifecycle.versions().speaks(peer, CHAINED) {
@@ -216,12 +236,5 @@ impl Replica {
         let over = self.copies.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
         let over: Vec<DcId> = over.map(|(peer, _)| *peer).collect();
         over.into_iter().for_each(|peer| self.stop_giving(peer));
-    }
-
-    /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
-    pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
-        let mut given = self.copies.transfers.giving.values().map(|giving| &*giving.vector);
-        let first = given.next()?.clone();
-        Some(given.fold(first, |all, other| all.meet(other)))
     }
 }

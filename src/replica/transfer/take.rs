@@ -22,7 +22,7 @@ use geolock_api::names::{DcId, Position};
 /// A state that is being received.
 pub(super) struct Intake {
     /// `None` while the journal is replayed.
-    from: Option<DcId>,
+    pub(super) from: Option<DcId>,
     incoming: Incoming,
     /// The transfer is given up then, unless another piece comes.
     until: Instant,
@@ -65,7 +65,7 @@ impl Replica {
         intake.until = until;
         if self.lifecycle.disk_space() == DiskSpace::Full {
             // The pieces cannot be journaled; the whole state is asked for again when there is room.
-            return self.stop_taking_from(peer);
+            return self.copies.transfers.stop_taking_from(peer);
         }
         if let Err(fault) = intake.incoming.push(&piece) {
             return self.refuse_state(peer, &fault);
@@ -219,15 +219,6 @@ impl Replica {
 
     fn refuse_state(&mut self, peer: DcId, fault: &dyn std::error::Error) {
         self.close_link(peer, Violation::State { why: fault.to_string() });
-    }
-
-    pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
-        let _gone = self.copies.transfers.intake.take_if(|intake| intake.from == Some(peer));
-    }
-
-    /// The journal was read to its end: an incomplete state in it will never be complete.
-    pub(in crate::replica) fn forget_unfinished_state(&mut self) {
-        self.copies.transfers.intake = None;
     }
 
     /// Ends all transfers: no state of another history is installed, and no state of this one is sent.

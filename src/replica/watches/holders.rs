@@ -21,7 +21,7 @@ use super::super::call::{CallId, Reply};
 use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
-use crate::lock_state::{HolderCursor, RequestIndex, Walk};
+use crate::lock_state::{HolderCursor, Locks, RequestIndex, Walk};
 use geolock_api::names::{LockName, Mode};
 
 /// Most unread bytes of a client; further events are dropped.
@@ -113,15 +113,9 @@ impl Replica {
     /// A held request ends.
     pub(in crate::replica) fn tell_released(&mut self, request: RequestIndex) {
         // If the grant was never sent, its release is not sent either.
-        if self.watches.follow_holders() && self.is_told(request) {
+        if self.watches.follow_holders() && self.clients.client_requests.get(request).is_told {
             self.tell_holding(request, LockEvent::Released);
         }
-    }
-
-    /// Returns true if the grant of a held request may be known outside. The journal alone does not show
-    /// that: the end of a lease may delay a grant further, but a grant that was sent stays sent.
-    fn is_told(&self, request: RequestIndex) -> bool {
-        self.clients.client_requests.get(request).is_told
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
@@ -133,15 +127,10 @@ impl Replica {
         let all: Vec<_> = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
         for (call, places) in matches {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
-            let Some(holding) = self.holding(request, locks) else { return };
+            let Some(holding) = holding(&self.locks, request, locks) else { return };
             let told = self.watches.tell_holder(call, event(holding), &mut self.out.effects);
             self.out.counts.watch_events_dropped += u64::from(!told);
         }
-    }
-
-    fn holding(&self, request: RequestIndex, locks: Vec<(LockName, Mode)>) -> Option<Holding> {
-        let (row, token) = (self.locks.get(request), self.locks.get(request).token()?);
-        Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks })
     }
 
     /// The client of a watch has read `weight` of its holder events.
@@ -202,8 +191,8 @@ impl Replica {
             };
             match step {
                 Walk::Holder { request, lock, mode } => {
-                    if self.is_told(request)
-                        && let Some(holding) = self.holding(request, vec![(lock, mode)])
+                    if self.clients.client_requests.get(request).is_told
+                        && let Some(holding) = holding(&self.locks, request, vec![(lock, mode)])
                     {
                         self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.out.effects);
                     }
@@ -213,4 +202,9 @@ impl Replica {
             }
         }
     }
+}
+
+fn holding(locks: &Locks, request: RequestIndex, wants: Vec<(LockName, Mode)>) -> Option<Holding> {
+    let (row, token) = (locks.get(request), locks.get(request).token()?);
+    Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks: wants })
 }

@@ -41,6 +41,8 @@ use crate::base::work;
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::crdt::VersionVector;
 use crate::leases::SessionId;
+use crate::replica::clients::admit_load;
+use crate::replica::transactions::validate_vector;
 use geolock_api::names::{DcId, DcSet};
 use history::{HISTORY_BYTES, History};
 use holders::Holders;
@@ -222,12 +224,14 @@ impl Replica {
 
     /// Checks if a watch may begin; returns the vector that it begins from.
     fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         let patterns = watch.patterns.len();
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
         }
-        self.admit_homes(watch.patterns.iter().filter_map(Pattern::as_lock))?;
+        self.lifecycle
+            .versions()
+            .admit_homes(&self.config, watch.patterns.iter().filter_map(Pattern::as_lock))?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
             return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
         }
@@ -237,7 +241,7 @@ impl Replica {
         }
         let from = match &watch.from {
             Some(from) => {
-                self.validate_vector(from)?;
+                validate_vector(from, &self.members, &self.log, &self.lifecycle)?;
                 from.clone()
             }
             None => (**self.log.durable()).clone(),
