@@ -6,13 +6,20 @@
 //! the data that readers see. Equal vectors with unequal digests mean a broken replica: this raises an alarm
 //! that names the bucket, and is never repaired silently.
 
-use super::Replica;
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Report;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::sums::{Points, SumAt};
 use crate::base::bugs::Bug;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
 use crate::store_state::{Bucket, Digest};
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -62,7 +69,20 @@ impl AntiEntropy {
     }
 }
 
-impl Replica {
+/// Compares the data with those of the peers.
+pub(in crate::replica) struct Comparison<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+    pub(in crate::replica) data: &'a mut Data,
+}
+
+impl Comparison<'_> {
     /// Begins a round with one of the linked peers.
     pub(super) fn on_anti_entropy_due(&mut self) {
         self.peers.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy_interval;

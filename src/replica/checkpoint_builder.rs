@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Replica;
 use super::effect::Effect;
+use super::lend::lend;
 use super::record::Checkpoint;
+use super::transfer::StateTransfer;
 use crate::base::work;
 use crate::crdt::ReaderId;
 use crate::lock_state::Piece;
@@ -49,10 +51,23 @@ impl Replica {
             self.on_checkpoint_wanted();
         }
         if self.copies.checkpoint_builder.is_some() {
-            self.build_checkpoint();
+            lend!(StateTransfer, self).build_checkpoint();
         }
     }
 
+    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let (ownership, requests) = (self.ownership().copy(), self.request_table());
+        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
+    }
+
+    /// Returns the contents of all keys, in no order.
+    pub fn contents(&self) -> Vec<(Key, Content)> {
+        self.data.store.contents()
+    }
+}
+
+impl StateTransfer<'_> {
     fn build_checkpoint(&mut self) {
         let Some(mut builder) = self.copies.checkpoint_builder.take() else { return };
         let mut left = ROWS_PER_STEP;
@@ -90,16 +105,5 @@ impl Replica {
                 self.out.effects.push_back(Effect::Checkpoint(builder.checkpoint));
             }
         }
-    }
-
-    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
-    pub fn checkpoint(&self) -> Checkpoint {
-        let (ownership, requests) = (self.ownership().copy(), self.request_table());
-        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
-    }
-
-    /// Returns the contents of all keys, in no order.
-    pub fn contents(&self) -> Vec<(Key, Content)> {
-        self.data.store.contents()
     }
 }

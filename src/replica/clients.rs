@@ -8,16 +8,23 @@ use super::Replica;
 use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::client_requests::{ClientRequest, ClientRequests, names_weight};
 use super::config::ReplicaConfig;
+use super::data::Data;
 use super::deferred_calls::DeferredCalls;
 use super::describe::Descriptions;
 use super::force_release::Audit;
+use super::ids::Ids;
+use super::lend::lend;
 use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::record::LeaseRecord;
+use super::watches::Watches;
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::deadlines::Deadlines;
 use crate::base::time::{Instant, Now};
-use crate::causal_log::Wants;
+use crate::causal_log::{Log, Wants};
 use crate::leases::{LeaseIndex, Leases, Proof};
-use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
+use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, RequestIndex};
 use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
 
 /// Delay after which a client may retry when a limit is reached.
@@ -107,6 +114,11 @@ impl Clients {
         let grace_ends = self.leases.last_grace().unwrap_or(now.mono);
         grace_ends.saturating_since(config.lease_time(now))
     }
+
+    /// Opens a lease of an earlier run.
+    pub(super) fn open_again(&mut self, lease: &LeaseRecord, now: Instant) {
+        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, now);
+    }
 }
 
 impl Replica {
@@ -115,12 +127,14 @@ impl Replica {
         // Fast path for the most frequent calls, before anything large is moved.
         match &request {
             Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
-                return self.on_acquire(call, acquire);
+                return lend!(AcquireCalls, self).on_acquire(call, acquire);
             }
-            Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
+            Call::Release { lease, proof, target } => {
+                return lend!(AcquireCalls, self).on_release(call, *lease, *proof, *target);
+            }
             _ => {}
         }
-        if self.must_defer(&request) {
+        if lend!(Deferral, self).must_defer(&request) {
             return self.defer(call, request);
         }
         self.execute(call, request);
@@ -129,33 +143,62 @@ impl Replica {
     pub(super) fn execute(&mut self, call: CallId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
-                self.on_open_lease(call, secret, ttl, on_disconnect)
+                lend!(LeaseCalls, self).on_open_lease(call, secret, ttl, on_disconnect)
             }
-            Call::AttachLease { lease, secret } => self.on_attach_lease(call, lease, secret),
-            Call::KeepAlive { lease, proof } => self.on_keep_alive(call, lease, proof),
-            Call::CloseLease { lease, proof } => self.on_close_lease(call, lease, proof),
-            Call::Acquire(acquire) => self.on_acquire(call, &acquire),
-            Call::Release { lease, proof, target } => self.on_release(call, lease, proof, target),
-            Call::Cancel { lease, proof, target } => self.on_cancel(call, lease, proof, target),
-            Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
-            Call::Describe { lock } => self.on_describe(call, lock),
-            Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
-            Call::Top { prefix, limit } => self.on_top(call, &prefix, limit),
-            Call::Begin(begin) => self.on_begin(call, begin),
-            Call::Step(next_step) => self.on_next_step(call, next_step),
-            Call::Read(look) => self.on_read(call, look),
-            Call::Watch(watch) => self.on_watch(call, watch),
-            Call::Unwatch { watch } => self.on_unwatch(call, watch),
-            Call::WatchTaken { watch, weight } => self.on_watch_taken(call, watch, weight),
+            Call::AttachLease { lease, secret } => {
+                lend!(LeaseCalls, self).on_attach_lease(call, lease, secret)
+            }
+            Call::KeepAlive { lease, proof } => lend!(LeaseCalls, self).on_keep_alive(call, lease, proof),
+            Call::CloseLease { lease, proof } => lend!(LeaseCalls, self).on_close_lease(call, lease, proof),
+            Call::Acquire(acquire) => lend!(AcquireCalls, self).on_acquire(call, &acquire),
+            Call::Release { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_release(call, lease, proof, target)
+            }
+            Call::Cancel { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
+            }
+            Call::Reclaim { lease, proof, held } => {
+                lend!(LeaseCalls, self).on_reclaim(call, lease, proof, held)
+            }
+            Call::Describe { lock } => lend!(Describer, self).on_describe(call, lock),
+            Call::List { prefix, cursor, limit } => {
+                lend!(Describer, self).on_list(call, &prefix, cursor, limit)
+            }
+            Call::Top { prefix, limit } => {
+                lend!(Describer, self).on_top(call, &prefix, limit, self.ids.clock.physical_millis())
+            }
+            Call::Begin(begin) => lend!(TxnCalls, self).on_begin(call, begin),
+            Call::Step(next_step) => lend!(TxnCalls, self).on_next_step(call, next_step),
+            Call::Read(look) => lend!(TxnCalls, self).on_read(call, look),
+            Call::Watch(watch) => lend!(WatchCalls, self).on_watch(call, watch),
+            Call::Unwatch { watch } => lend!(WatchCalls, self).on_unwatch(call, watch),
+            Call::WatchTaken { watch, weight } => lend!(WatchCalls, self).on_watch_taken(call, watch, weight),
             Call::ForceRelease(force) => self.on_force_release(call, &force),
-            Call::Audit => self.on_audit(call),
+            Call::Audit => lend!(LeaseCalls, self).on_audit(call),
             Call::Status => {
                 let status = Box::new(self.status());
                 self.out.reply(call, Reply::Status(status));
             }
         }
     }
+}
 
+/// Calls on requests, and the replies to grants.
+pub(in crate::replica) struct AcquireCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl AcquireCalls<'_> {
     fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
         match self.admit_acquire(call, acquire) {
             Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
@@ -324,7 +367,7 @@ impl Replica {
         }
         match found {
             Found::Request(request) if self.locks.get(request).is_held() => {
-                self.end_held(request, Position::default());
+                lend!(Requests, self).end_held(request, Position::default());
                 self.out.reply(call, Reply::Released);
             }
             Found::Over => self.out.reply(call, Reply::Released),
@@ -344,10 +387,10 @@ impl Replica {
         match found {
             Found::Request(request) => {
                 if self.locks.get(request).is_held() {
-                    self.end_held(request, Position::default());
+                    lend!(Requests, self).end_held(request, Position::default());
                 } else {
                     self.out.counts.cancels += 1;
-                    self.end_waiting(request, Refusal::Cancelled);
+                    lend!(Requests, self).end_waiting(request, Refusal::Cancelled);
                 }
                 self.out.reply(call, Reply::Released);
             }

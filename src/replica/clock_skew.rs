@@ -10,12 +10,19 @@
 //! A clock that is behind may be set forward at once, because a higher reading repeats none. This is done
 //! only as far as the own wall clock and most members go, so that no single wrong clock drags another one.
 
-use super::Replica;
+use super::config::ReplicaConfig;
 use super::effect::Report;
-use super::lifecycle::NotServing;
+use super::ids::Ids;
+use super::lifecycle::{Lifecycle, NotServing};
+use super::links::LinkHandler;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::wall_clock::millis_of;
 use crate::base::bugs::Bug;
-use crate::base::time::Timestamp;
+use crate::base::time::{Now, Timestamp};
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
 use geolock_api::names::DcId;
 
 /// The clock of a peer that was heard.
@@ -27,7 +34,20 @@ pub(super) enum ClockSource {
     WallClock,
 }
 
-impl Replica {
+/// Compares the clock with those of the peers, and follows which members are away.
+pub(in crate::replica) struct Clocks<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+}
+
+impl Clocks<'_> {
     /// Returns an upper bound of the age of a heartbeat, in milliseconds, if it echoes a heartbeat of this
     /// run: this process may have been stopped while the heartbeat waited.
     pub(super) fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
@@ -64,13 +84,6 @@ impl Replica {
             self.out.report(Report::ClockDrifts { peer, ahead_ms });
         }
         self.peers.links.rows[peer.index()].drift_reported = drifts;
-    }
-
-    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
-    /// since; then its present state must count before time has caught up with its earlier readings.
-    pub(super) fn believed(&self, clock: Timestamp) -> Timestamp {
-        let limit = self.config.agreed.max_clock_skew;
-        clock.min(Timestamp::from_millis(self.ids.clock.physical_millis()).plus(limit))
     }
 
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
@@ -161,5 +174,14 @@ impl Replica {
             self.peers.links.note_clock_step(by_ms);
             self.out.report(Report::ClockSetForward { by_ms });
         }
+    }
+}
+
+impl LinkHandler<'_> {
+    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
+    /// since; then its present state must count before time has caught up with its earlier readings.
+    pub(super) fn believed(&self, clock: Timestamp) -> Timestamp {
+        let limit = self.config.agreed.max_clock_skew;
+        clock.min(Timestamp::from_millis(self.ids.clock.physical_millis()).plus(limit))
     }
 }

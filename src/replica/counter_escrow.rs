@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Replica;
 use super::message::Message;
-use super::transactions::can_commit;
+use super::transactions::{TxnCalls, can_commit};
+use super::writer::Writer;
 use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::store_state::ChangeError;
@@ -69,7 +69,7 @@ impl CounterEscrow {
     }
 }
 
-impl Replica {
+impl TxnCalls<'_> {
     /// A change was refused; if it lacked rights, some are asked for.
     pub(super) fn ask_for_rights(&mut self, refused: &ChangeError) {
         let OpError::InsufficientRights { asked, rights } = refused.error else { return };
@@ -89,7 +89,9 @@ impl Replica {
             self.out.send(&mut self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
+}
 
+impl Writer<'_> {
     /// A peer wants rights: it gets the amount or half of the rights here, whichever is more, but at most
     /// all.
     pub(super) fn on_ask_rights(&mut self, peer: DcId, key: Key, amount: u64) {

@@ -11,10 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Replica;
 use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
-use super::clients::{Clients, RETRY_AFTER};
+use super::clients::{AcquireCalls, Clients, RETRY_AFTER};
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::lease_calls::LeaseCalls;
+use super::lend::lend;
 use super::lifecycle::Lifecycle;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
+use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Log, Wants};
 use geolock_api::names::LeaseId;
@@ -155,25 +160,21 @@ impl Clients {
     }
 }
 
-impl Replica {
+/// Decides which calls have to wait after a start.
+pub(in crate::replica) struct Deferral<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a Data,
+}
+
+impl Deferral<'_> {
     /// Returns true if a call must be deferred.
     pub(super) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
         (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
-    }
-
-    /// Defers a call if there is room.
-    pub(super) fn defer(&mut self, call: CallId, request: Call) {
-        let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
-        if self.clients.deferred.has_room(weight(&request), beside, most) {
-            self.keep_turn(call, &request);
-            self.clients.deferred.push(call, request);
-        } else if let Some(id) = self.may_be_commit_of_before(&request) {
-            self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
-        } else {
-            // The call is executed now, and refused because it is too early.
-            self.execute(call, request);
-        }
     }
 
     /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
@@ -220,7 +221,54 @@ impl Replica {
             _ => {}
         }
     }
+}
 
+impl Replica {
+    /// Defers a call if there is room.
+    pub(super) fn defer(&mut self, call: CallId, request: Call) {
+        let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
+        if self.clients.deferred.has_room(weight(&request), beside, most) {
+            lend!(Deferral, self).keep_turn(call, &request);
+            self.clients.deferred.push(call, request);
+        } else if let Some(id) = lend!(Deferral, self).may_be_commit_of_before(&request) {
+            self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+        } else {
+            // The call is executed now, and refused because it is too early.
+            self.execute(call, request);
+        }
+    }
+
+    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
+    pub(super) fn resume_deferred(&mut self) {
+        if self.clients.deferred.is_empty() || !knows_earlier_runs(&self.lifecycle, &self.log) {
+            return;
+        }
+        let mut looked_at = 0;
+        while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
+            let lease = *lease;
+            looked_at += 1 + held.len();
+            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
+                return;
+            }
+            let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
+            let index = self.clients.leases.find(lease).expect("a lease's reclaim ends with it");
+            work::count(1 + held.len());
+            lend!(LeaseCalls, self).reclaim(call, index, held);
+        }
+        self.run_deferred();
+        self.clients.deferred.turns.clear();
+    }
+
+    /// Executes the calls that waited for the clock.
+    pub(super) fn run_deferred(&mut self) {
+        self.clients.deferred.bytes = 0;
+        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
+            self.on_client(call, request);
+        }
+    }
+}
+
+impl LeaseCalls<'_> {
     /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
     /// requests.
     pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
@@ -241,7 +289,9 @@ impl Replica {
             self.out.refuse(call, why);
         }
     }
+}
 
+impl AcquireCalls<'_> {
     /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
     pub(super) fn cancel_deferred(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
@@ -259,35 +309,6 @@ impl Replica {
             self.clients.leases.get_mut(index).finished.finish(key);
         }
         was_there
-    }
-
-    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
-    pub(super) fn resume_deferred(&mut self) {
-        if self.clients.deferred.is_empty() || !knows_earlier_runs(&self.lifecycle, &self.log) {
-            return;
-        }
-        let mut looked_at = 0;
-        while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
-            let lease = *lease;
-            looked_at += 1 + held.len();
-            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
-                return;
-            }
-            let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
-            let index = self.clients.leases.find(lease).expect("a lease's reclaim ends with it");
-            work::count(1 + held.len());
-            self.reclaim(call, index, held);
-        }
-        self.run_deferred();
-        self.clients.deferred.turns.clear();
-    }
-
-    /// Executes the calls that waited for the clock.
-    pub(super) fn run_deferred(&mut self) {
-        self.clients.deferred.bytes = 0;
-        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
-            self.on_client(call, request);
-        }
     }
 }
 

@@ -4,17 +4,22 @@
 
 use std::collections::BTreeMap;
 
-use super::Replica;
 use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Reply, WaiterInfo};
+use super::clients::Clients;
+use super::config::ReplicaConfig;
 use super::force_release::Taken;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::timeouts::AskedAhead;
 use super::top::Top;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::Violation;
-use crate::lock_state::WaiterRow;
+use crate::causal_log::{Log, Violation};
+use crate::lock_state::{Locks, WaiterRow};
 use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Most locks of one query; the reply to a timeout describes this many of the locks in the way.
@@ -76,7 +81,20 @@ impl LockDescription {
     }
 }
 
-impl Replica {
+/// Describes locks for clients and operators.
+pub(in crate::replica) struct Describer<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a Peers,
+    pub(in crate::replica) clients: &'a mut Clients,
+}
+
+impl Describer<'_> {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
         if let Err(refusal) = self.lifecycle.versions().admit_homes(&self.config, [&lock]) {
@@ -151,13 +169,18 @@ impl Replica {
         self.clients.descriptions.pending.insert(query, Pending { call, purpose, locks, asked, deadline });
     }
 
-    pub(super) fn on_ask_holders(&mut self, peer: DcId, query: u64, locks: &[LockName]) {
+    pub(super) fn on_ask_holders(
+        &mut self,
+        peer: DcId,
+        query: u64,
+        locks: &[LockName],
+    ) -> Result<(), Violation> {
         if locks.len() > MAX_EXPLAINED {
-            return self
-                .close_link(peer, Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
+            return Err(Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
         let holders = locks.iter().map(|lock| self.local_holders(lock, MAX_DESCRIBED)).collect();
         self.out.send(&mut self.log, peer, Message::Holders { query, holders });
+        Ok(())
     }
 
     pub(super) fn on_holders(&mut self, peer: DcId, query: u64, holders: Vec<Vec<HolderInfo>>) {

@@ -4,15 +4,27 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
+use super::clients::Clients;
+use super::clock_skew::Clocks;
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::{Effect, Report};
+use super::grants::Requests;
 use super::id_reservation::NUMBERS_PER_RESERVATION;
-use super::lifecycle::CHAINED;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::{CHAINED, Lifecycle, fork_in_entry};
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
 use super::record::Record;
+use super::watches::Watches;
+use super::writer::Writer;
 use crate::base::capacity::DiskSpace;
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
-use crate::lock_state::{MAX_REQUEST_DELAY, Published};
+use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Log, Op, Overflow, Violation};
+use crate::lock_state::{Locks, MAX_REQUEST_DELAY, Published};
 use crate::membership::Epoch;
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
@@ -33,41 +45,43 @@ enum Admission {
 }
 
 impl Replica {
-    pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) {
+    pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) -> Result<(), Violation> {
         if self.lifecycle.is_forked() {
-            return;
+            return Ok(());
         }
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
         // It is requested again when there is room.
         if self.lifecycle.disk_space() == DiskSpace::Full {
-            return;
+            return Ok(());
         }
         let waits = self.peers.awaits_heads(peer, &self.lifecycle);
         if (waits || self.peers.links.is_paused(peer)) && !self.peers.inbox.has_room_while_paused(peer) {
-            return self.peers.links.note_dropped(peer);
+            self.peers.links.note_dropped(peer);
+            return Ok(());
         }
         let mut entries = entries.into_iter();
         // Fast path: nothing is held back, and all entries can be applied one after the other.
         while let Some(entry) =
             entries.as_slice().first().filter(|_| !waits && !self.peers.inbox.holds_of(peer))
         {
-            self.compare_entry(peer, entry);
+            self.note_fork(fork_in_entry(&self.config, &self.log, peer, entry));
             if self.lifecycle.is_forked() {
-                return;
+                return Ok(());
             }
-            match self.admit(entry) {
-                Admission::Apply => self.apply(entry),
-                Admission::Duplicate => self.note_duplicate(entry),
+            match lend!(Applier, self).admit(entry) {
+                Admission::Apply => lend!(Applier, self).apply(entry),
+                Admission::Duplicate => lend!(Applier, self).note_duplicate(entry),
                 Admission::Missing | Admission::TooFarAhead { .. } | Admission::Violation(_) => break,
             }
             entries.next();
         }
         if let Err(Overflow { entries, bytes }) = self.peers.inbox.push(peer, entries) {
-            return self.close_link(peer, Violation::TooManyHeldBack { entries, bytes });
+            return Err(Violation::TooManyHeldBack { entries, bytes });
         }
         self.drain_inbox();
+        Ok(())
     }
 
     /// Applies the held-back entries of all links until none can be applied any more.
@@ -78,8 +92,13 @@ impl Replica {
         }
         let missing = loop {
             let before = self.out.counts.entries_applied;
-            let links = self.members.peers().iter();
-            let missing: Vec<_> = links.filter_map(|peer| Some((peer, self.drain_link(peer)?))).collect();
+            let mut missing = Vec::new();
+            for peer in self.members.peers().iter() {
+                match self.drain_link(peer) {
+                    Ok(entry) => missing.extend(entry.map(|entry| (peer, entry))),
+                    Err(violation) => self.close_link(peer, violation),
+                }
+            }
             if self.out.counts.entries_applied == before {
                 break missing;
             }
@@ -94,32 +113,30 @@ impl Replica {
 
     /// Applies the held-back entries of one link, as far as possible. Returns the first entry that depends on
     /// one that has not arrived.
-    fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
+    fn drain_link(&mut self, peer: DcId) -> Result<Option<(DcId, u64)>, Violation> {
         if self.peers.awaits_heads(peer, &self.lifecycle) {
-            return None;
+            return Ok(None);
         }
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
-            self.compare_entry(peer, &entry);
+            self.note_fork(fork_in_entry(&self.config, &self.log, peer, &entry));
             if self.lifecycle.is_forked() {
-                return None;
+                return Ok(None);
             }
-            match self.admit(&entry) {
-                Admission::Apply => self.apply(&entry),
-                Admission::Duplicate => self.note_duplicate(&entry),
+            match lend!(Applier, self).admit(&entry) {
+                Admission::Apply => lend!(Applier, self).apply(&entry),
+                Admission::Duplicate => lend!(Applier, self).note_duplicate(&entry),
                 Admission::Missing => {
                     missing = missing.or(Some((entry.dc, entry.seq)));
                     looked_at = Some(entry.dc);
                     continue;
                 }
                 Admission::TooFarAhead { by_ms } => {
-                    self.pause(peer, &entry, by_ms);
-                    return None;
+                    lend!(Clocks, self).pause(peer, &entry, by_ms);
+                    return Ok(None);
                 }
                 Admission::Violation(fault) => {
-                    let violation = Violation::Entry { dc: entry.dc, seq: entry.seq, fault };
-                    self.close_link(peer, violation);
-                    return None;
+                    return Err(Violation::Entry { dc: entry.dc, seq: entry.seq, fault });
                 }
             }
             self.peers.inbox.remove(peer, &entry);
@@ -128,9 +145,23 @@ impl Replica {
             let durable = (**self.log.durable()).clone();
             self.out.send(&mut self.log, peer, Message::HeldBack { durable });
         }
-        missing
+        Ok(missing)
     }
 
+    /// A peer broke the protocol: closes its link and ignores the rest.
+    pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
+        self.out.counts.violations += 1;
+        self.peers.inbox.clear(peer);
+        self.log.link_down(peer);
+        lend!(StateTransfer, self).stop_giving(peer);
+        self.copies.transfers.stop_taking_from(peer);
+        self.peers.links.close(peer);
+        lend!(Describer, self).descriptions_without(peer);
+        self.out.effects.push_back(Effect::CloseLink { peer, violation });
+    }
+}
+
+impl Clocks<'_> {
     /// Pauses the link before an entry that is stamped too far ahead: it is neither applied nor dropped
     /// (`docs/algorithm.md#103-clock-skew`).
     fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
@@ -143,7 +174,24 @@ impl Replica {
             self.out.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
         }
     }
+}
 
+/// Checks and applies entries of the log, from links and from the journal.
+pub(in crate::replica) struct Applier<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl Applier<'_> {
     /// A duplicate of an applied entry arrived.
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
         self.out.counts.duplicates += 1;
@@ -226,9 +274,9 @@ impl Replica {
     fn apply(&mut self, entry: &Arc<Entry>) {
         if entry.dc == self.config.dc {
             // The entry may arrive before its sender announced how many there are.
-            self.note_own_log_behind(entry.seq);
+            lend!(LogRecovery, self).note_own_log_behind(entry.seq);
             self.pass_own_numbers(entry);
-            self.make_way_for(entry);
+            lend!(Requests, self).make_way_for(entry);
         }
         let position = self.out.persist(Record::Entry(entry.clone()));
         if entry.dc == self.config.dc {
@@ -236,22 +284,6 @@ impl Replica {
         }
         self.take_in(entry, position);
         self.out.counts.entries_applied += 1;
-    }
-
-    /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
-    /// this disk did not know that it was old, it may have granted them since, or accepted reclaims of
-    /// earlier holders; those holders lose them now. One of them may hold a lock that came back here later,
-    /// but that cannot be known before all entries are here (`docs/algorithm.md#95-regained-entries`).
-    fn make_way_for(&mut self, entry: &Entry) {
-        let moved = entry.ops.iter().filter_map(|op| match op {
-            Op::Transfer { parts, .. } => Some(parts),
-            _ => None,
-        });
-        for moved in moved.flatten() {
-            if moved.parts.iter().any(|(part, _)| self.locks.inspect().is_held_by(&moved.lock, *part)) {
-                self.take_from_holders(&moved.lock);
-            }
-        }
     }
 
     /// A lost own entry comes back: the numbers in it were used, and some after them that are in no entry.
@@ -286,7 +318,7 @@ impl Replica {
             work::count(weight * op.rows());
             match op {
                 Op::Commit(commit) => {
-                    self.take_in_commit(entry, index, commit, position);
+                    lend!(Writer, self).take_in_commit(entry, index, commit, position);
                     if entry.dc == self.config.dc {
                         self.note_earlier_commit(entry, commit, position);
                     }
@@ -299,7 +331,7 @@ impl Replica {
                 }
                 Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
                 Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => {
-                    self.take_in_membership(entry.dc, op)
+                    lend!(Writer, self).take_in_membership(entry.dc, op)
                 }
                 Op::Transfer { to, parts } => {
                     parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
@@ -307,7 +339,27 @@ impl Replica {
             }
         }
     }
+}
 
+impl Requests<'_> {
+    /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
+    /// this disk did not know that it was old, it may have granted them since, or accepted reclaims of
+    /// earlier holders; those holders lose them now. One of them may hold a lock that came back here later,
+    /// but that cannot be known before all entries are here (`docs/algorithm.md#95-regained-entries`).
+    fn make_way_for(&mut self, entry: &Entry) {
+        let moved = entry.ops.iter().filter_map(|op| match op {
+            Op::Transfer { parts, .. } => Some(parts),
+            _ => None,
+        });
+        for moved in moved.flatten() {
+            if moved.parts.iter().any(|(part, _)| self.locks.inspect().is_held_by(&moved.lock, *part)) {
+                self.take_from_holders(&moved.lock);
+            }
+        }
+    }
+}
+
+impl Writer<'_> {
     /// Applies an operation on the members.
     pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op) {
         match op {
@@ -316,17 +368,5 @@ impl Replica {
             Op::Done { part } => self.take_in_done(dc, *part),
             Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
         }
-    }
-
-    /// A peer broke the protocol: closes its link and ignores the rest.
-    pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
-        self.out.counts.violations += 1;
-        self.peers.inbox.clear(peer);
-        self.log.link_down(peer);
-        self.stop_giving(peer);
-        self.copies.transfers.stop_taking_from(peer);
-        self.peers.links.close(peer);
-        self.descriptions_without(peer);
-        self.out.effects.push_back(Effect::CloseLink { peer, violation });
     }
 }

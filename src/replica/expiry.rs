@@ -17,21 +17,24 @@
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
 
-use crate::base::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::Replica;
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::ids::Ids;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::peers::Peers;
 use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
-use crate::causal_log::{Action, Change, Commit, Op};
+use crate::base::time::{Instant, Now};
 use crate::store_state::{Lifetime, Touched};
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, Position};
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// Most keys that one commit ends and that one step examines.
 const KEYS_PER_STEP: usize = 1_000;
@@ -61,6 +64,29 @@ struct Row {
     left_to: Option<DcId>,
 }
 
+/// The facts that decide which keys this datacenter ends.
+#[derive(Clone, Copy)]
+pub(super) struct Keepers<'a> {
+    pub config: &'a ReplicaConfig,
+    pub members: &'a Members,
+    pub peers: &'a Peers,
+}
+
+impl Keepers<'_> {
+    /// Returns the number of the last own entry that is stable.
+    fn stable(self) -> u64 {
+        self.peers.stability.stable().get(self.config.dc)
+    }
+
+    /// Returns the unreachable datacenters whose keys this datacenter ends, if it is the lowest reachable
+    /// member.
+    fn ended_here(self) -> DcSet {
+        let away = self.peers.reachability.unreachable();
+        let here = self.members.all().difference(away).iter().next();
+        if here == Some(self.config.dc) { away } else { DcSet::EMPTY }
+    }
+}
+
 impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
@@ -78,6 +104,27 @@ impl Expiry {
     #[inline]
     fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.done.is_empty()
+    }
+
+    /// Returns when this datacenter has to end the next key.
+    #[inline]
+    pub fn next_deadline(&self, keepers: Keepers<'_>) -> Option<Instant> {
+        if self.is_empty() { None } else { self.next_of_some(keepers) }
+    }
+
+    fn next_of_some(&self, keepers: Keepers<'_>) -> Option<Instant> {
+        let stable = keepers.stable();
+        let done = self.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
+        let patience = keepers.config.agreed.peer_timeout;
+        let left = self.left_to_us(keepers).filter_map(|dc| self.left_to.get(&dc)?.next()).min();
+        let next = [self.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
+        Some(next.max(self.retry_at))
+    }
+
+    /// Returns the unreachable datacenters with keys to end that this datacenter ends.
+    fn left_to_us(&self, keepers: Keepers<'_>) -> impl Iterator<Item = DcId> {
+        let ended_here = keepers.ended_here();
+        self.left_to.keys().copied().filter(move |dc| ended_here.contains(*dc))
     }
 
     /// Number of keys that expire or are done.
@@ -170,10 +217,21 @@ impl Expiry {
     }
 }
 
-impl Replica {
+/// Finds the keys that this datacenter has to end.
+pub(in crate::replica) struct KeyExpiry<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) ids: &'a Ids,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a Peers,
+    pub(in crate::replica) data: &'a mut Data,
+}
+
+impl KeyExpiry<'_> {
     /// Everything was read from disk: registers all expiring keys, and starts their times.
-    pub(super) fn restart_expiry(&mut self) {
-        if self.out.position > Position::default() {
+    pub(super) fn restart_expiry(&mut self, position: Position) {
+        if position > Position::default() {
             self.data.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
         }
         let mut keys: Vec<Key> = self.data.store.expiring_keys().map(|(key, _)| key.clone()).collect();
@@ -197,31 +255,6 @@ impl Replica {
         }
     }
 
-    /// Returns when this datacenter has to end the next key.
-    #[inline]
-    pub(super) fn next_expiry(&self) -> Option<Instant> {
-        if self.data.expiry.is_empty() { None } else { self.next_of_some() }
-    }
-
-    fn next_of_some(&self) -> Option<Instant> {
-        let stable = self.peers.stability.stable().get(self.config.dc);
-        let done = self.data.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
-        let patience = self.config.agreed.peer_timeout;
-        let left = self.left_to_us().filter_map(|dc| self.data.expiry.left_to.get(&dc)?.next()).min();
-        let next =
-            [self.data.expiry.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
-        Some(next.max(self.data.expiry.retry_at))
-    }
-
-    /// Returns the unreachable datacenters whose keys this datacenter ends: it is the lowest reachable
-    /// member.
-    fn left_to_us(&self) -> impl Iterator<Item = DcId> {
-        let away = self.peers.reachability.unreachable();
-        let here = self.members.all().difference(away).iter().next();
-        let keepers = (here == Some(self.config.dc)).then(|| self.data.expiry.left_to.keys().copied());
-        keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
-    }
-
     /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
     /// waited for the rest.
     fn may_end_keys(&self) -> bool {
@@ -230,15 +263,19 @@ impl Replica {
         can_commit(&self.lifecycle).is_ok() && all_heard && !self.peers.reachability.is_catching_up()
     }
 
-    /// Ends the keys that are to end now.
-    pub(super) fn expire_keys(&mut self) {
+    fn keepers(&self) -> Keepers<'_> {
+        Keepers { config: self.config, members: self.members, peers: self.peers }
+    }
+
+    /// Takes out the keys that this datacenter has to end now.
+    pub(super) fn take_due(&mut self) -> Vec<Key> {
         let now = self.now.mono;
-        if self.next_expiry().is_none_or(|at| at > now) {
-            return;
+        if self.data.expiry.next_deadline(self.keepers()).is_none_or(|at| at > now) {
+            return Vec::new();
         }
         if !self.may_end_keys() {
             self.data.expiry.retry_at = now + self.config.agreed.heartbeat;
-            return;
+            return Vec::new();
         }
         let mut keys = self.take_done();
         let mut looked_at = keys.len();
@@ -248,7 +285,7 @@ impl Replica {
             looked_at += 1;
             self.see_to(key, at, None, &mut keys);
         }
-        let away: Vec<DcId> = self.left_to_us().collect();
+        let away: Vec<DcId> = self.data.expiry.left_to_us(self.keepers()).collect();
         for dc in away {
             let before = now - self.config.agreed.peer_timeout;
             while looked_at < KEYS_PER_STEP
@@ -258,7 +295,7 @@ impl Replica {
                 self.see_to(key, at, Some(dc), &mut keys);
             }
         }
-        self.end_keys(keys);
+        keys
     }
 
     /// A key has expired: adds it to `keys`, or leaves it to the datacenter whose lifetime stands, unless
@@ -276,7 +313,7 @@ impl Replica {
 
     /// Takes the done keys whose last write was made here and is stable.
     fn take_done(&mut self) -> Vec<Key> {
-        let stable = self.peers.stability.stable().get(self.config.dc);
+        let stable = self.keepers().stable();
         let mut keys = Vec::new();
         for _ in 0..KEYS_PER_STEP {
             let Some((seq, key)) = self.data.expiry.done.pop_first() else { break };
@@ -291,21 +328,6 @@ impl Replica {
             }
         }
         keys
-    }
-
-    fn end_keys(&mut self, mut keys: Vec<Key>) {
-        // A key may be done and expired.
-        keys.sort_unstable();
-        keys.dedup();
-        if keys.is_empty() {
-            return;
-        }
-        self.out.counts.keys_expired += keys.len() as u64;
-        let seen = self.log.applied().clone();
-        let action = Action::Expired;
-        let action = if self.config.bugs.has(Bug::ExpiryByRemoval) { Action::Remove } else { action };
-        let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
-        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }
 }
 

@@ -22,8 +22,10 @@ use serde::{Deserialize, Serialize};
 use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
 use super::clients::Clients;
-use super::describe::Purpose;
+use super::describe::{Describer, Purpose};
 use super::effect::{Effect, Notice, Report};
+use super::lease_calls::LeaseCalls;
+use super::lend::lend;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
@@ -164,19 +166,22 @@ impl Replica {
             .lifecycle
             .versions()
             .admit_homes(&self.config, [&force.lock])
-            .and_then(|()| self.admit_force())
+            .and_then(|()| lend!(LeaseCalls, self).admit_force())
         {
             return self.out.refuse(call, refusal);
         }
         let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);
-        let taken: Vec<_> = victims.iter().map(|victim| self.force_out(victim, force)).collect();
+        let taken: Vec<_> =
+            victims.iter().map(|victim| lend!(LeaseCalls, self).force_out(victim, force)).collect();
         let leases: BTreeSet<LeaseId> = taken.iter().map(|forced| forced.lease).collect();
-        leases.into_iter().for_each(|lease| self.end_if_crowded(lease));
-        let lock = self.describe(&force.lock, MAX_DESCRIBED);
+        leases.into_iter().for_each(|lease| lend!(LeaseCalls, self).end_if_crowded(lease));
+        let lock = lend!(Describer, self).describe(&force.lock, MAX_DESCRIBED);
         let taken = Taken { taken, position: self.clients.audit.position };
-        self.explain(call, Purpose::Force(taken), vec![lock]);
+        lend!(Describer, self).explain(call, Purpose::Force(taken), vec![lock]);
     }
+}
 
+impl LeaseCalls<'_> {
     fn admit_force(&self) -> Result<(), Refusal> {
         match self.clients.leases.in_grace() {
             0 => self.lifecycle.admit_write(),
@@ -213,10 +218,11 @@ impl Replica {
             self.out.refuse(call, Refusal::ForceReleased(forced.clone()));
         }
         if let Some(key) = txn {
-            self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
+            lend!(Requests, self)
+                .txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
         }
         let ready = if self.config.bugs.has(Bug::ForceNotDurable) { Position::default() } else { position };
-        self.end_held(request, ready);
+        lend!(Requests, self).end_held(request, ready);
         self.out.counts.force_releases += 1;
         self.out.report(Report::ForceReleased(forced.clone()));
         if let Some(session) = self.clients.leases.session_of(forced.lease) {
@@ -245,16 +251,18 @@ impl Replica {
         self.out.emit_when_durable(position, effect);
     }
 
+    pub(super) fn on_audit(&mut self, call: CallId) {
+        let reply = Reply::Audited(self.clients.audit.rows.iter().cloned().collect());
+        self.out.emit_when_durable(self.clients.audit.position, Effect::Reply { call, reply });
+    }
+}
+
+impl Describer<'_> {
     /// The other holders of the lock are known, as far as other datacenters reported them: replies to the
     /// operator.
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
         let reply = Reply::ForceReleased(Box::new(ForceReleaseOutcome { taken, lock }));
         self.out.emit_when_durable(position, Effect::Reply { call, reply });
-    }
-
-    pub(super) fn on_audit(&mut self, call: CallId) {
-        let reply = Reply::Audited(self.clients.audit.rows.iter().cloned().collect());
-        self.out.emit_when_durable(self.clients.audit.position, Effect::Reply { call, reply });
     }
 }

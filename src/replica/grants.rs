@@ -1,17 +1,22 @@
 //! Replies to grants, and the end of requests.
 
-use super::Replica;
 use super::call::{Acquires, CallId, Grant, Refusal, Reply};
 use super::client_requests::ClientRequest;
+use super::clients::{AcquireCalls, Clients};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Effect;
+use super::lend::lend;
 use super::output_commit::Output;
+use super::outputs::Outputs;
 use super::transactions::{Death, TxnId};
+use super::watches::Watches;
 use crate::base::bugs::Bug;
-use crate::base::time::Instant;
-use crate::lock_state::{Local, RequestIndex, State};
+use crate::base::time::{Instant, Now};
+use crate::lock_state::{Local, Locks, RequestIndex, State};
 use geolock_api::names::{FencingToken, Position, RequestId};
 
-impl Replica {
+impl AcquireCalls<'_> {
     /// Gives new grants their tokens and replies to them, at once or when the journal allows
     /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(super) fn tell_grants(&mut self) {
@@ -22,11 +27,11 @@ impl Replica {
             self.out.counts.grants += 1;
             let client = self.clients.client_requests.get_mut(request);
             self.clients.leases.get_mut(client.lease).waiting -= 1;
-            self.end_wait(request);
+            lend!(Requests, self).end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
             if ready <= self.out.output_commit.durable() {
-                self.time_wait(fresh.since, fresh.was_published);
-                self.tell_granted(request);
+                lend!(Requests, self).time_wait(fresh.since, fresh.was_published);
+                lend!(Requests, self).tell_granted(request);
                 self.answer_fresh(request, fresh.id, token);
             } else {
                 self.out.output_commit.queue(ready, Output::Grant(fresh.id));
@@ -60,18 +65,6 @@ impl Replica {
         ready.max(self.ids.reservations.position_of(stamp, id.n))
     }
 
-    /// Records how long a request waited, when its reply is emitted.
-    pub(super) fn time_grant(&mut self, request: RequestIndex) {
-        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
-        self.time_wait(*since, publication.was_published());
-    }
-
-    fn time_wait(&mut self, since: Instant, was_published: bool) {
-        let waited = self.now.mono.saturating_since(since);
-        let Acquires { local: here, remote } = &mut self.clients.acquires;
-        if was_published { remote.record(waited) } else { here.record(waited) }
-    }
-
     /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
     pub(super) fn answer_grant(&mut self, request: RequestIndex) {
         let row = self.locks.get(request);
@@ -86,7 +79,7 @@ impl Replica {
             client.call = None;
             let lease =
                 self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
-            return self.on_txn_locks(lease, key, id, token);
+            return lend!(TxnCalls, self).on_txn_locks(lease, key, id, token);
         }
         if let Some(call) = client.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
@@ -103,6 +96,31 @@ impl Replica {
         } else {
             self.out.output_commit.queue(ready, Output::GrantAgain(id));
         }
+    }
+}
+
+/// Ends requests of clients, and the transactions that hold locks by them.
+pub(in crate::replica) struct Requests<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl Requests<'_> {
+    /// Records how long a request waited, when its reply is emitted.
+    pub(super) fn time_grant(&mut self, request: RequestIndex) {
+        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
+        self.time_wait(*since, publication.was_published());
+    }
+
+    fn time_wait(&mut self, since: Instant, was_published: bool) {
+        let waited = self.now.mono.saturating_since(since);
+        let Acquires { local: here, remote } = &mut self.clients.acquires;
+        if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].

@@ -4,9 +4,8 @@
 //! The clock reading in a heartbeat is covered by a durable reservation, so a restart continues above it
 //! (`docs/algorithm.md#102-reservation`).
 
-use super::Replica;
 use super::lifecycle::heads_to_tell;
-use super::links::acknowledged_for;
+use super::links::{LinkHandler, acknowledged_for};
 use super::message::{Heartbeat, Message};
 use super::output_commit::Output;
 use super::terms::Terms;
@@ -14,7 +13,7 @@ use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use geolock_api::names::DcId;
 
-impl Replica {
+impl LinkHandler<'_> {
     /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.
     pub(super) fn send_heartbeat(&mut self, peer: DcId) {
         if self.lifecycle.is_starting() || self.out.output_commit.awaits_heartbeat(peer) {

@@ -3,17 +3,25 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use super::client_requests::{ClientRequest, names_weight};
-use super::clients::admit_load;
-use super::config::MIN_LEASE_TTL;
+use super::clients::{Clients, admit_load};
+use super::config::{MIN_LEASE_TTL, ReplicaConfig};
+use super::data::Data;
 use super::deferred_calls::knows_earlier_runs;
 use super::effect::{Effect, Notice, Report};
+use super::grants::Requests;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::outputs::Outputs;
 use super::record::{LeaseRecord, Record};
+use super::watches::Watches;
+use crate::base::time::Now;
 use crate::base::work;
+use crate::causal_log::Log;
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
-use crate::lock_state::{HeldRequest, NewRequest};
+use crate::lock_state::{HeldRequest, Locks, NewRequest};
 use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
 /// Leases and their requests that one step ends because their time is over, approximately: one lease always
@@ -36,7 +44,21 @@ impl From<LeaseError> for Refusal {
     }
 }
 
-impl Replica {
+/// Calls on leases, and the end of leases.
+pub(in crate::replica) struct LeaseCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl LeaseCalls<'_> {
     pub(super) fn on_open_lease(
         &mut self,
         call: CallId,
@@ -129,7 +151,7 @@ impl Replica {
         if self.clients.leases.get(index).unaccounted {
             self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
-        self.end_transactions_of(lease);
+        lend!(Requests, self).end_transactions_of(lease);
         let secret = self.clients.secret_while_joining(index, &self.lifecycle);
         self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
         work::count(1 + self.clients.leases.get(index).requests.len());
@@ -139,9 +161,9 @@ impl Replica {
                 if let Some(call) = self.clients.client_requests.get_mut(request).call.take() {
                     self.out.refuse(call, Refusal::LeaseEnded);
                 }
-                self.end_held(request, ready);
+                lend!(Requests, self).end_held(request, ready);
             } else {
-                self.end_waiting(request, Refusal::LeaseEnded);
+                lend!(Requests, self).end_waiting(request, Refusal::LeaseEnded);
             }
         }
         self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
@@ -235,7 +257,7 @@ impl Replica {
         let held = HeldRequest { request, token: reclaim.token };
         let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
         for rival in rivals {
-            self.lose(rival);
+            lend!(Requests, self).lose(rival);
         }
         // A rolled-back disk does not know that its clock was ever that far.
         self.ids.clock.observe(token);
@@ -249,10 +271,12 @@ impl Replica {
                 ..ClientRequest::default()
             },
         );
-        self.tell_granted(request);
+        lend!(Requests, self).tell_granted(request);
         true
     }
+}
 
+impl Requests<'_> {
     /// The lock was not here when its holders were granted it or reclaimed it: they lose it.
     pub(super) fn take_from_holders(&mut self, lock: &LockName) {
         let holders = self.locks.inspect().holders(lock, self.config.local.max_held);

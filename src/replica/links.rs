@@ -5,15 +5,26 @@ use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::Replica;
+use super::clients::Clients;
+use super::clock_skew::Clocks;
+use super::config::ReplicaConfig;
 use super::effect::{Effect, Report};
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::{Heartbeat, Message};
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
+use super::transfer::StateTransfer;
 use crate::base::capacity::DiskSpace;
-use crate::base::time::{Instant, Timestamp};
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The state of each link.
@@ -171,9 +182,9 @@ impl Replica {
         row.reading_before = row.reading;
         self.data.acknowledgements.link_up(peer, version);
         self.log.link_up(peer);
-        self.tell_wall_clock(peer);
-        self.tell_decisions_to(peer);
-        self.tell_links();
+        lend!(Clocks, self).tell_wall_clock(peer);
+        lend!(Decisions, self).tell_decisions_to(peer);
+        lend!(LinkHandler, self).tell_links();
     }
 
     pub(super) fn on_link_down(&mut self, peer: DcId) {
@@ -183,18 +194,10 @@ impl Replica {
         // When the link is up again, the peer sends all that is missing.
         self.peers.links.rows[peer.index()].dropped = false;
         self.data.counter_escrow.link_down(peer);
-        self.stop_giving(peer);
+        lend!(StateTransfer, self).stop_giving(peer);
         self.copies.transfers.stop_taking_from(peer);
-        self.descriptions_without(peer);
-        self.tell_links();
-    }
-
-    /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
-    /// link.
-    pub(super) fn tell_links(&mut self) {
-        for peer in self.log.linked().iter() {
-            self.send_heartbeat(peer);
-        }
+        lend!(Describer, self).descriptions_without(peer);
+        lend!(LinkHandler, self).tell_links();
     }
 
     pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
@@ -202,47 +205,166 @@ impl Replica {
             return;
         }
         let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);
-        self.take_message(peer, message);
+        if let Err(violation) = self.take_message(peer, message) {
+            self.close_link(peer, violation);
+        }
         if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
             self.drain_inbox();
         }
     }
 
-    fn take_message(&mut self, peer: DcId, message: Message) {
+    fn take_message(&mut self, peer: DcId, message: Message) -> Result<(), Violation> {
         match message {
-            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
-            Message::Entries(entries) => self.on_entries(peer, entries),
-            Message::HeartbeatV2(_) if self.refuse_version(peer, 2) => {}
-            Message::HeartbeatV2(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
-            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version(peer, 1) => {}
+            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat)?,
+            Message::Entries(entries) => self.on_entries(peer, entries)?,
+            Message::HeartbeatV2(heartbeat) => {
+                self.lifecycle.versions().admit(2)?;
+                self.on_heartbeat_with_versions(peer, &heartbeat)?;
+            }
             Message::HeartbeatV1(mut heartbeat) => {
+                self.lifecycle.versions().admit(1)?;
                 // Version 1 does not carry them.
                 heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
-                let _is_taken = self.on_heartbeat(peer, &heartbeat);
+                self.on_heartbeat(peer, &heartbeat)?;
             }
-            Message::EntriesV1(entries) => self.on_entries(peer, entries),
+            Message::EntriesV1(entries) => {
+                self.lifecycle.versions().admit(1)?;
+                self.on_entries(peer, entries)?;
+            }
             Message::HeldBack { durable } => {
                 self.log.note_lacking(peer, &durable);
                 self.out.pump = true;
             }
-            Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
-            Message::Holders { query, holders } => self.on_holders(peer, query, holders),
-            Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
-            Message::Sums { shown, owned } => self.on_sums(peer, &shown, &owned),
-            Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
-            Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
-            Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),
-            Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
-            Message::State(piece) => self.on_state(peer, piece),
-            Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
-            Message::WallClock { millis, durable, heads } => {
-                self.on_wall_clock(peer, millis, &durable, &heads)
+            Message::AskHolders { query, locks } => {
+                lend!(Describer, self).on_ask_holders(peer, query, &locks)?
             }
-            Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
-            Message::AckWanted { seq } => self.on_ack_wanted(peer, seq),
-            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads),
-            Message::KnowsDecisions { index } => self.on_knows_decisions(peer, index),
-            Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
+            Message::Holders { query, holders } => lend!(Describer, self).on_holders(peer, query, holders),
+            Message::Compare { durable, sum } => lend!(Comparison, self).on_compare(peer, &durable, sum),
+            Message::Sums { shown, owned } => lend!(Comparison, self).on_sums(peer, &shown, &owned),
+            Message::AskRights { key, amount } => lend!(Writer, self).on_ask_rights(peer, key, amount),
+            Message::Digests { durable, digest } => {
+                lend!(Comparison, self).on_digests(peer, &durable, &digest)
+            }
+            Message::TooFarBehind { truncated } => {
+                lend!(StateTransfer, self).on_too_far_behind(peer, &truncated)
+            }
+            Message::AskState { anew, more } => lend!(StateTransfer, self).on_ask_state(peer, anew, more),
+            Message::State(piece) => self.on_state(peer, piece)?,
+            Message::AskLog { of, run, round } => {
+                lend!(LogRecovery, self).on_ask_log(peer, of, run, round)?
+            }
+            Message::WallClock { millis, durable, heads } => {
+                lend!(Clocks, self).on_wall_clock(peer, millis);
+                self.compare_heads(peer, &durable, &heads);
+            }
+            Message::KnowsLog { of, run, by, seq } => {
+                lend!(LogRecovery, self).on_knows_log(peer, of, run, (by, seq))?
+            }
+            Message::AckWanted { seq } => lend!(MajorityCommits, self).on_ack_wanted(peer, seq),
+            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads)?,
+            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
+            Message::Decisions { after, proposals } => {
+                lend!(Decisions, self).on_decisions(peer, after, proposals)
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_heartbeat_due(&mut self) {
+        if self.lifecycle.is_starting() {
+            return;
+        }
+        lend!(Comparison, self).update_stability();
+        lend!(StateTransfer, self).expire_transfers();
+        lend!(StateTransfer, self).truncate_log();
+        lend!(LogRecovery, self).record_versions();
+        self.locks.begin_idle_return(self.now.mono);
+        lend!(LinkHandler, self).tell_links();
+        lend!(Decisions, self).propose_settled();
+        lend!(LogRecovery, self).ask_unlinked();
+        // Entries of other members that had time to arrive by themselves are relayed.
+        self.out.pump = true;
+    }
+
+    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
+        // Not of a refused peer: it has another member list, and `speaks` names those members.
+        self.on_heartbeat(peer, heartbeat)?;
+        lend!(LogRecovery, self).note_versions(&heartbeat.speaks);
+        Ok(())
+    }
+
+    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
+        lend!(LinkHandler, self).check_heartbeat(peer, heartbeat)?;
+        lend!(Clocks, self).note_lost_readings(heartbeat.yours);
+        lend!(Clocks, self).note_reading(peer, heartbeat);
+        let is_one_history = self.compare_histories(peer, heartbeat);
+        if is_one_history {
+            lend!(LogRecovery, self).note_floors(&heartbeat.floors);
+        }
+        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
+            self.peers.stability.note(floor.clone(), peer);
+        }
+        self.peers.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
+        let mut clocks = lend!(Clocks, self);
+        let delay_ms = clocks.delay_ms(&heartbeat.heard);
+        clocks.note_clock(peer, heartbeat.clock, delay_ms);
+        lend!(Clocks, self).step_forward();
+        if is_one_history {
+            let others = self.members.peers().difference(DcSet::only(peer));
+            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
+                self.log.note_relayed(*dc, durable);
+            }
+            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
+        }
+        lend!(LinkHandler, self).note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
+        for (dc, clock, age_ms) in &heartbeat.heard {
+            let age = Duration::from_millis(u64::from(*age_ms));
+            if *dc == self.config.dc {
+                lend!(LinkHandler, self).note_echo(peer, *clock, age);
+            }
+            if self.members.peers().contains(*dc) && *dc != peer {
+                lend!(LinkHandler, self).note_alive(*dc, (peer, heartbeat), *clock, age);
+            }
+        }
+        lend!(Clocks, self).note_skew();
+        Ok(())
+    }
+
+    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        self.data.acknowledgements.note_news();
+        lend!(LogRecovery, self).note_own_log(peer, durable.get(self.config.dc));
+        lend!(StateTransfer, self).note_taken(peer, durable);
+        let too_far_behind = self.log.note_told(peer, durable, linked);
+        if !too_far_behind {
+            self.peers.links.rows[peer.index()].behind = None;
+        } else if lend!(LinkHandler, self).is_long_behind(peer) {
+            lend!(StateTransfer, self).offer_state(peer);
+        }
+        lend!(StateTransfer, self).truncate_log();
+        self.out.pump = true;
+    }
+}
+
+/// Sends heartbeats and entries to peers.
+pub(in crate::replica) struct LinkHandler<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+    pub(in crate::replica) clients: &'a Clients,
+}
+
+impl LinkHandler<'_> {
+    /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
+    /// link.
+    pub(super) fn tell_links(&mut self) {
+        for peer in self.log.linked().iter() {
+            self.send_heartbeat(peer);
         }
     }
 
@@ -271,36 +393,10 @@ impl Replica {
         }
     }
 
-    pub(super) fn on_heartbeat_due(&mut self) {
-        if self.lifecycle.is_starting() {
-            return;
-        }
-        self.update_stability();
-        self.expire_transfers();
-        self.truncate_log();
-        self.record_versions();
-        self.locks.begin_idle_return(self.now.mono);
-        self.tell_links();
-        self.propose_settled();
-        self.ask_unlinked();
-        // Entries of other members that had time to arrive by themselves are relayed.
-        self.out.pump = true;
-    }
-
-    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) {
-        // Not of a refused peer: it has another member list, and `speaks` names those members.
-        if self.on_heartbeat(peer, heartbeat) {
-            self.note_versions(&heartbeat.speaks);
-        }
-    }
-
-    /// Returns false if the heartbeat broke a rule; then the link is closed.
-    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
+    /// Checks the rules that a heartbeat has to keep.
+    fn check_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
         let before = self.peers.links.rows[peer.index()].terms.replace(heartbeat.terms);
-        if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
-            self.close_link(peer, violation);
-            return false;
-        }
+        self.compare_terms(peer, &heartbeat.terms, before)?;
         let members = self.members.all();
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
@@ -313,41 +409,10 @@ impl Replica {
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
         let knows_decisions = self.members.know_decisions() || heartbeat.terms.members.is_empty();
         let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
-        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
-            self.close_link(peer, Violation::UnknownDc { dc });
-            return false;
+        match named.chain(heartbeat.linked.iter()).find(is_strange) {
+            Some(dc) => Err(Violation::UnknownDc { dc }),
+            None => Ok(()),
         }
-        self.note_lost_readings(heartbeat.yours);
-        self.note_reading(peer, heartbeat);
-        let is_one_history = self.compare_histories(peer, heartbeat);
-        if is_one_history {
-            self.note_floors(&heartbeat.floors);
-        }
-        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
-            self.peers.stability.note(floor.clone(), peer);
-        }
-        self.peers.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
-        self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
-        self.step_forward();
-        if is_one_history {
-            let others = self.members.peers().difference(DcSet::only(peer));
-            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
-                self.log.note_relayed(*dc, durable);
-            }
-            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
-        }
-        self.note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
-        for (dc, clock, age_ms) in &heartbeat.heard {
-            let age = Duration::from_millis(u64::from(*age_ms));
-            if *dc == self.config.dc {
-                self.note_echo(peer, *clock, age);
-            }
-            if self.members.peers().contains(*dc) && *dc != peer {
-                self.note_alive(*dc, (peer, heartbeat), *clock, age);
-            }
-        }
-        self.note_skew();
-        true
     }
 
     /// `dc` was alive `age` ago. `heartbeat` is its own, or that of another member that reports it.
@@ -369,43 +434,29 @@ impl Replica {
         }
     }
 
-    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
-        self.data.acknowledgements.note_news();
-        self.note_own_log(peer, durable.get(self.config.dc));
-        self.note_taken(peer, durable);
-        let too_far_behind = self.log.note_told(peer, durable, linked);
-        if too_far_behind {
-            self.on_peer_behind(peer);
-        } else {
-            self.peers.links.rows[peer.index()].behind = None;
-        }
-        self.truncate_log();
-        self.out.pump = true;
-    }
-
-    /// `peer` lacks truncated entries. Another member may be sending them at this moment, so a state is
-    /// offered only if that lasts for two heartbeats.
-    fn on_peer_behind(&mut self, peer: DcId) {
+    /// `peer` lacks truncated entries. Returns true if it may be offered a state: another member may be
+    /// sending them at this moment, so only if that lasts for two heartbeats.
+    fn is_long_behind(&mut self, peer: DcId) -> bool {
         let row = &mut self.peers.links.rows[peer.index()];
         let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
         if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
-            return;
+            return false;
         }
         if !std::mem::replace(is_known, true) {
             self.out.report(Report::PeerTooFarBehind { peer });
         }
-        if self.members.may_give_to(peer) || self.config.bugs.has(Bug::StateBeforeEpoch) {
-            self.offer_state(peer);
-        }
+        self.members.may_give_to(peer) || self.config.bugs.has(Bug::StateBeforeEpoch)
     }
+}
 
+impl StateTransfer<'_> {
     /// Truncates entries that no member needs, and the oldest ones if too many are kept.
     pub(super) fn truncate_log(&mut self) {
         let most = self.config.local.max_log;
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
         let needed = self.copies.transfers.given().filter(|_| self.log.weight() / 3 <= most);
-        self.peers.truncates = self.log.truncate(most, needed.as_ref());
+        self.out.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
             && !self.lifecycle.is_forked()
@@ -414,7 +465,9 @@ impl Replica {
             self.out.persist(Record::Forgotten { entries });
         }
     }
+}
 
+impl Clocks<'_> {
     /// Updates reachability, and parks the requests that need unreachable members.
     pub(super) fn update_reachability(&mut self) {
         let Some(changed) = self.peers.reachability.update(self.now.mono, self.log.applied()) else { return };
@@ -432,7 +485,7 @@ impl Replica {
         if self.config.bugs.has(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.peers.reachability.unreachable());
         }
-        self.locks.set_unreachable(self.away());
+        self.locks.set_unreachable(self.peers.away(&self.members, &self.lifecycle, &self.locks));
     }
 }
 

@@ -20,15 +20,19 @@
 
 use super::Replica;
 use super::call::{CallId, Reply};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Effect;
 use super::lifecycle::heads_to_tell;
 use super::message::Message;
 use super::output_commit::Output;
+use super::outputs::Outputs;
 use super::store_call::{Durability, Durable, MAX_MAJORITY_WAIT, Stepped};
 use super::transactions::{CommitId, WaitingAnswer};
 use crate::base::bugs::Bug;
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::Violation;
+use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, MAX_DCS, Position};
 
@@ -82,7 +86,16 @@ impl Acknowledgements {
     }
 }
 
-impl Replica {
+/// Answers to commits that wait for a majority, and acknowledgements.
+pub(in crate::replica) struct MajorityCommits<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) data: &'a mut Data,
+}
+
+impl MajorityCommits<'_> {
     /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
     /// or when a majority has it.
     pub(super) fn answer_commit(
@@ -191,22 +204,6 @@ impl Replica {
         }
     }
 
-    /// A peer has these entries on disk.
-    pub(super) fn on_acknowledged(&mut self, peer: DcId, durable: &VersionVector, heads: &[(DcId, u64)]) {
-        let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
-        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
-            return self.close_link(peer, Violation::UnknownDc { dc });
-        }
-        if !self.log.has_announced(peer) {
-            // It did not announce itself on this link yet; its heartbeat will have the same vector.
-            return;
-        }
-        self.compare_heads(peer, durable, heads);
-        if !self.lifecycle.is_forked() {
-            self.note_vector(peer, durable, self.log.links_of(peer));
-        }
-    }
-
     /// Ends waits for a majority that lasted too long.
     pub(super) fn expire_majority_waits(&mut self) {
         for _ in 0..ANSWERS_PER_STEP {
@@ -238,5 +235,29 @@ impl Replica {
             Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
         };
         self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+    }
+}
+
+impl Replica {
+    /// A peer has these entries on disk.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        peer: DcId,
+        durable: &VersionVector,
+        heads: &[(DcId, u64)],
+    ) -> Result<(), Violation> {
+        let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
+        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
+            return Err(Violation::UnknownDc { dc });
+        }
+        if !self.log.has_announced(peer) {
+            // It did not announce itself on this link yet; its heartbeat will have the same vector.
+            return Ok(());
+        }
+        self.compare_heads(peer, durable, heads);
+        if !self.lifecycle.is_forked() {
+            self.note_vector(peer, durable, self.log.links_of(peer));
+        }
+        Ok(())
     }
 }

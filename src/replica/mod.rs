@@ -6,6 +6,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use deferred_calls::knows_earlier_runs;
+use lend::lend;
 mod anti_entropy;
 pub mod call;
 mod check;
@@ -29,6 +30,7 @@ mod heartbeats;
 mod id_reservation;
 mod ids;
 mod lease_calls;
+mod lend;
 mod lifecycle;
 mod links;
 mod majority;
@@ -59,6 +61,7 @@ mod v2;
 mod wall_clock;
 pub mod watch_call;
 mod watches;
+mod writer;
 
 pub use anti_entropy::Summed;
 pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
@@ -148,11 +151,13 @@ impl Replica {
             Event::LinkUp { peer, version } => self.on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
-            Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
+            Event::Flushed { peer, messages, batches } => {
+                lend!(LinkHandler, self).on_flushed(peer, messages, batches)
+            }
             Event::Client { call, request } => self.on_client(call, request),
-            Event::SessionClosed { session } => self.on_session_closed(session),
-            Event::Decided { index, proposal } => self.on_decided(index, *proposal),
-            Event::Propose { command } => self.on_propose(*command),
+            Event::SessionClosed { session } => lend!(LeaseCalls, self).on_session_closed(session),
+            Event::Decided { index, proposal } => lend!(Decisions, self).on_decided(index, *proposal),
+            Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),
         }
@@ -183,7 +188,11 @@ impl Replica {
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
         sooner(self.peers.reachability.next_deadline());
         sooner(self.peers.links.retry_at());
-        sooner(self.next_expiry());
+        sooner(self.data.expiry.next_deadline(expiry::Keepers {
+            config: &self.config,
+            members: &self.members,
+            peers: &self.peers,
+        }));
         sooner(self.has_work().then_some(self.now.mono));
         next
     }
@@ -198,7 +207,7 @@ impl Replica {
         let goes_on = self.out.pump
             || (self.members.are_naming() && self.lifecycle.may_enter())
             || self.out.has_more_durable()
-            || self.peers.truncates
+            || self.out.truncates
             || self.data.acknowledgements.have_news()
             || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
         is_busy || goes_on || self.locks.has_work(self.now.mono)
@@ -233,10 +242,7 @@ impl Replica {
     /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
     /// others are away: no part can move between it and them.
     pub fn away(&self) -> DcSet {
-        match self.locks.is_alone() || self.lifecycle.clock_behind_ms().is_some() {
-            true => self.members.peers(),
-            false => self.peers.reachability.away(),
-        }
+        self.peers.away(&self.members, &self.lifecycle, &self.locks)
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.

@@ -29,6 +29,8 @@ pub(super) struct Outputs {
     pub regained: Position,
     /// Entries may have become sendable.
     pub pump: bool,
+    /// The log may have more entries to truncate than one step does.
+    pub truncates: bool,
     pub counts: Counts,
     pub bugs: Bugs,
 }

@@ -4,11 +4,13 @@ use super::anti_entropy::AntiEntropy;
 use super::config::ReplicaConfig;
 use super::lifecycle::Lifecycle;
 use super::links::Links;
+use super::members::Members;
 use super::reachability::Reachability;
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use crate::base::time::{Instant, Now};
 use crate::causal_log::Inbox;
+use crate::lock_state::Locks;
 use geolock_api::names::{DcId, DcSet};
 
 /// The state that concerns the other datacenters.
@@ -20,8 +22,6 @@ pub(super) struct Peers {
     pub stability: Stability,
     pub anti_entropy: AntiEntropy,
     pub heartbeat_at: Instant,
-    /// The log may have more entries to truncate than one step does.
-    pub truncates: bool,
 }
 
 impl Peers {
@@ -34,7 +34,6 @@ impl Peers {
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
             heartbeat_at: now.mono,
-            truncates: false,
         }
     }
 
@@ -42,5 +41,13 @@ impl Peers {
     /// another history, which they do not show. Version 1 does not announce heads.
     pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
         lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+    }
+
+    /// Returns the members that are away, as seen from here.
+    pub fn away(&self, members: &Members, lifecycle: &Lifecycle, locks: &Locks) -> DcSet {
+        match locks.is_alone() || lifecycle.clock_behind_ms().is_some() {
+            true => members.peers(),
+            false => self.reachability.away(),
+        }
     }
 }

@@ -6,6 +6,7 @@ use super::copies::Copies;
 use super::data::Data;
 use super::id_reservation::{Reservation, Reservations};
 use super::ids::Ids;
+use super::lend::lend;
 use super::lifecycle::{Lifecycle, Parameters};
 use super::members::Members;
 use super::output_commit::OutputCommit;
@@ -80,7 +81,7 @@ impl Replica {
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
         let configured = self.members.all();
         if let Some(state) = &checkpoint.members_state {
-            self.install_members(state);
+            lend!(Decisions, self).install_members(state);
         } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
@@ -93,7 +94,7 @@ impl Replica {
         } else {
             // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
             // know may live.
-            self.become_doubted();
+            lend!(LogRecovery, self).become_doubted();
         }
         self.ids.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
         self.data.store.restore(checkpoint.contents, &checkpoint.applied);
@@ -107,7 +108,7 @@ impl Replica {
             self.locks.apply_request(&row.into());
         }
         for lease in checkpoint.leases {
-            self.open_again(&lease);
+            self.clients.open_again(&lease, self.config.lease_time(self.now));
         }
         for forced in checkpoint.forced {
             self.clients.note_forced(forced, Position::default(), self.config.bugs);
@@ -122,16 +123,6 @@ impl Replica {
         Ok(())
     }
 
-    fn open_again(&mut self, lease: &LeaseRecord) {
-        self.clients.leases.open(
-            lease.lease,
-            lease.secret,
-            lease.ttl,
-            lease.on_disconnect,
-            self.config.lease_time(self.now),
-        );
-    }
-
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
         let refused = |why: String| RecoveryError::Record { position, why };
         if position.0 != self.out.position.0 + 1 {
@@ -144,8 +135,8 @@ impl Replica {
                 if entry.seq != next || !self.log.applied().covers(&entry.deps) {
                     return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
                 }
-                self.validate(&entry).map_err(|fault| refused(fault.to_string()))?;
-                self.take_in(&entry, Position::default());
+                lend!(Applier, self).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
+                lend!(Applier, self).take_in(&entry, Position::default());
                 self.watches.history.remember(&entry);
                 // All of it is durable, and nobody reads an older snapshot.
                 while self.data.store.fold(usize::MAX) {}
@@ -157,7 +148,7 @@ impl Replica {
                 if self.clients.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
-                self.open_again(&lease);
+                self.clients.open_again(&lease, self.config.lease_time(self.now));
             }
             Record::LeaseEnded { lease } => match self.clients.leases.find(lease) {
                 Some(index) => {
@@ -169,7 +160,7 @@ impl Replica {
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
             Record::Joined => self.lifecycle.on_joined(),
-            Record::Restored => self.become_doubted(),
+            Record::Restored => lend!(LogRecovery, self).become_doubted(),
             Record::Forked(fork) => self.lifecycle.on_fork(fork),
             Record::ForkResolved => {
                 let _was_forked = self.lifecycle.on_fork_resolved();
@@ -180,11 +171,13 @@ impl Replica {
                 if index != self.members.config().index().next() {
                     return Err(refused(format!("it is decision {index}")));
                 }
-                self.take_decision(index, *proposal);
+                lend!(Decisions, self).take_decision(index, *proposal);
             }
             Record::AllSpeak { version } => self.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
-                self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
+                lend!(StateTransfer, self)
+                    .replay_piece(&piece)
+                    .map_err(|fault| refused(fault.to_string()))?;
             }
             Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
             Record::ForceReleased(forced) => {
@@ -213,7 +206,7 @@ impl Replica {
         };
         self.ids.clock.observe(bound.clock);
         self.ids.next_n = self.ids.next_n.max(bound.n);
-        self.restart_expiry();
+        lend!(KeyExpiry, self).restart_expiry(self.out.position);
         let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
         self.lifecycle.on_restart(judge_at, self.ids.clock.physical_millis(), self.log.applied());
         self.ids.may_stamp = !self.lifecycle.is_starting();

@@ -8,7 +8,7 @@
 use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
+use super::anti_entropy::Comparison;
 use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::store_state::Store;
@@ -95,7 +95,7 @@ impl Stability {
     }
 }
 
-impl Replica {
+impl Comparison<'_> {
     /// Updates the stable vector.
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.

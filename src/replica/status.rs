@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
+use super::describe::Describer;
 use geolock_api::names::DcId;
 
 /// Most locks in one page of a listing.
@@ -83,7 +84,9 @@ impl Replica {
             ..self.out.counts
         }
     }
+}
 
+impl Describer<'_> {
     pub(super) fn on_list(&mut self, call: CallId, prefix: &[u8], cursor: ListCursor, limit: usize) {
         let (rows, next) = self.locks.inspect().list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
         let summary = |row: crate::lock_state::LockRow| LockSummary {

@@ -2,15 +2,13 @@
 //! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
 use crate::base::bugs::Bug;
-use std::sync::Arc;
 
 use super::Replica;
 use super::effect::Report;
+use super::lend::lend;
 use super::output_commit::Output;
-use super::record::Record;
 use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Entry, Op};
 use geolock_api::names::Position;
 
 /// Most idle locks that one step examines.
@@ -21,12 +19,6 @@ const EFFECTS_PER_STEP: usize = 1024;
 const RECORDS_PER_STEP: u64 = 512;
 /// Most outputs that waited for the journal and that one step emits.
 const OUTPUTS_PER_STEP: usize = 512;
-/// Bytes at which the operations of one entry stop, approximately. Far below a frame.
-const ENTRY_WEIGHT: usize = 1 << 20;
-/// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
-const ENTRY_ROWS: usize = 32;
-/// Most locks of one transfer operation.
-const TRANSFER_LOCKS: usize = 32;
 
 impl Replica {
     /// Moves the time to `now` and fires all timers that have expired.
@@ -50,10 +42,10 @@ impl Replica {
             self.note_some_durable();
         }
         self.locks.expire(now.mono);
-        self.expire_leases();
-        self.expire_waits();
-        self.expire_descriptions();
-        self.expire_transactions();
+        lend!(LeaseCalls, self).expire_leases();
+        lend!(Timeouts, self).expire_waits();
+        lend!(Describer, self).expire_descriptions();
+        lend!(TxnCalls, self).expire_transactions();
         if self.peers.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
@@ -63,23 +55,24 @@ impl Replica {
         if self.peers.heartbeat_at <= now.mono {
             self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             self.on_heartbeat_due();
-            self.on_watch_heartbeat();
+            lend!(WatchCalls, self).on_watch_heartbeat();
             let counts = self.locks.request_counts();
             if counts.held + counts.waiting == 0 {
                 self.clients.client_requests.give_back();
             }
         }
         if self.peers.anti_entropy.next_at <= now.mono {
-            self.on_anti_entropy_due();
+            lend!(Comparison, self).on_anti_entropy_due();
         }
-        self.update_reachability();
+        lend!(Clocks, self).update_reachability();
         self.update_lifecycle();
-        self.expire_keys();
+        let keys = lend!(KeyExpiry, self).take_due();
+        lend!(Writer, self).end_keys(keys);
         // A granted request gets its token before the event can end it. A transfer is in the log before the
         // event can read the ownership.
         if self.config.bugs.has(Bug::SeenBeforeLogged) {
             self.locks.schedule(now.mono);
-            return self.tell_grants();
+            return lend!(AcquireCalls, self).tell_grants();
         }
         self.schedule();
     }
@@ -97,7 +90,7 @@ impl Replica {
     pub(super) fn finish_step(&mut self) {
         // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
         // permissions change, requests are parked again, by the set of members that are away.
-        self.update_reachability();
+        lend!(Clocks, self).update_reachability();
         self.update_lifecycle();
         // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
         // draw from, too.
@@ -106,25 +99,25 @@ impl Replica {
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
         if !self.members.is_quiet() {
-            self.update_members();
+            lend!(Writer, self).update_members();
             self.schedule();
         }
         self.send_entries();
-        self.update_majority();
+        lend!(MajorityCommits, self).update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
-        self.note_sums();
+        lend!(Comparison, self).note_sums();
     }
 
     /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it
     /// is sent none of the entries that are left, which it could not apply.
     fn send_entries(&mut self) {
-        if self.peers.truncates {
-            self.truncate_log();
+        if self.out.truncates {
+            lend!(StateTransfer, self).truncate_log();
         }
         if std::mem::take(&mut self.out.pump) {
-            self.pump_links();
+            lend!(LinkHandler, self).pump_links();
         }
     }
 
@@ -132,9 +125,9 @@ impl Replica {
     /// a transfer that ends closes its snapshot, and then more can be folded.
     fn work_in_background(&mut self) {
         self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
-        self.scan_some();
+        lend!(WatchCalls, self).scan_some();
         self.continue_checkpoint();
-        self.give_some();
+        lend!(StateTransfer, self).give_some();
         let more_to_fold = self.data.store.fold(EFFECTS_PER_STEP);
         self.data.store_backlog = self.data.store.compact(EFFECTS_PER_STEP) || more_to_fold;
     }
@@ -144,54 +137,16 @@ impl Replica {
     fn schedule(&mut self) {
         loop {
             self.locks.schedule(self.now.mono);
-            self.tell_grants();
+            lend!(AcquireCalls, self).tell_grants();
             let ops = self.locks.take_ops();
             if !ops.is_empty() {
-                self.make_entries(ops);
+                lend!(Writer, self).make_entries(ops);
             } else if self.locks.is_scheduled() {
                 // A one-step transaction may have committed as soon as it was granted, and released its
                 // locks.
                 break;
             }
         }
-    }
-
-    /// Appends own entries: one, unless it would be too large for a frame or for one step of its receivers.
-    pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
-        let mut chunk = Vec::new();
-        let (mut weight, mut rows) = (0, 0);
-        for op in ops.into_iter().flat_map(split_op) {
-            (weight, rows) = (weight + op.weight(), rows + op.rows());
-            if (weight > ENTRY_WEIGHT || rows > ENTRY_ROWS) && !chunk.is_empty() {
-                self.make_entry(std::mem::take(&mut chunk));
-                (weight, rows) = (op.weight(), op.rows());
-            }
-            chunk.push(op);
-        }
-        self.make_entry(chunk);
-    }
-
-    /// Appends one own entry. Returns its position in the journal.
-    pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
-        let at = self.ids.stamp(&mut self.out);
-        let dc = self.config.dc;
-        let deps = self.log.applied().clone();
-        let seq = deps.get(dc) + 1;
-        self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.members.epoch().0);
-        // An entry of version 1 has no field for the lead.
-        let lead_ms = if self.lifecycle.versions().are_chained() { self.ids.lead.millis } else { 0 };
-        assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
-        let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
-        let position = self.out.persist(Record::Entry(entry.clone()));
-        for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
-            self.take_in_commit(&entry, index, commit, position);
-        }
-        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
-        self.log.apply(entry, position, self.now.mono);
-        self.out.counts.entries_made += 1;
-        self.out.pump = true;
-        position
     }
 
     pub(super) fn on_durable(&mut self, position: Position) {
@@ -220,13 +175,13 @@ impl Replica {
             if let Output::Grant(id) = output
                 && let Some(request) = self.locks.find(id)
             {
-                self.time_grant(request);
+                lend!(Requests, self).time_grant(request);
             }
             self.emit(output);
         }
         if news {
             self.data.acknowledgements.note_news();
-            self.wake_snapshot_waits();
+            lend!(TxnCalls, self).wake_snapshot_waits();
         }
     }
 
@@ -237,7 +192,7 @@ impl Replica {
         self.ids.reservations.note_durable(position);
         let before = self.log.durable_end();
         let news = self.log.note_durable(position, self.now.mono);
-        self.tell_watches(self.log.durable_since(before));
+        lend!(WatchCalls, self).tell_watches(self.log.durable_since(before));
         self.data.store.note_durable(position);
         self.out.pump |= news;
         news
@@ -247,35 +202,22 @@ impl Replica {
         match output {
             Output::Grant(id) => {
                 if let Some(request) = self.locks.find(id) {
-                    self.tell_granted(request);
-                    self.answer_grant(request);
+                    lend!(Requests, self).tell_granted(request);
+                    lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
             Output::GrantAgain(id) => {
                 if let Some(request) = self.locks.find(id) {
-                    self.answer_grant(request);
+                    lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
             Output::Effect(effect) => self.out.effects.push_back(effect),
-            Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
-            Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
+            Output::Committed(seq, answer) => lend!(MajorityCommits, self).answer_committed(seq, *answer),
+            Output::Heartbeat(peer) if self.log.is_linked(peer) => {
+                lend!(LinkHandler, self).send_waiting_heartbeat(peer)
+            }
             Output::Heartbeat(_) => {}
-            Output::AskState(peer) => self.ask_for_more(peer),
+            Output::AskState(peer) => lend!(StateTransfer, self).ask_for_more(peer),
         }
     }
-}
-
-/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most
-/// 1 MiB.
-fn split_op(op: Op) -> Vec<Op> {
-    match op {
-        Op::Transfer { to, parts } if op_is_large(&parts) => {
-            parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
-        }
-        op => vec![op],
-    }
-}
-
-fn op_is_large(parts: &[crate::causal_log::LockParts]) -> bool {
-    parts.len() > TRANSFER_LOCKS
 }

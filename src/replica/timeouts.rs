@@ -6,13 +6,23 @@ use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{HolderInfo, LockDescription, Refusal};
+use super::clients::{AcquireCalls, Clients};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::describe::{MAX_EXPLAINED, MAX_PENDING};
+use super::grants::Requests;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
-use crate::base::time::Instant;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::watches::Watches;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::lock_state::RequestIndex;
+use crate::causal_log::Log;
+use crate::lock_state::{Locks, RequestIndex};
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
@@ -94,7 +104,7 @@ impl Asked {
     }
 }
 
-impl Replica {
+impl AcquireCalls<'_> {
     /// Starts the wait of a request, until it is granted or cancelled. The other owners are asked
     /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
@@ -107,7 +117,9 @@ impl Replica {
         }
         self.clients.waits.insert(until - client.asks_ahead(), request);
     }
+}
 
+impl Requests<'_> {
     /// Ends the wait of a request.
     #[inline]
     pub(super) fn end_wait(&mut self, request: RequestIndex) {
@@ -119,7 +131,24 @@ impl Replica {
             }
         }
     }
+}
 
+/// Ends waits whose time is over.
+pub(in crate::replica) struct Timeouts<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a Peers,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl Timeouts<'_> {
     pub(super) fn expire_waits(&mut self) {
         let (most, most_wants) = (WAITS_PER_STEP, WANTS_PER_STEP);
         let (most, most_wants) = match self.config.bugs.has(Bug::AllWaitsAtOnce) {
@@ -171,7 +200,7 @@ impl Replica {
         self.out.counts.timeouts += 1;
         let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =
-            names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
+            names.iter().map(|name| lend!(Describer, self).describe(name, EXPLAINED)).collect();
         let asked = self.clients.descriptions.ahead.take(self.locks.get(request).id);
         for lock in &mut locks {
             lock.unknown = lock.owner_dcs().intersection(self.members.peers());
@@ -180,6 +209,6 @@ impl Replica {
             }
             lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
         }
-        self.end_waiting(request, Refusal::TimedOut(locks));
+        lend!(Requests, self).end_waiting(request, Refusal::TimedOut(locks));
     }
 }

@@ -16,7 +16,7 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
+use super::clock_skew::Clocks;
 use super::ids::Ids;
 use super::message::Heartbeat;
 use super::outputs::Outputs;
@@ -75,7 +75,7 @@ impl Ids {
     }
 }
 
-impl Replica {
+impl Clocks<'_> {
     /// Notes the reading that a peer heard from this datacenter before this link, perhaps before its disk was
     /// lost.
     pub(super) fn note_lost_readings(&mut self, yours: Option<(Timestamp, u64)>) {

@@ -10,12 +10,12 @@
 //! breaks makes no clock right.
 
 use super::Replica;
-use super::clock_skew::ClockSource;
+use super::clock_skew::{ClockSource, Clocks};
 use super::effect::Report;
+use super::lend::lend;
 use super::lifecycle::{Judgement, heads_to_tell};
 use super::message::Message;
 use crate::base::hybrid_clock::HybridClock;
-use crate::crdt::VersionVector;
 use geolock_api::names::DcId;
 
 /// Returns the physical part of a clock, in milliseconds since the Unix epoch.
@@ -23,9 +23,9 @@ pub(super) fn millis_of(clock: &HybridClock) -> i64 {
     i64::try_from(clock.physical_millis()).unwrap_or(i64::MAX)
 }
 
-impl Replica {
-    /// Judges the clock after a restart. If it is right, stamping begins.
-    pub(super) fn judge_clock(&mut self) {
+impl Clocks<'_> {
+    /// Judges the clock after a restart. If it is right, stamping may begin.
+    pub(super) fn judge_clock(&mut self) -> Judgement {
         let contradicted = self.is_contradicted();
         if contradicted && self.now.wall.0 < self.ids.clock.physical_millis() {
             // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
@@ -43,21 +43,10 @@ impl Replica {
         };
         self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
         self.ids.may_stamp = !self.lifecycle.is_starting();
-        match judgement {
-            Judgement::Right => self.begin_stamping(),
-            Judgement::Unconfirmed => {}
-            Judgement::Contradicted => {
-                self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
-            }
+        if judgement == Judgement::Contradicted {
+            self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
         }
-    }
-
-    fn begin_stamping(&mut self) {
-        // A client that reclaims may name a reading of just before the crash.
-        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
-        self.note_skew();
-        self.on_heartbeat_due();
-        self.run_deferred();
+        judgement
     }
 
     /// Returns true if the clock is ahead of most heard peers by more than the limit. Then it would make no
@@ -111,19 +100,22 @@ impl Replica {
         }
     }
 
-    /// A restarted peer sent its wall clock, which our clock does not take over, and its vector.
-    pub(super) fn on_wall_clock(
-        &mut self,
-        peer: DcId,
-        millis: u64,
-        durable: &VersionVector,
-        heads: &[(DcId, u64)],
-    ) {
+    /// A restarted peer sent its wall clock, which our clock does not take over.
+    pub(super) fn on_wall_clock(&mut self, peer: DcId, millis: u64) {
         let ahead_ms = i64::try_from(millis)
             .unwrap_or(i64::MAX)
             .saturating_sub_unsigned(self.ids.clock.physical_millis());
         self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
         self.step_forward();
-        self.compare_heads(peer, durable, heads);
+    }
+}
+
+impl Replica {
+    pub(super) fn begin_stamping(&mut self) {
+        // A client that reclaims may name a reading of just before the crash.
+        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
+        lend!(Clocks, self).note_skew();
+        self.on_heartbeat_due();
+        self.run_deferred();
     }
 }

@@ -14,10 +14,18 @@
 use super::own_log::seen_by_all;
 use super::questions::Question;
 use crate::base::bugs::Bug;
-use crate::causal_log::Violation;
+use crate::base::time::Now;
+use crate::causal_log::{Log, Violation};
+use crate::lock_state::Locks;
 use crate::replica::Replica;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
+use crate::replica::ids::Ids;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
 use crate::replica::record::Record;
 use crate::replica::stability::Floor;
 use geolock_api::names::{DcId, DcSet};
@@ -29,6 +37,24 @@ impl Replica {
     /// Other members know the log, but not the leases that were opened, so nothing is granted before the
     /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
+        lend!(LogRecovery, self).mark_restored();
+    }
+}
+
+/// Asks the other members for the own log, and decides whether this directory has all of it.
+pub(in crate::replica) struct LogRecovery<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+}
+
+impl LogRecovery<'_> {
+    fn mark_restored(&mut self) {
         self.out.persist(Record::Restored);
         self.become_doubted();
     }
@@ -73,7 +99,7 @@ impl Replica {
             return;
         }
         if !self.lifecycle.is_doubted() {
-            self.begin_restored();
+            self.mark_restored();
         }
     }
 
@@ -112,17 +138,23 @@ impl Replica {
         linked.iter().for_each(|peer| self.out.send(&mut self.log, peer, Message::AskLog { of, run, round }));
     }
 
-    pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
+    pub(in crate::replica) fn on_ask_log(
+        &mut self,
+        peer: DcId,
+        of: DcId,
+        run: u64,
+        round: u64,
+    ) -> Result<(), Violation> {
         if !self.members.contains(of) && self.members.know_decisions() {
             // A new member, of which this datacenter has not heard.
-            return;
+            return Ok(());
         }
         if !self.members.contains(of) {
-            return self.close_link(peer, Violation::UnknownDc { dc: of });
+            return Err(Violation::UnknownDc { dc: of });
         }
         let question = Question { run, round, from: peer };
         if of == self.config.dc || !self.lifecycle.questions.note(of, question) {
-            return;
+            return Ok(());
         }
         let known = self.log.applied().get(of);
         // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
@@ -134,22 +166,29 @@ impl Replica {
         others
             .iter()
             .for_each(|other| self.out.send(&mut self.log, other, Message::AskLog { of, run, round }));
+        Ok(())
     }
 
-    pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
+    pub(in crate::replica) fn on_knows_log(
+        &mut self,
+        peer: DcId,
+        of: DcId,
+        run: u64,
+        (by, seq): (DcId, u64),
+    ) -> Result<(), Violation> {
         let members = self.members.all();
         let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
         if strange.is_some() && self.members.know_decisions() {
-            return;
+            return Ok(());
         }
         if let Some(dc) = strange {
-            return self.close_link(peer, Violation::UnknownDc { dc });
+            return Err(Violation::UnknownDc { dc });
         }
         if of == self.config.dc {
             if by != of && self.lifecycle.questions.run() == Some(run) {
                 self.note_own_log(by, seq);
             }
-            return;
+            return Ok(());
         }
         if let Some(from) = self.lifecycle.questions.sender(of, run)
             && from != peer
@@ -157,5 +196,6 @@ impl Replica {
         {
             self.out.send(&mut self.log, from, Message::KnowsLog { of, run, by, seq });
         }
+        Ok(())
     }
 }

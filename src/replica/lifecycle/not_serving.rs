@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::replica::Replica;
+use crate::replica::clock_skew::Clocks;
+use crate::replica::describe::Describer;
 use crate::replica::effect::Report;
 use geolock_api::names::{DcId, DcSet};
 
@@ -70,7 +71,7 @@ impl fmt::Display for NotServing {
     }
 }
 
-impl Replica {
+impl Describer<'_> {
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
     pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self
@@ -82,7 +83,9 @@ impl Replica {
             peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));
         here.into_iter().chain(there).collect()
     }
+}
 
+impl Clocks<'_> {
     /// Reports the changed state of reachable peers to the operator.
     pub(in crate::replica) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {

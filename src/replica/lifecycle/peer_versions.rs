@@ -14,9 +14,9 @@
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
-use crate::replica::Replica;
 use crate::replica::call::Refusal;
 use crate::replica::config::ReplicaConfig;
+use crate::replica::lifecycle::LogRecovery;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
@@ -148,9 +148,15 @@ impl PeerVersions {
             None => Ok(()),
         }
     }
+
+    /// Refuses a peer that speaks no more than this version if all members have spoken a higher one: it
+    /// cannot read, or not relay, what they write.
+    pub fn admit(&self, speaks: u16) -> Result<(), Violation> {
+        if speaks < self.all { Err(Violation::OldVersion { speaks, all: self.all }) } else { Ok(()) }
+    }
 }
 
-impl Replica {
+impl LogRecovery<'_> {
     /// A member reports the versions that members speak, itself among them.
     pub(in crate::replica) fn note_versions(&mut self, speaks: &[(DcId, u16)]) {
         for (dc, version) in speaks {
@@ -168,16 +174,6 @@ impl Replica {
             self.lifecycle.versions_mut().note_recorded(version);
             self.locks.set_homed_since(position);
         }
-    }
-
-    /// Refuses a peer that speaks no more than this version if all members have spoken a higher one: it
-    /// cannot read, or not relay, what they write.
-    pub(in crate::replica) fn refuse_version(&mut self, peer: DcId, speaks: u16) -> bool {
-        let all = self.lifecycle.versions().all();
-        if speaks < all {
-            self.close_link(peer, Violation::OldVersion { speaks, all });
-        }
-        speaks < all
     }
 }
 

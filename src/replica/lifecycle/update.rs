@@ -4,7 +4,10 @@ use super::{Action, Settled};
 use crate::base::capacity::DiskSpace;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
+use crate::replica::clock_skew::Clocks;
 use crate::replica::effect::Report;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Judgement;
 use crate::replica::message::Message;
 
 impl Replica {
@@ -19,9 +22,12 @@ impl Replica {
     fn follow_lifecycle(&mut self) {
         while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
             match action {
-                Action::JudgeClock => self.judge_clock(),
+                Action::JudgeClock if lend!(Clocks, self).judge_clock() == Judgement::Right => {
+                    self.begin_stamping()
+                }
+                Action::JudgeClock => {}
                 Action::AwaitRegained => self.out.regained = self.out.position,
-                Action::Join => self.join(),
+                Action::Join => lend!(LogRecovery, self).join(),
             }
         }
         // Before the phase is settled: reclaims end the grace of their leases.
@@ -29,17 +35,11 @@ impl Replica {
         let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
         phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
         log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
-        self.permit(permissions);
+        lend!(Clocks, self).permit(permissions);
         let reason = self.lifecycle.not_serving(self.clients.grace_left(&self.config, self.now));
         if self.lifecycle.announce(reason) {
             // At once, not with the next heartbeat: the peers park and send by it.
-            self.tell_links();
-        }
-    }
-
-    fn permit(&mut self, permissions: Permissions) {
-        if self.locks.permit(permissions) {
-            self.park_what_needs_others();
+            lend!(LinkHandler, self).tell_links();
         }
     }
 
@@ -56,6 +56,14 @@ impl Replica {
                 let durable = (**self.log.durable()).clone();
                 self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }
+        }
+    }
+}
+
+impl Clocks<'_> {
+    fn permit(&mut self, permissions: Permissions) {
+        if self.locks.permit(permissions) {
+            self.park_what_needs_others();
         }
     }
 }

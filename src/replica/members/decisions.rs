@@ -5,10 +5,15 @@
 
 use super::{Admitted, Change, Members};
 use crate::base::bugs::Bug;
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
 use crate::membership::{Command, Facts, Index, Proposal, Voter};
-use crate::replica::Replica;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
+use crate::replica::lifecycle::Lifecycle;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
+use crate::replica::peers::Peers;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet};
 
@@ -55,7 +60,18 @@ impl Members {
     }
 }
 
-impl Replica {
+/// Follows the decisions of the control group.
+pub(in crate::replica) struct Decisions<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+}
+
+impl Decisions<'_> {
     /// The control group, or a peer, says that this is decision number `index`. One that is known already
     /// changes nothing; one that does not follow comes again.
     pub(in crate::replica) fn on_decided(&mut self, index: Index, proposal: Proposal) {

@@ -14,8 +14,9 @@ use crate::causal_log::Op;
 use crate::crdt::Sponsored;
 use crate::lock_state::Naming;
 use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
-use crate::replica::Replica;
 use crate::replica::effect::Effect;
+use crate::replica::members::Decisions;
+use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
 /// A member that is not settled, as seen here.
@@ -78,7 +79,7 @@ impl Members {
     }
 }
 
-impl Replica {
+impl Writer<'_> {
     /// Does what the members that are joining need from this datacenter. Call it when all that moved in this
     /// step is in the log.
     pub(in crate::replica) fn update_members(&mut self) {
@@ -136,7 +137,9 @@ impl Replica {
     pub(in crate::replica) fn take_in_done_beyond(&mut self, entries: &[(DcId, DcId)]) {
         entries.iter().for_each(|(dc, part)| self.take_in_done(*dc, *part));
     }
+}
 
+impl Decisions<'_> {
     /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be
     /// lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {

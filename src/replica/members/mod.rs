@@ -13,6 +13,7 @@ mod state;
 use std::collections::VecDeque;
 
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
+pub(in crate::replica) use decisions::Decisions;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 use join::Join;
 pub use state::{JoinState, MembersState};

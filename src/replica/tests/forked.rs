@@ -1,6 +1,7 @@
 //! Stories about two histories of one log: a datacenter continued from an old disk while the member that knew
 //! more was away.
 
+use crate::replica::lend::lend;
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
@@ -302,8 +303,8 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     assert_eq!(replica.ids.lead.millis, 0);
     c.crash(0, 0);
     let replica = &mut c.nodes[0].replica;
-    replica.note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
-    replica.note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
+    lend!(Clocks, replica).note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
+    lend!(Clocks, replica).note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
     c.link_again(0);
     c.pass(70_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);

@@ -8,16 +8,18 @@ use crate::base::bugs::Bug;
 use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
-use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
 use crate::replica::clients::{NewAcquire, admit_load, not_free};
+use crate::replica::grants::Requests;
+use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
 use crate::replica::store_call::{
     Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState,
     reads_weight,
 };
+use crate::replica::transactions::TxnCalls;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
 /// The kind of a begin.
@@ -27,7 +29,7 @@ enum Begun {
     Again,
 }
 
-impl Replica {
+impl TxnCalls<'_> {
     pub(in crate::replica) fn on_begin(&mut self, call: CallId, begin: Begin) {
         match self.admit_begin(call, &begin) {
             Ok(Begun::New(lease)) => self.start_begin(call, begin, lease),
@@ -79,7 +81,7 @@ impl Replica {
             if locks.label.len() > MAX_LABEL {
                 return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
             }
-            self.admit_request(lease)?;
+            lend!(AcquireCalls, self).admit_request(lease)?;
         }
         Ok(Begun::New(lease))
     }
@@ -164,7 +166,7 @@ impl Replica {
             }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
-            match self.start_request(&new, client) {
+            match lend!(AcquireCalls, self).start_request(&new, client) {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
                     let refusal = not_free(locks.wait);
@@ -259,7 +261,7 @@ impl Replica {
         match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
             Some(Txn::Waiting(_)) if next_step.step.then == Then::Abort => {
-                self.give_up(id);
+                lend!(Requests, self).give_up(id);
                 self.out.reply(call, Reply::Stepped(Box::new(aborted())));
             }
             Some(Txn::Waiting(_)) => self.out.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
@@ -267,23 +269,6 @@ impl Replica {
                 self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }
             None => self.out.refuse(call, TxnRefusal::Unknown(id.key).into()),
-        }
-    }
-
-    /// The client cancels a transaction that is not open yet.
-    fn give_up(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else { return };
-        self.data.transactions.waits.forget_txn(id);
-        match waiting.request.and_then(|request| self.locks.find(request)) {
-            Some(request) if self.locks.get(request).is_held() => {
-                let waits_for_snapshot = waiting.token.is_some();
-                self.end_held(request, geolock_api::names::Position::default());
-                if waits_for_snapshot {
-                    self.out.refuse(waiting.call, Refusal::Cancelled);
-                }
-            }
-            Some(request) => self.end_waiting(request, Refusal::Cancelled),
-            None => self.out.refuse(waiting.call, Refusal::Cancelled),
         }
     }
 
@@ -364,11 +349,30 @@ impl Replica {
                     let request = waiting.request.and_then(|request| self.locks.find(request));
                     self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
-                        self.end_held(request, geolock_api::names::Position::default());
+                        lend!(Requests, self).end_held(request, geolock_api::names::Position::default());
                     }
                     self.out.refuse(call, refusal);
                 }
             }
+        }
+    }
+}
+
+impl Requests<'_> {
+    /// The client cancels a transaction that is not open yet.
+    fn give_up(&mut self, id: TxnId) {
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else { return };
+        self.data.transactions.waits.forget_txn(id);
+        match waiting.request.and_then(|request| self.locks.find(request)) {
+            Some(request) if self.locks.get(request).is_held() => {
+                let waits_for_snapshot = waiting.token.is_some();
+                self.end_held(request, geolock_api::names::Position::default());
+                if waits_for_snapshot {
+                    self.out.refuse(waiting.call, Refusal::Cancelled);
+                }
+            }
+            Some(request) => self.end_waiting(request, Refusal::Cancelled),
+            None => self.out.refuse(waiting.call, Refusal::Cancelled),
         }
     }
 }

@@ -7,13 +7,16 @@ use super::outcomes::Outcome;
 use super::{CommitId, Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::replica::Replica;
 use crate::replica::call::{CallId, Phase, Refusal};
+use crate::replica::entries::Applier;
+use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::store_call::{Durability, Durable, Stepped, TxnRefusal, TxnState};
+use crate::replica::transactions::TxnCalls;
+use crate::replica::writer::Writer;
 use geolock_api::names::{Position, Secret};
 
-impl Replica {
+impl TxnCalls<'_> {
     /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.
     pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped, asked: Durability) {
         let Some(Txn::Open(mut open)) = self.data.transactions.rows.remove(&id) else {
@@ -26,7 +29,7 @@ impl Replica {
         } else {
             let seen = (*open.snapshot).clone();
             let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
-            let position = self.make_entry(vec![Op::Commit(commit)]);
+            let position = lend!(Writer, self).make_entry(vec![Op::Commit(commit)]);
             self.out.counts.commits += 1;
             let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
             vector.raise(self.config.dc, seq);
@@ -35,7 +38,7 @@ impl Replica {
         let (commit, content) = (vector.clone(), open.content);
         let outcome = Outcome { commit, content, position, seq, needs_majority };
         self.note_outcome(id, outcome.clone());
-        self.close(id, *open, position);
+        lend!(Requests, self).close(id, *open, position);
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
         self.tell_outcome(call, id, &outcome, stepped, asked);
     }
@@ -54,7 +57,7 @@ impl Replica {
             asked => asked,
         };
         let commit = CommitId { seq: outcome.seq, txn: id };
-        self.answer_commit(call, (commit, outcome.position), stepped, durability);
+        lend!(MajorityCommits, self).answer_commit(call, (commit, outcome.position), stepped, durability);
     }
 
     fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {
@@ -75,7 +78,9 @@ impl Replica {
         };
         self.tell_outcome(call, id, outcome, stepped, asked);
     }
+}
 
+impl Writer<'_> {
     /// Applies a commit: own or foreign, live or from the journal.
     pub(in crate::replica) fn take_in_commit(
         &mut self,
@@ -98,7 +103,9 @@ impl Replica {
             self.out.counts.removals += removals.count() as u64;
         }
     }
+}
 
+impl Applier<'_> {
     /// Notes an own commit of an earlier run, from the journal or from a peer: its client may still ask for
     /// it. A commit of this run is noted when it is made.
     pub(in crate::replica) fn note_earlier_commit(

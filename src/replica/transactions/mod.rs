@@ -36,17 +36,26 @@ pub(super) use outcomes::Outcomes;
 use rows::Rows;
 use snapshot_waits::SnapshotWaits;
 
-use super::Replica;
 use super::call::{CallId, Refusal};
 use super::force_release::ForceReleased;
 use super::store_call::Begin;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::Change;
+use crate::causal_log::{Change, Log};
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
+use crate::replica::clients::Clients;
 use crate::replica::config::ReplicaConfig;
+use crate::replica::data::Data;
+use crate::replica::grants::Requests;
+use crate::replica::ids::Ids;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::outputs::Outputs;
 use crate::replica::store_call::TxnRefusal;
+use crate::replica::watches::Watches;
 use geolock_api::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 
 /// Most transactions, and waits for snapshots, that one step ends because their time is over.
@@ -173,7 +182,22 @@ impl Transactions {
     }
 }
 
-impl Replica {
+/// Calls on transactions, from the begin to the commit.
+pub(in crate::replica) struct TxnCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl TxnCalls<'_> {
     /// Ends transactions that were open for too long, and waits whose time is over.
     pub(super) fn expire_transactions(&mut self) {
         for _ in 0..EXPIRED_PER_STEP {
@@ -182,14 +206,16 @@ impl Replica {
             if let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) {
                 // It has just been removed from the deadlines.
                 open.expires = Instant::FAR_FUTURE;
-                self.kill(id, Death::TooOld);
+                lend!(Requests, self).kill(id, Death::TooOld);
             }
         }
         self.expire_snapshot_waits();
-        self.expire_majority_waits();
+        lend!(MajorityCommits, self).expire_majority_waits();
         self.data.transactions.outcomes.expire(self.now.mono);
     }
+}
 
+impl Requests<'_> {
     /// Ends an open transaction that can no longer commit; its client learns it from its next call.
     fn kill(&mut self, id: TxnId, death: Death) {
         let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) else {

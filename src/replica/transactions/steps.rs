@@ -8,12 +8,14 @@ use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
 use crate::crdt::value::ReadBudget;
-use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
+use crate::replica::grants::Requests;
+use crate::replica::lend::lend;
 use crate::replica::store_call::{
     Durability, Durable, MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::transactions::TxnCalls;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 use geolock_api::value::Reading;
@@ -23,11 +25,11 @@ const MAX_READ_BYTES: usize = 4 << 20;
 /// Up to this many changes are checked with every step; more are checked at the commit.
 const CHECKED_EARLY: usize = 256;
 
-impl Replica {
+impl TxnCalls<'_> {
     /// Makes the step of a begin. If it is refused, the transaction does not exist.
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
-            self.abort(id);
+            lend!(Requests, self).abort(id);
             self.out.refuse(call, refusal);
         }
     }
@@ -119,7 +121,7 @@ impl Replica {
             Then::Continue => self.out.reply(call, Reply::Stepped(Box::new(stepped))),
             Then::Commit => self.commit(call, id, stepped, step.durability),
             Then::Abort => {
-                self.abort(id);
+                lend!(Requests, self).abort(id);
                 let stepped = Stepped { state: TxnState::Aborted, ..stepped };
                 self.out.reply(call, Reply::Stepped(Box::new(stepped)));
             }
@@ -187,7 +189,9 @@ impl Replica {
         }
         Ok(values)
     }
+}
 
+impl Requests<'_> {
     /// Ends an open transaction without a trace.
     pub(super) fn abort(&mut self, id: TxnId) {
         if let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) {

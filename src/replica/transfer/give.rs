@@ -8,12 +8,11 @@ use crate::base::time::Instant;
 use crate::base::wire::WireError;
 use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
-use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lifecycle::CHAINED;
 use crate::replica::message::Message;
 use crate::replica::recover::last_stamps;
-use crate::replica::transfer::Transfers;
+use crate::replica::transfer::{StateTransfer, Transfers};
 use geolock_api::names::{DcId, Position};
 
 /// Most keys, requests or items of locks that one step packs.
@@ -78,7 +77,7 @@ impl Transfers {
     }
 }
 
-impl Replica {
+impl StateTransfer<'_> {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
         // Right after a start no state can be sent, and a peer that asks would wait for it.

@@ -16,12 +16,13 @@
 
 use std::collections::VecDeque;
 
-use super::super::Replica;
 use super::super::call::{CallId, Reply};
 use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, Locks, RequestIndex, Walk};
+use crate::replica::grants::Requests;
+use crate::replica::watches::WatchCalls;
 use geolock_api::names::{LockName, Mode};
 
 /// Most unread bytes of a client; further events are dropped.
@@ -101,7 +102,7 @@ impl Watches {
     }
 }
 
-impl Replica {
+impl Requests<'_> {
     /// The reply to a grant may be sent: sends the grant to watches, too.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
         self.clients.client_requests.get_mut(request).is_told = true;
@@ -132,7 +133,9 @@ impl Replica {
             self.out.counts.watch_events_dropped += u64::from(!told);
         }
     }
+}
 
+impl WatchCalls<'_> {
     /// The client of a watch has read `weight` of its holder events.
     pub(in crate::replica) fn on_watch_taken(&mut self, call: CallId, watch: u64, weight: usize) {
         self.out.reply(call, Reply::WatchTaken);

@@ -30,18 +30,22 @@ use std::time::Duration;
 
 use crdts::CvRDT;
 
-use super::Replica;
 use super::call::{CallId, Limit, Refusal, Reply};
 use super::clients::RETRY_AFTER;
 use super::effect::{Effect, Notice};
 use super::watch_call::{Changed, LockEvent, LockMove, LockNews, MAX_PATTERNS, Pattern};
 use super::watch_call::{Subject, Watch, WatchRefusal};
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::{Entry, LockParts, Op};
+use crate::causal_log::{Entry, LockParts, Log, Op};
 use crate::crdt::VersionVector;
 use crate::leases::SessionId;
-use crate::replica::clients::admit_load;
+use crate::lock_state::Locks;
+use crate::replica::clients::{Clients, admit_load};
+use crate::replica::config::ReplicaConfig;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::outputs::Outputs;
 use crate::replica::transactions::validate_vector;
 use geolock_api::names::{DcId, DcSet};
 use history::{HISTORY_BYTES, History};
@@ -202,7 +206,20 @@ fn all_of(session: SessionId) -> std::ops::RangeInclusive<CallId> {
     CallId { session, tag: 0 }..=CallId { session, tag: u64::MAX }
 }
 
-impl Replica {
+/// Calls on watches, and what they are sent.
+pub(in crate::replica) struct WatchCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) clients: &'a Clients,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl WatchCalls<'_> {
     pub(super) fn on_watch(&mut self, call: CallId, watch: Watch) {
         let from = match self.admit_watch(call, &watch) {
             Ok(from) => from,
