@@ -4,7 +4,6 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::client_requests::{ClientRequest, ClientRequests, names_weight};
 use super::config::ReplicaConfig;
@@ -17,6 +16,7 @@ use super::lend::lend;
 use super::lifecycle::Lifecycle;
 use super::members::Members;
 use super::outputs::Outputs;
+use super::peers::Peers;
 use super::record::LeaseRecord;
 use super::watches::Watches;
 use crate::base::capacity::{DiskSpace, Load};
@@ -121,7 +121,23 @@ impl Clients {
     }
 }
 
-impl Replica {
+/// Dispatches the calls of clients, and those that had to wait.
+pub(in crate::replica) struct ClientCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a Peers,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl ClientCalls<'_> {
     #[inline]
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
         // Fast path for the most frequent calls, before anything large is moved.
@@ -176,7 +192,7 @@ impl Replica {
             Call::ForceRelease(force) => self.on_force_release(call, &force),
             Call::Audit => lend!(LeaseCalls, self).on_audit(call),
             Call::Status => {
-                let status = Box::new(self.status());
+                let status = Box::new(lend!(StatusView, self).status());
                 self.out.reply(call, Reply::Status(status));
             }
         }

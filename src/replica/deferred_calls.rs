@@ -9,9 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Replica;
 use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
-use super::clients::{AcquireCalls, Clients, RETRY_AFTER};
+use super::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::lease_calls::LeaseCalls;
@@ -223,7 +222,7 @@ impl Deferral<'_> {
     }
 }
 
-impl Replica {
+impl ClientCalls<'_> {
     /// Defers a call if there is room.
     pub(super) fn defer(&mut self, call: CallId, request: Call) {
         let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);

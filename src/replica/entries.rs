@@ -66,7 +66,8 @@ impl Replica {
         while let Some(entry) =
             entries.as_slice().first().filter(|_| !waits && !self.peers.inbox.holds_of(peer))
         {
-            self.note_fork(fork_in_entry(&self.config, &self.log, peer, entry));
+            let fork = fork_in_entry(&self.config, &self.log, peer, entry);
+            lend!(Peering, self).note_fork(fork);
             if self.lifecycle.is_forked() {
                 return Ok(());
             }
@@ -119,7 +120,8 @@ impl Replica {
         }
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
-            self.note_fork(fork_in_entry(&self.config, &self.log, peer, &entry));
+            let fork = fork_in_entry(&self.config, &self.log, peer, &entry);
+            lend!(Peering, self).note_fork(fork);
             if self.lifecycle.is_forked() {
                 return Ok(None);
             }

@@ -19,9 +19,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
-use super::clients::Clients;
+use super::clients::{ClientCalls, Clients};
 use super::describe::{Describer, Purpose};
 use super::effect::{Effect, Notice, Report};
 use super::lease_calls::LeaseCalls;
@@ -160,7 +159,7 @@ impl Clients {
     }
 }
 
-impl Replica {
+impl ClientCalls<'_> {
     pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
         if let Err(refusal) = self
             .lifecycle

@@ -238,5 +238,52 @@ macro_rules! lend {
             data: &mut $of.data,
         }
     };
+    (Peering, $of:ident) => {
+        $crate::replica::links::Peering {
+            config: &$of.config,
+            now: $of.now,
+            out: &mut $of.out,
+            ids: &mut $of.ids,
+            log: &mut $of.log,
+            locks: &mut $of.locks,
+            lifecycle: &mut $of.lifecycle,
+            members: &mut $of.members,
+            peers: &mut $of.peers,
+            clients: &$of.clients,
+            data: &mut $of.data,
+            copies: &mut $of.copies,
+        }
+    };
+    (ClientCalls, $of:ident) => {
+        $crate::replica::clients::ClientCalls {
+            config: &$of.config,
+            now: $of.now,
+            out: &mut $of.out,
+            ids: &mut $of.ids,
+            log: &mut $of.log,
+            locks: &mut $of.locks,
+            lifecycle: &mut $of.lifecycle,
+            members: &mut $of.members,
+            peers: &$of.peers,
+            clients: &mut $of.clients,
+            data: &mut $of.data,
+            watches: &mut $of.watches,
+        }
+    };
+    (StatusView, $of:ident) => {
+        $crate::replica::status::StatusView {
+            config: &$of.config,
+            now: $of.now,
+            out: &$of.out,
+            log: &$of.log,
+            locks: &$of.locks,
+            lifecycle: &$of.lifecycle,
+            members: &$of.members,
+            peers: &$of.peers,
+            clients: &$of.clients,
+            data: &$of.data,
+            watches: &$of.watches,
+        }
+    };
 }
 pub(in crate::replica) use lend;

@@ -8,6 +8,8 @@ use super::Replica;
 use super::clients::Clients;
 use super::clock_skew::Clocks;
 use super::config::ReplicaConfig;
+use super::copies::Copies;
+use super::data::Data;
 use super::effect::{Effect, Report};
 use super::ids::Ids;
 use super::lend::lend;
@@ -170,10 +172,26 @@ impl Links {
     }
 }
 
-impl Replica {
+/// Hears the other datacenters: their links, heartbeats and acknowledgements, and forks.
+pub(in crate::replica) struct Peering<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+    pub(in crate::replica) clients: &'a Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) copies: &'a mut Copies,
+}
+
+impl Peering<'_> {
     pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
         // The edge may know of a new member before the machine does.
-        let is_known = self.may_link(peer) || self.members.know_decisions();
+        let is_known = self.members.may_link(peer) || self.members.know_decisions();
         assert!(is_known, "a link to {peer}, which is no peer");
         self.peers.links.closing.remove(peer);
         let row = &mut self.peers.links.rows[peer.index()];
@@ -185,89 +203,6 @@ impl Replica {
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         lend!(LinkHandler, self).tell_links();
-    }
-
-    pub(super) fn on_link_down(&mut self, peer: DcId) {
-        self.peers.links.closing.remove(peer);
-        self.log.link_down(peer);
-        self.peers.inbox.clear(peer);
-        // When the link is up again, the peer sends all that is missing.
-        self.peers.links.rows[peer.index()].dropped = false;
-        self.data.counter_escrow.link_down(peer);
-        lend!(StateTransfer, self).stop_giving(peer);
-        self.copies.transfers.stop_taking_from(peer);
-        lend!(Describer, self).descriptions_without(peer);
-        lend!(LinkHandler, self).tell_links();
-    }
-
-    pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
-        if self.peers.links.closing.contains(peer) || !self.log.is_linked(peer) {
-            return;
-        }
-        let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);
-        if let Err(violation) = self.take_message(peer, message) {
-            self.close_link(peer, violation);
-        }
-        if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
-            self.drain_inbox();
-        }
-    }
-
-    fn take_message(&mut self, peer: DcId, message: Message) -> Result<(), Violation> {
-        match message {
-            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat)?,
-            Message::Entries(entries) => self.on_entries(peer, entries)?,
-            Message::HeartbeatV2(heartbeat) => {
-                self.lifecycle.versions().admit(2)?;
-                self.on_heartbeat_with_versions(peer, &heartbeat)?;
-            }
-            Message::HeartbeatV1(mut heartbeat) => {
-                self.lifecycle.versions().admit(1)?;
-                // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
-                self.on_heartbeat(peer, &heartbeat)?;
-            }
-            Message::EntriesV1(entries) => {
-                self.lifecycle.versions().admit(1)?;
-                self.on_entries(peer, entries)?;
-            }
-            Message::HeldBack { durable } => {
-                self.log.note_lacking(peer, &durable);
-                self.out.pump = true;
-            }
-            Message::AskHolders { query, locks } => {
-                lend!(Describer, self).on_ask_holders(peer, query, &locks)?
-            }
-            Message::Holders { query, holders } => lend!(Describer, self).on_holders(peer, query, holders),
-            Message::Compare { durable, sum } => lend!(Comparison, self).on_compare(peer, &durable, sum),
-            Message::Sums { shown, owned } => lend!(Comparison, self).on_sums(peer, &shown, &owned),
-            Message::AskRights { key, amount } => lend!(Writer, self).on_ask_rights(peer, key, amount),
-            Message::Digests { durable, digest } => {
-                lend!(Comparison, self).on_digests(peer, &durable, &digest)
-            }
-            Message::TooFarBehind { truncated } => {
-                lend!(StateTransfer, self).on_too_far_behind(peer, &truncated)
-            }
-            Message::AskState { anew, more } => lend!(StateTransfer, self).on_ask_state(peer, anew, more),
-            Message::State(piece) => self.on_state(peer, piece)?,
-            Message::AskLog { of, run, round } => {
-                lend!(LogRecovery, self).on_ask_log(peer, of, run, round)?
-            }
-            Message::WallClock { millis, durable, heads } => {
-                lend!(Clocks, self).on_wall_clock(peer, millis);
-                self.compare_heads(peer, &durable, &heads);
-            }
-            Message::KnowsLog { of, run, by, seq } => {
-                lend!(LogRecovery, self).on_knows_log(peer, of, run, (by, seq))?
-            }
-            Message::AckWanted { seq } => lend!(MajorityCommits, self).on_ack_wanted(peer, seq),
-            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads)?,
-            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
-            Message::Decisions { after, proposals } => {
-                lend!(Decisions, self).on_decisions(peer, after, proposals)
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn on_heartbeat_due(&mut self) {
@@ -342,6 +277,95 @@ impl Replica {
         }
         lend!(StateTransfer, self).truncate_log();
         self.out.pump = true;
+    }
+}
+
+impl Replica {
+    pub(super) fn on_link_down(&mut self, peer: DcId) {
+        self.peers.links.closing.remove(peer);
+        self.log.link_down(peer);
+        self.peers.inbox.clear(peer);
+        // When the link is up again, the peer sends all that is missing.
+        self.peers.links.rows[peer.index()].dropped = false;
+        self.data.counter_escrow.link_down(peer);
+        lend!(StateTransfer, self).stop_giving(peer);
+        self.copies.transfers.stop_taking_from(peer);
+        lend!(Describer, self).descriptions_without(peer);
+        lend!(LinkHandler, self).tell_links();
+    }
+
+    pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
+        if self.peers.links.closing.contains(peer) || !self.log.is_linked(peer) {
+            return;
+        }
+        let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);
+        if let Err(violation) = self.take_message(peer, message) {
+            self.close_link(peer, violation);
+        }
+        if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
+            self.drain_inbox();
+        }
+    }
+
+    fn take_message(&mut self, peer: DcId, message: Message) -> Result<(), Violation> {
+        match message {
+            Message::Heartbeat(heartbeat) => {
+                lend!(Peering, self).on_heartbeat_with_versions(peer, &heartbeat)?
+            }
+            Message::Entries(entries) => self.on_entries(peer, entries)?,
+            Message::HeartbeatV2(heartbeat) => {
+                self.lifecycle.versions().admit(2)?;
+                lend!(Peering, self).on_heartbeat_with_versions(peer, &heartbeat)?;
+            }
+            Message::HeartbeatV1(mut heartbeat) => {
+                self.lifecycle.versions().admit(1)?;
+                // Version 1 does not carry them.
+                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
+                lend!(Peering, self).on_heartbeat(peer, &heartbeat)?;
+            }
+            Message::EntriesV1(entries) => {
+                self.lifecycle.versions().admit(1)?;
+                self.on_entries(peer, entries)?;
+            }
+            Message::HeldBack { durable } => {
+                self.log.note_lacking(peer, &durable);
+                self.out.pump = true;
+            }
+            Message::AskHolders { query, locks } => {
+                lend!(Describer, self).on_ask_holders(peer, query, &locks)?
+            }
+            Message::Holders { query, holders } => lend!(Describer, self).on_holders(peer, query, holders),
+            Message::Compare { durable, sum } => lend!(Comparison, self).on_compare(peer, &durable, sum),
+            Message::Sums { shown, owned } => lend!(Comparison, self).on_sums(peer, &shown, &owned),
+            Message::AskRights { key, amount } => lend!(Writer, self).on_ask_rights(peer, key, amount),
+            Message::Digests { durable, digest } => {
+                lend!(Comparison, self).on_digests(peer, &durable, &digest)
+            }
+            Message::TooFarBehind { truncated } => {
+                lend!(StateTransfer, self).on_too_far_behind(peer, &truncated)
+            }
+            Message::AskState { anew, more } => lend!(StateTransfer, self).on_ask_state(peer, anew, more),
+            Message::State(piece) => self.on_state(peer, piece)?,
+            Message::AskLog { of, run, round } => {
+                lend!(LogRecovery, self).on_ask_log(peer, of, run, round)?
+            }
+            Message::WallClock { millis, durable, heads } => {
+                lend!(Clocks, self).on_wall_clock(peer, millis);
+                lend!(Peering, self).compare_heads(peer, &durable, &heads);
+            }
+            Message::KnowsLog { of, run, by, seq } => {
+                lend!(LogRecovery, self).on_knows_log(peer, of, run, (by, seq))?
+            }
+            Message::AckWanted { seq } => lend!(MajorityCommits, self).on_ack_wanted(peer, seq),
+            Message::Acknowledged { durable, heads } => {
+                lend!(Peering, self).on_acknowledged(peer, &durable, &heads)?
+            }
+            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
+            Message::Decisions { after, proposals } => {
+                lend!(Decisions, self).on_decisions(peer, after, proposals)
+            }
+        }
+        Ok(())
     }
 }
 

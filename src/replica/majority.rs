@@ -18,12 +18,12 @@
 //! An acknowledgement counts like a heartbeat: only after a heartbeat on the same link has shown that both
 //! sides have one history, and with the heads of the logs.
 
-use super::Replica;
 use super::call::{CallId, Reply};
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::effect::Effect;
 use super::lifecycle::heads_to_tell;
+use super::links::Peering;
 use super::message::Message;
 use super::output_commit::Output;
 use super::outputs::Outputs;
@@ -238,7 +238,7 @@ impl MajorityCommits<'_> {
     }
 }
 
-impl Replica {
+impl Peering<'_> {
     /// A peer has these entries on disk.
     pub(super) fn on_acknowledged(
         &mut self,

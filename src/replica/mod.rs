@@ -148,13 +148,13 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.on_load(load),
-            Event::LinkUp { peer, version } => self.on_link_up(peer, version),
+            Event::LinkUp { peer, version } => lend!(Peering, self).on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
             Event::Flushed { peer, messages, batches } => {
                 lend!(LinkHandler, self).on_flushed(peer, messages, batches)
             }
-            Event::Client { call, request } => self.on_client(call, request),
+            Event::Client { call, request } => lend!(ClientCalls, self).on_client(call, request),
             Event::SessionClosed { session } => lend!(LeaseCalls, self).on_session_closed(session),
             Event::Decided { index, proposal } => lend!(Decisions, self).on_decided(index, *proposal),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
@@ -258,7 +258,7 @@ impl Replica {
     /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
     /// joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {
-        self.members.peers().contains(dc) || self.members.awaits_state()
+        self.members.may_link(dc)
     }
 
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.

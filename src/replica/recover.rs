@@ -31,27 +31,14 @@ pub enum RecoveryError {
     Members { found: DcSet, configured: DcSet },
 }
 
-impl Replica {
-    /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
-    /// very first start.
-    pub fn recover(
-        config: ReplicaConfig,
-        now: Now,
-        checkpoint: Option<Checkpoint>,
-        records: impl IntoIterator<Item = (Position, Record)>,
-    ) -> Result<Replica, RecoveryError> {
-        let mut replica = Replica::empty(config, now);
-        if let Some(checkpoint) = checkpoint {
-            replica.restore(checkpoint)?;
-        }
-        for (position, record) in records {
-            replica.replay(position, record)?;
-        }
-        replica.restart();
-        Ok(replica)
-    }
+/// A machine that is being read from disk. It makes no steps before [`Recovery::restart`] turns it into a
+/// [`Replica`].
+struct Recovery {
+    replica: Replica,
+}
 
-    fn empty(config: ReplicaConfig, now: Now) -> Replica {
+impl Recovery {
+    fn new(config: ReplicaConfig, now: Now) -> Recovery {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
         let members = Members::new(dc, config.server, members, config.joins);
         let (all, peers) = (members.all(), members.peers());
@@ -61,7 +48,7 @@ impl Replica {
         let log = Log::new(dc, all).with_bugs(config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
-        Replica {
+        let replica = Replica {
             out: Outputs::new(config.bugs),
             ids: Ids::new(now),
             log,
@@ -75,154 +62,178 @@ impl Replica {
             watches: Watches::default(),
             now,
             config,
-        }
+        };
+        Recovery { replica }
     }
 
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
-        let configured = self.members.all();
+        let replica = &mut self.replica;
+        let configured = replica.members.all();
         if let Some(state) = &checkpoint.members_state {
-            lend!(Decisions, self).install_members(state);
+            lend!(Decisions, replica).install_members(state);
         } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
-        self.out.position = checkpoint.position;
-        checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
-        self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
-        self.ids.raise_lead(checkpoint.lead_ms, Position::default());
+        replica.out.position = checkpoint.position;
+        checkpoint.fork.into_iter().for_each(|fork| replica.lifecycle.on_fork(fork));
+        replica.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
+        replica.ids.raise_lead(checkpoint.lead_ms, Position::default());
         if checkpoint.joined {
-            self.lifecycle.on_joined();
+            replica.lifecycle.on_joined();
         } else {
             // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
             // know may live.
-            lend!(LogRecovery, self).become_doubted();
+            lend!(LogRecovery, replica).become_doubted();
         }
-        self.ids.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
-        self.data.store.restore(checkpoint.contents, &checkpoint.applied);
+        replica.ids.reservations =
+            Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
+        replica.data.store.restore(checkpoint.contents, &checkpoint.applied);
         let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
-        self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
-        self.watches.history.restore(checkpoint.past, &checkpoint.log);
-        let mut ownership = checkpoint.ownership.reseeded(self.config.local.hash_seed);
-        *ownership.sponsors_mut() = self.locks.sponsors().clone();
-        self.locks.restore_ownership(ownership);
+        replica.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, replica.now.mono);
+        replica.watches.history.restore(checkpoint.past, &checkpoint.log);
+        let mut ownership = checkpoint.ownership.reseeded(replica.config.local.hash_seed);
+        *ownership.sponsors_mut() = replica.locks.sponsors().clone();
+        replica.locks.restore_ownership(ownership);
         for row in &checkpoint.requests {
-            self.locks.apply_request(&row.into());
+            replica.locks.apply_request(&row.into());
         }
         for lease in checkpoint.leases {
-            self.clients.open_again(&lease, self.config.lease_time(self.now));
+            replica.clients.open_again(&lease, replica.config.lease_time(replica.now));
         }
         for forced in checkpoint.forced {
-            self.clients.note_forced(forced, Position::default(), self.config.bugs);
+            replica.clients.note_forced(forced, Position::default(), replica.config.bugs);
         }
         for row in checkpoint.outcomes {
-            let needs_majority = !self.config.local.majority_buckets.is_empty();
-            self.data.transactions.outcomes.restore(row, needs_majority, self.now.mono);
+            let needs_majority = !replica.config.local.majority_buckets.is_empty();
+            replica.data.transactions.outcomes.restore(row, needs_majority, replica.now.mono);
         }
-        self.ids
+        replica
+            .ids
             .clock
             .observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
         Ok(())
     }
 
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
+        let replica = &mut self.replica;
         let refused = |why: String| RecoveryError::Record { position, why };
-        if position.0 != self.out.position.0 + 1 {
-            return Err(refused(format!("it should be record {}", self.out.position.0 + 1)));
+        if position.0 != replica.out.position.0 + 1 {
+            return Err(refused(format!("it should be record {}", replica.out.position.0 + 1)));
         }
-        self.out.position = position;
+        replica.out.position = position;
         match record {
             Record::Entry(entry) | Record::EntryV1(entry) => {
-                let next = self.log.applied().get(entry.dc) + 1;
-                if entry.seq != next || !self.log.applied().covers(&entry.deps) {
+                let next = replica.log.applied().get(entry.dc) + 1;
+                if entry.seq != next || !replica.log.applied().covers(&entry.deps) {
                     return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
                 }
-                lend!(Applier, self).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
-                lend!(Applier, self).take_in(&entry, Position::default());
-                self.watches.history.remember(&entry);
+                lend!(Applier, replica).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
+                lend!(Applier, replica).take_in(&entry, Position::default());
+                replica.watches.history.remember(&entry);
                 // All of it is durable, and nobody reads an older snapshot.
-                while self.data.store.fold(usize::MAX) {}
+                while replica.data.store.fold(usize::MAX) {}
             }
             Record::IdReservation { clock, n } => {
-                self.ids.reservations = Reservations::new(Reservation { clock, n })
+                replica.ids.reservations = Reservations::new(Reservation { clock, n })
             }
             Record::LeaseOpened(lease) => {
-                if self.clients.leases.find(lease.lease).is_some() {
+                if replica.clients.leases.find(lease.lease).is_some() {
                     return Err(refused(format!("lease {} is open already", lease.lease)));
                 }
-                self.clients.open_again(&lease, self.config.lease_time(self.now));
+                replica.clients.open_again(&lease, replica.config.lease_time(replica.now));
             }
-            Record::LeaseEnded { lease } => match self.clients.leases.find(lease) {
+            Record::LeaseEnded { lease } => match replica.clients.leases.find(lease) {
                 Some(index) => {
-                    let secret = self.clients.secret_while_joining(index, &self.lifecycle);
-                    self.clients.leases.end(index);
-                    self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
-                    self.clients.audit.end_lease(lease);
+                    let secret = replica.clients.secret_while_joining(index, &replica.lifecycle);
+                    replica.clients.leases.end(index);
+                    replica.data.transactions.outcomes.end_lease(lease, secret, replica.now.mono);
+                    replica.clients.audit.end_lease(lease);
                 }
                 None => return Err(refused(format!("lease {lease} was never opened"))),
             },
-            Record::Joined => self.lifecycle.on_joined(),
-            Record::Restored => lend!(LogRecovery, self).become_doubted(),
-            Record::Forked(fork) => self.lifecycle.on_fork(fork),
+            Record::Joined => replica.lifecycle.on_joined(),
+            Record::Restored => lend!(LogRecovery, replica).become_doubted(),
+            Record::Forked(fork) => replica.lifecycle.on_fork(fork),
             Record::ForkResolved => {
-                let _was_forked = self.lifecycle.on_fork_resolved();
+                let _was_forked = replica.lifecycle.on_fork_resolved();
             }
-            Record::TokenLead { millis } => self.ids.raise_lead(millis, Position::default()),
-            Record::Forgotten { entries } => self.log.forget_again(&entries),
+            Record::TokenLead { millis } => replica.ids.raise_lead(millis, Position::default()),
+            Record::Forgotten { entries } => replica.log.forget_again(&entries),
             Record::Decided { index, proposal } => {
-                if index != self.members.config().index().next() {
+                if index != replica.members.config().index().next() {
                     return Err(refused(format!("it is decision {index}")));
                 }
-                lend!(Decisions, self).take_decision(index, *proposal);
+                lend!(Decisions, replica).take_decision(index, *proposal);
             }
-            Record::AllSpeak { version } => self.lifecycle.versions_mut().note_recorded(version),
+            Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
-                lend!(StateTransfer, self)
+                lend!(StateTransfer, replica)
                     .replay_piece(&piece)
                     .map_err(|fault| refused(fault.to_string()))?;
             }
-            Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
+            Record::StateTaken { vector } => replica.replay_taken(&vector).map_err(refused)?,
             Record::ForceReleased(forced) => {
-                let next = self.clients.audit.next_number();
+                let next = replica.clients.audit.next_number();
                 if forced.number != next {
                     return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
                 }
-                self.clients.note_forced(forced, Position::default(), self.config.bugs);
+                replica.clients.note_forced(forced, Position::default(), replica.config.bugs);
             }
         }
         Ok(())
     }
 
     /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
-    fn restart(&mut self) {
-        let restarted = self.out.position > Position::default();
-        self.copies.transfers.forget_unfinished_state();
-        self.out.output_commit = OutputCommit::new(self.out.position);
-        self.log.note_durable(self.out.position, self.now.mono);
-        self.data.store.note_durable(self.out.position);
-        let bound = self.ids.reservations.recorded();
-        let bound = if self.config.bugs.has(Bug::TokensReused) {
+    fn restart(mut self) -> Replica {
+        let replica = &mut self.replica;
+        let restarted = replica.out.position > Position::default();
+        replica.copies.transfers.forget_unfinished_state();
+        replica.out.output_commit = OutputCommit::new(replica.out.position);
+        replica.log.note_durable(replica.out.position, replica.now.mono);
+        replica.data.store.note_durable(replica.out.position);
+        let bound = replica.ids.reservations.recorded();
+        let bound = if replica.config.bugs.has(Bug::TokensReused) {
             Reservation { clock: Timestamp::ZERO, ..bound }
         } else {
             bound
         };
-        self.ids.clock.observe(bound.clock);
-        self.ids.next_n = self.ids.next_n.max(bound.n);
-        lend!(KeyExpiry, self).restart_expiry(self.out.position);
-        let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
-        self.lifecycle.on_restart(judge_at, self.ids.clock.physical_millis(), self.log.applied());
-        self.ids.may_stamp = !self.lifecycle.is_starting();
-        if self.config.bugs.has(Bug::NoGrace) {
-            return self.locks.set_unreachable(self.peers.reachability.away());
+        replica.ids.clock.observe(bound.clock);
+        replica.ids.next_n = replica.ids.next_n.max(bound.n);
+        lend!(KeyExpiry, replica).restart_expiry(replica.out.position);
+        let judge_at = restarted.then_some(replica.now.mono + CLOCK_RESERVATION);
+        replica.lifecycle.on_restart(judge_at, replica.ids.clock.physical_millis(), replica.log.applied());
+        replica.ids.may_stamp = !replica.lifecycle.is_starting();
+        if replica.config.bugs.has(Bug::NoGrace) {
+            replica.locks.set_unreachable(replica.peers.reachability.away());
+            return self.replica;
         }
-        self.clients.leases.start_grace(self.config.local.max_lease_ttl, self.config.lease_time(self.now));
-        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
-        self.locks.set_unreachable(self.peers.reachability.away());
+        replica
+            .clients
+            .leases
+            .start_grace(replica.config.local.max_lease_ttl, replica.config.lease_time(replica.now));
+        replica.lifecycle.on_leases_in_grace(replica.clients.leases.in_grace());
+        replica.locks.set_unreachable(replica.peers.reachability.away());
+        self.replica
     }
+}
 
-    /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
-    /// this step.
-    pub(super) fn begin(&mut self) {
-        self.ids.skip_used_numbers(&mut self.out);
-        self.clients.deferred.begin_at(self.ids.next_n);
+impl Replica {
+    /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
+    /// very first start.
+    pub fn recover(
+        config: ReplicaConfig,
+        now: Now,
+        checkpoint: Option<Checkpoint>,
+        records: impl IntoIterator<Item = (Position, Record)>,
+    ) -> Result<Replica, RecoveryError> {
+        let mut recovery = Recovery::new(config, now);
+        if let Some(checkpoint) = checkpoint {
+            recovery.restore(checkpoint)?;
+        }
+        for (position, record) in records {
+            recovery.replay(position, record)?;
+        }
+        Ok(recovery.restart())
     }
 
     /// Returns the state that the records so far amount to, without ownership, request table and keys.

@@ -4,15 +4,42 @@ use std::time::Duration;
 
 use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
+use super::clients::Clients;
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::describe::Describer;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::watches::Watches;
+use crate::base::time::Now;
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
 use geolock_api::names::DcId;
 
 /// Most locks in one page of a listing.
 const MAX_PAGE: usize = 1000;
 
-impl Replica {
+/// Shows the state of this datacenter to operators.
+pub(in crate::replica) struct StatusView<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a Outputs,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) locks: &'a Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) peers: &'a Peers,
+    pub(in crate::replica) clients: &'a Clients,
+    pub(in crate::replica) data: &'a Data,
+    pub(in crate::replica) watches: &'a Watches,
+}
+
+impl StatusView<'_> {
     /// Returns the state of this datacenter.
-    pub fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         Status {
             dc: self.config.dc,
             phase: self.lifecycle.phase(),
@@ -50,7 +77,7 @@ impl Replica {
     }
 
     /// Returns gauges and counters.
-    pub fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         let (requests, moves) = (self.locks.request_counts(), self.locks.move_counts());
         let store = self.data.store.counts();
         Counts {
@@ -83,6 +110,18 @@ impl Replica {
             idle_returns_shared: moves.idle_returns.shared,
             ..self.out.counts
         }
+    }
+}
+
+impl Replica {
+    /// Returns the state of this datacenter.
+    pub fn status(&self) -> Status {
+        lend!(StatusView, self).status()
+    }
+
+    /// Returns gauges and counters.
+    pub fn counts(&self) -> Counts {
+        lend!(StatusView, self).counts()
     }
 }
 

@@ -34,7 +34,9 @@ impl Replica {
             self.out.report(Report::WallClockJumped { ahead_ms });
         }
         if self.lifecycle.begin_step(now.mono) {
-            self.begin();
+            // If an operator marked the directory as a copy, that record precedes those of this step.
+            self.ids.skip_used_numbers(&mut self.out);
+            self.clients.deferred.begin_at(self.ids.next_n);
         } else if !self.is_anything_due() {
             return;
         }
@@ -54,7 +56,7 @@ impl Replica {
         }
         if self.peers.heartbeat_at <= now.mono {
             self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
-            self.on_heartbeat_due();
+            lend!(Peering, self).on_heartbeat_due();
             lend!(WatchCalls, self).on_watch_heartbeat();
             let counts = self.locks.request_counts();
             if counts.held + counts.waiting == 0 {

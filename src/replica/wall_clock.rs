@@ -115,7 +115,7 @@ impl Replica {
         // A client that reclaims may name a reading of just before the crash.
         self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
         lend!(Clocks, self).note_skew();
-        self.on_heartbeat_due();
-        self.run_deferred();
+        lend!(Peering, self).on_heartbeat_due();
+        lend!(ClientCalls, self).run_deferred();
     }
 }

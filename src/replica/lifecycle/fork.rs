@@ -23,6 +23,7 @@ use crate::replica::Replica;
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
+use crate::replica::links::Peering;
 use crate::replica::message::Heartbeat;
 use crate::replica::record::Record;
 use geolock_api::names::DcId;
@@ -94,14 +95,17 @@ impl Replica {
             self.out.persist(Record::ForkResolved);
         }
     }
+}
 
+impl Peering<'_> {
     /// Compares the logs that a peer announced with those here. Returns true if all are still one history.
     pub(in crate::replica) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
-        self.note_fork(heartbeat.fork.map(|(dc, seq)| {
+        let fork = heartbeat.fork.map(|(dc, seq)| {
             let ours = self.log.hash_at(dc, seq);
             Fork { dc, seq, ours, theirs: 0, peer }
-        }));
+        });
+        self.note_fork(fork);
         !self.lifecycle.is_forked()
     }
 

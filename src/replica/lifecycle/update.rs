@@ -31,7 +31,7 @@ impl Replica {
             }
         }
         // Before the phase is settled: reclaims end the grace of their leases.
-        self.resume_deferred();
+        lend!(ClientCalls, self).resume_deferred();
         let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
         phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
         log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));

@@ -102,6 +102,12 @@ impl Members {
         self.config.member_set().union(self.all).difference(DcSet::only(self.me))
     }
 
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
+    /// joins and does not know the members yet.
+    pub fn may_link(&self, dc: DcId) -> bool {
+        self.peers().contains(dc) || self.awaits_state
+    }
+
     /// Returns true if there is a list of decisions: then it counts, not the configuration.
     #[inline]
     pub fn are_decided(&self) -> bool {

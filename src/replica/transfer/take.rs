@@ -154,7 +154,8 @@ impl Replica {
         }
         let contested = self.locks.inspect().contested(&foreign, self.log.applied());
         let vector = head.vector.clone();
-        self.note_fork(fork_in_hashes(&self.config, &self.log, (peer, &vector), &intake.incoming.hashes));
+        let fork = fork_in_hashes(&self.config, &self.log, (peer, &vector), &intake.incoming.hashes);
+        lend!(Peering, self).note_fork(fork);
         if self.lifecycle.is_forked() {
             return Ok(());
         }
