@@ -70,16 +70,16 @@ impl AntiEntropy {
 }
 
 /// Compares the data with those of the peers.
-pub(in crate::replica) struct Comparison<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a mut Peers,
-    pub(in crate::replica) data: &'a mut Data,
+pub(super) struct Comparison<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
+    pub(super) data: &'a mut Data,
 }
 
 impl Comparison<'_> {
@@ -101,13 +101,13 @@ impl Comparison<'_> {
             self.peers.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let peer = linked[turn as usize % linked.len()];
         let message = self.compare();
-        self.out.send(&mut self.log, peer, message);
+        self.out.send(self.log, peer, message);
         // A peer of version 1 does not know this message.
         if self.lifecycle.versions().are_chained() {
             let AntiEntropy { shown, owned, .. } = &self.peers.anti_entropy;
             let durable = self.out.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
-            self.out.send(&mut self.log, peer, Message::Sums { shown, owned });
+            self.out.send(self.log, peer, Message::Sums { shown, owned });
         }
         self.out.counts.anti_entropy_rounds += 1;
     }
@@ -191,7 +191,7 @@ impl Comparison<'_> {
             self.alarm(peer, vec![TOO_MANY.into()]);
         } else {
             let message = Message::Digests { durable: (*ours).clone(), digest };
-            self.out.send(&mut self.log, peer, message);
+            self.out.send(self.log, peer, message);
         }
     }
 

@@ -122,19 +122,19 @@ impl Clients {
 }
 
 /// Dispatches the calls of clients, and those that had to wait.
-pub(in crate::replica) struct ClientCalls<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
-    pub(in crate::replica) members: &'a mut Members,
-    pub(in crate::replica) peers: &'a Peers,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct ClientCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl ClientCalls<'_> {
@@ -200,18 +200,18 @@ impl ClientCalls<'_> {
 }
 
 /// Calls on requests, and the replies to grants.
-pub(in crate::replica) struct AcquireCalls<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a mut Members,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct AcquireCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl AcquireCalls<'_> {
@@ -303,7 +303,7 @@ impl AcquireCalls<'_> {
         if let Err(refusal) = self
             .lifecycle
             .versions()
-            .admit_homes(&self.config, acquire.wants.locks().iter().map(|(lock, _)| lock))
+            .admit_homes(self.config, acquire.wants.locks().iter().map(|(lock, _)| lock))
         {
             return self.out.refuse(call, refusal);
         }
@@ -322,8 +322,8 @@ impl AcquireCalls<'_> {
         new: &NewAcquire<'_>,
         client: ClientRequest,
     ) -> Option<RequestIndex> {
-        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(&mut self.out) };
-        let at = self.ids.stamp(&mut self.out);
+        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
+        let at = self.ids.stamp(self.out);
         let lease = self.clients.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();

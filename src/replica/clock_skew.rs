@@ -35,16 +35,16 @@ pub(super) enum ClockSource {
 }
 
 /// Compares the clock with those of the peers, and follows which members are away.
-pub(in crate::replica) struct Clocks<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a mut Peers,
+pub(super) struct Clocks<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
 }
 
 impl Clocks<'_> {

@@ -86,7 +86,7 @@ impl TxnCalls<'_> {
         if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
             self.data.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
-            self.out.send(&mut self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
+            self.out.send(self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
 }
@@ -99,7 +99,7 @@ impl Writer<'_> {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        if amount == 0 || can_commit(&self.lifecycle).is_err() || self.out.is_regaining() {
+        if amount == 0 || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
         let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));

@@ -2,7 +2,7 @@
 //!
 //! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
 //! start wait until this datacenter has all of its own log, as far as any reachable member knows
-//! ([`Replica::knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
+//! ([`knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
 //! lacks parts that came since, and knows nothing of commits that it made since. So reclaims wait, and all
 //! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
@@ -160,13 +160,13 @@ impl Clients {
 }
 
 /// Decides which calls have to wait after a start.
-pub(in crate::replica) struct Deferral<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) log: &'a Log,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a Data,
+pub(super) struct Deferral<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) log: &'a Log,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a Data,
 }
 
 impl Deferral<'_> {
@@ -191,8 +191,7 @@ impl Deferral<'_> {
         let is_of_before =
             lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
         // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged =
-            knows_earlier_runs(&self.lifecycle, &self.log) && !self.clients.deferred.has_reclaims();
+        let is_judged = knows_earlier_runs(self.lifecycle, self.log) && !self.clients.deferred.has_reclaims();
         (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
     }
 
@@ -239,7 +238,7 @@ impl ClientCalls<'_> {
 
     /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
     pub(super) fn resume_deferred(&mut self) {
-        if self.clients.deferred.is_empty() || !knows_earlier_runs(&self.lifecycle, &self.log) {
+        if self.clients.deferred.is_empty() || !knows_earlier_runs(self.lifecycle, self.log) {
             return;
         }
         let mut looked_at = 0;

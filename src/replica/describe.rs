@@ -82,22 +82,22 @@ impl LockDescription {
 }
 
 /// Describes locks for clients and operators.
-pub(in crate::replica) struct Describer<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a Peers,
-    pub(in crate::replica) clients: &'a mut Clients,
+pub(super) struct Describer<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
 }
 
 impl Describer<'_> {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
-        if let Err(refusal) = self.lifecycle.versions().admit_homes(&self.config, [&lock]) {
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(self.config, [&lock]) {
             return self.out.refuse(call, refusal);
         }
         let description = self.describe(&lock, MAX_DESCRIBED);
@@ -162,7 +162,7 @@ impl Describer<'_> {
         let query = self.clients.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
-            self.out.send(&mut self.log, peer, Message::AskHolders { query, locks: names.clone() });
+            self.out.send(self.log, peer, Message::AskHolders { query, locks: names.clone() });
         }
         let deadline = self.now.mono + self.config.local.describe_timeout;
         self.clients.descriptions.deadlines.insert(deadline, query);
@@ -179,7 +179,7 @@ impl Describer<'_> {
             return Err(Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
         let holders = locks.iter().map(|lock| self.local_holders(lock, MAX_DESCRIBED)).collect();
-        self.out.send(&mut self.log, peer, Message::Holders { query, holders });
+        self.out.send(self.log, peer, Message::Holders { query, holders });
         Ok(())
     }
 

@@ -179,18 +179,18 @@ impl Clocks<'_> {
 }
 
 /// Checks and applies entries of the log, from links and from the journal.
-pub(in crate::replica) struct Applier<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
-    pub(in crate::replica) members: &'a mut Members,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct Applier<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl Applier<'_> {
@@ -298,7 +298,7 @@ impl Applier<'_> {
             _ => None,
         });
         if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
-            self.ids.advance_number_past(&mut self.out, (n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
+            self.ids.advance_number_past(self.out, (n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
         }
     }
 

@@ -218,14 +218,14 @@ impl Expiry {
 }
 
 /// Finds the keys that this datacenter has to end.
-pub(in crate::replica) struct KeyExpiry<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) ids: &'a Ids,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a Peers,
-    pub(in crate::replica) data: &'a mut Data,
+pub(super) struct KeyExpiry<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) ids: &'a Ids,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) data: &'a mut Data,
 }
 
 impl KeyExpiry<'_> {
@@ -260,7 +260,7 @@ impl KeyExpiry<'_> {
     fn may_end_keys(&self) -> bool {
         let all_heard = self.peers.reachability.unreachable().is_empty()
             || self.now.mono >= self.data.expiry.reachability_known_at;
-        can_commit(&self.lifecycle).is_ok() && all_heard && !self.peers.reachability.is_catching_up()
+        can_commit(self.lifecycle).is_ok() && all_heard && !self.peers.reachability.is_catching_up()
     }
 
     fn keepers(&self) -> Keepers<'_> {

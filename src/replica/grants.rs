@@ -21,7 +21,7 @@ impl AcquireCalls<'_> {
     /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
-            let token = self.ids.token(&mut self.out);
+            let token = self.ids.token(self.out);
             let fresh = self.locks.set_token(request, token);
             self.out.counts.grants_local += u64::from(!fresh.was_published);
             self.out.counts.grants += 1;
@@ -100,14 +100,14 @@ impl AcquireCalls<'_> {
 }
 
 /// Ends requests of clients, and the transactions that hold locks by them.
-pub(in crate::replica) struct Requests<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct Requests<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) locks: &'a mut Locks,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl Requests<'_> {

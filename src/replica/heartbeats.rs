@@ -19,7 +19,7 @@ impl LinkHandler<'_> {
         if self.lifecycle.is_starting() || self.out.output_commit.awaits_heartbeat(peer) {
             return;
         }
-        let clock = self.ids.stamp(&mut self.out);
+        let clock = self.ids.stamp(self.out);
         let recorded = self.peers.links.rows[peer.index()].recorded;
         let position = self.ids.reservations.position_of(clock, 0).max(recorded);
         if position > self.out.output_commit.durable() {
@@ -38,7 +38,7 @@ impl LinkHandler<'_> {
         if self.lifecycle.is_starting() {
             return;
         }
-        let (clock, told) = (self.ids.stamp(&mut self.out), self.peers.links.rows[peer.index()].told);
+        let (clock, told) = (self.ids.stamp(self.out), self.peers.links.rows[peer.index()].told);
         // An older reading would look like a wrong clock.
         let limit = (self.config.agreed.max_clock_skew / 2).min(self.config.agreed.peer_timeout);
         let is_recorded = self.peers.links.rows[peer.index()].recorded <= self.out.output_commit.durable();
@@ -64,7 +64,7 @@ impl LinkHandler<'_> {
         }
         let here = self
             .lifecycle
-            .not_serving(self.clients.grace_left(&self.config, self.now))
+            .not_serving(self.clients.grace_left(self.config, self.now))
             .map(|why| (self.config.dc, why));
         let not_serving =
             here.into_iter().chain(self.peers.reachability.told_not_serving(self.now.mono)).collect();
@@ -79,15 +79,15 @@ impl LinkHandler<'_> {
             floors: self.peers.stability.told(),
             not_serving,
             terms,
-            heads: heads_to_tell(&self.config, &self.log),
+            heads: heads_to_tell(self.config, self.log),
             fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
             speaks: self.lifecycle.versions().to_tell(),
             lead_ms: self.ids.lead.millis,
-            acknowledged: acknowledged_for(&self.log, peer),
+            acknowledged: acknowledged_for(self.log, peer),
             yours,
         };
         self.peers.links.rows[peer.index()].told = clock;
         self.peers.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
-        self.out.send(&mut self.log, peer, Message::Heartbeat(Box::new(heartbeat)));
+        self.out.send(self.log, peer, Message::Heartbeat(Box::new(heartbeat)));
     }
 }

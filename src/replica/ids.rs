@@ -1,4 +1,4 @@
-//! What this datacenter hands out and never twice: clock readings, request numbers and fencing tokens
+//! Identifiers that this datacenter hands out once: clock readings, request numbers and fencing tokens
 //! (`docs/algorithm.md#102-reservation`).
 
 use super::config::CLOCK_RESERVATION;

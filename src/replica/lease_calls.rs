@@ -45,17 +45,17 @@ impl From<LeaseError> for Refusal {
 }
 
 /// Calls on leases, and the end of leases.
-pub(in crate::replica) struct LeaseCalls<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct LeaseCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl LeaseCalls<'_> {
@@ -84,7 +84,7 @@ impl LeaseCalls<'_> {
             let retry_after = Duration::from_secs(1);
             return self.out.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
-        let lease = LeaseId::new(self.config.dc, self.ids.next_number(&mut self.out));
+        let lease = LeaseId::new(self.config.dc, self.ids.next_number(self.out));
         let index =
             self.clients.leases.open(lease, secret, ttl, on_disconnect, self.config.lease_time(self.now));
         self.clients.leases.attach(index, call.session);
@@ -99,7 +99,7 @@ impl LeaseCalls<'_> {
             Ok(index) => {
                 let ttl = self.clients.leases.renew(
                     index,
-                    knows_earlier_runs(&self.lifecycle, &self.log),
+                    knows_earlier_runs(self.lifecycle, self.log),
                     self.config.lease_time(self.now),
                 );
                 self.clients.leases.attach(index, call.session);
@@ -114,7 +114,7 @@ impl LeaseCalls<'_> {
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => {
-                let can_be_judged = knows_earlier_runs(&self.lifecycle, &self.log);
+                let can_be_judged = knows_earlier_runs(self.lifecycle, self.log);
                 let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
                 let ttl = self.clients.leases.renew(index, can_be_judged, self.config.lease_time(self.now));
                 self.out.reply(call, Reply::Renewed { ttl });
@@ -152,7 +152,7 @@ impl LeaseCalls<'_> {
             self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
         lend!(Requests, self).end_transactions_of(lease);
-        let secret = self.clients.secret_while_joining(index, &self.lifecycle);
+        let secret = self.clients.secret_while_joining(index, self.lifecycle);
         self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
         work::count(1 + self.clients.leases.get(index).requests.len());
         for request in self.clients.leases.get(index).requests.sorted() {
@@ -215,7 +215,7 @@ impl LeaseCalls<'_> {
         let expected = expected || self.config.bugs.has(Bug::StaleReclaim);
         if !expected {
             self.out.refuse(call, Refusal::NoReclaimExpected(lease));
-        } else if knows_earlier_runs(&self.lifecycle, &self.log) {
+        } else if knows_earlier_runs(self.lifecycle, self.log) {
             self.reclaim(call, index, held);
         } else {
             self.defer_reclaim(call, lease, held);
@@ -247,7 +247,7 @@ impl LeaseCalls<'_> {
         let has_homes = self
             .lifecycle
             .versions()
-            .admit_homes(&self.config, reclaim.wants.locks().iter().map(|(lock, _)| lock))
+            .admit_homes(self.config, reclaim.wants.locks().iter().map(|(lock, _)| lock))
             .is_ok();
         if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;

@@ -1,9 +1,9 @@
-//! What each sub-machine may use: the whole table, in one place.
+//! The table of the parts that each sub-machine may use.
 //!
 //! The replica owns all parts and decides; a sub-machine borrows the parts that its work needs, and nothing
-//! else. `lend!(Writer, self)` lends them, from the replica or from a sub-machine that has them itself. A part
-//! that is lent with `&` can only be read there. Whoever needs one more part adds it here, where a reviewer
-//! sees it.
+//! else. `lend!(Writer, self)` lends them, from the replica or from a sub-machine that has them itself. A
+//! part that is lent with `&` can only be read there. A sub-machine that needs one more part gets it here,
+//! where a review sees it.
 
 /// Lends a sub-machine the parts that it may use.
 macro_rules! lend {
@@ -239,7 +239,7 @@ macro_rules! lend {
         }
     };
     (Peering, $of:ident) => {
-        $crate::replica::links::Peering {
+        $crate::replica::peering::Peering {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,

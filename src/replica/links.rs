@@ -4,15 +4,11 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
 use super::clients::Clients;
 use super::clock_skew::Clocks;
 use super::config::ReplicaConfig;
-use super::copies::Copies;
-use super::data::Data;
 use super::effect::{Effect, Report};
 use super::ids::Ids;
-use super::lend::lend;
 use super::lifecycle::Lifecycle;
 use super::members::Members;
 use super::message::{Heartbeat, Message};
@@ -79,6 +75,31 @@ impl Links {
             retry_at: None,
             behind_since: None,
         }
+    }
+
+    /// The link to `peer` is up. `recorded`: the position of the last record.
+    pub fn link_up(&mut self, peer: DcId, recorded: Position) {
+        self.closing.remove(peer);
+        let row = &mut self.rows[peer.index()];
+        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, recorded);
+        (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
+        row.reading_before = row.reading;
+    }
+
+    pub fn link_down(&mut self, peer: DcId) {
+        self.closing.remove(peer);
+        // When the link is up again, the peer sends all that is missing.
+        self.rows[peer.index()].dropped = false;
+    }
+
+    /// Returns true if the peer broke the protocol and its link is not down yet.
+    pub fn is_closing(&self, peer: DcId) -> bool {
+        self.closing.contains(peer)
+    }
+
+    /// The peer lacks no truncated entries.
+    pub fn note_caught_up(&mut self, peer: DcId) {
+        self.rows[peer.index()].behind = None;
     }
 
     pub fn retry_at(&self) -> Option<Instant> {
@@ -172,215 +193,18 @@ impl Links {
     }
 }
 
-/// Hears the other datacenters: their links, heartbeats and acknowledgements, and forks.
-pub(in crate::replica) struct Peering<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
-    pub(in crate::replica) members: &'a mut Members,
-    pub(in crate::replica) peers: &'a mut Peers,
-    pub(in crate::replica) clients: &'a Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) copies: &'a mut Copies,
-}
-
-impl Peering<'_> {
-    pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
-        // The edge may know of a new member before the machine does.
-        let is_known = self.members.may_link(peer) || self.members.know_decisions();
-        assert!(is_known, "a link to {peer}, which is no peer");
-        self.peers.links.closing.remove(peer);
-        let row = &mut self.peers.links.rows[peer.index()];
-        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.out.position);
-        (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
-        row.reading_before = row.reading;
-        self.data.acknowledgements.link_up(peer, version);
-        self.log.link_up(peer);
-        lend!(Clocks, self).tell_wall_clock(peer);
-        lend!(Decisions, self).tell_decisions_to(peer);
-        lend!(LinkHandler, self).tell_links();
-    }
-
-    pub(super) fn on_heartbeat_due(&mut self) {
-        if self.lifecycle.is_starting() {
-            return;
-        }
-        lend!(Comparison, self).update_stability();
-        lend!(StateTransfer, self).expire_transfers();
-        lend!(StateTransfer, self).truncate_log();
-        lend!(LogRecovery, self).record_versions();
-        self.locks.begin_idle_return(self.now.mono);
-        lend!(LinkHandler, self).tell_links();
-        lend!(Decisions, self).propose_settled();
-        lend!(LogRecovery, self).ask_unlinked();
-        // Entries of other members that had time to arrive by themselves are relayed.
-        self.out.pump = true;
-    }
-
-    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
-        // Not of a refused peer: it has another member list, and `speaks` names those members.
-        self.on_heartbeat(peer, heartbeat)?;
-        lend!(LogRecovery, self).note_versions(&heartbeat.speaks);
-        Ok(())
-    }
-
-    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
-        lend!(LinkHandler, self).check_heartbeat(peer, heartbeat)?;
-        lend!(Clocks, self).note_lost_readings(heartbeat.yours);
-        lend!(Clocks, self).note_reading(peer, heartbeat);
-        let is_one_history = self.compare_histories(peer, heartbeat);
-        if is_one_history {
-            lend!(LogRecovery, self).note_floors(&heartbeat.floors);
-        }
-        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
-            self.peers.stability.note(floor.clone(), peer);
-        }
-        self.peers.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
-        let mut clocks = lend!(Clocks, self);
-        let delay_ms = clocks.delay_ms(&heartbeat.heard);
-        clocks.note_clock(peer, heartbeat.clock, delay_ms);
-        lend!(Clocks, self).step_forward();
-        if is_one_history {
-            let others = self.members.peers().difference(DcSet::only(peer));
-            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
-                self.log.note_relayed(*dc, durable);
-            }
-            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
-        }
-        lend!(LinkHandler, self).note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
-        for (dc, clock, age_ms) in &heartbeat.heard {
-            let age = Duration::from_millis(u64::from(*age_ms));
-            if *dc == self.config.dc {
-                lend!(LinkHandler, self).note_echo(peer, *clock, age);
-            }
-            if self.members.peers().contains(*dc) && *dc != peer {
-                lend!(LinkHandler, self).note_alive(*dc, (peer, heartbeat), *clock, age);
-            }
-        }
-        lend!(Clocks, self).note_skew();
-        Ok(())
-    }
-
-    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
-        self.data.acknowledgements.note_news();
-        lend!(LogRecovery, self).note_own_log(peer, durable.get(self.config.dc));
-        lend!(StateTransfer, self).note_taken(peer, durable);
-        let too_far_behind = self.log.note_told(peer, durable, linked);
-        if !too_far_behind {
-            self.peers.links.rows[peer.index()].behind = None;
-        } else if lend!(LinkHandler, self).is_long_behind(peer) {
-            lend!(StateTransfer, self).offer_state(peer);
-        }
-        lend!(StateTransfer, self).truncate_log();
-        self.out.pump = true;
-    }
-}
-
-impl Replica {
-    pub(super) fn on_link_down(&mut self, peer: DcId) {
-        self.peers.links.closing.remove(peer);
-        self.log.link_down(peer);
-        self.peers.inbox.clear(peer);
-        // When the link is up again, the peer sends all that is missing.
-        self.peers.links.rows[peer.index()].dropped = false;
-        self.data.counter_escrow.link_down(peer);
-        lend!(StateTransfer, self).stop_giving(peer);
-        self.copies.transfers.stop_taking_from(peer);
-        lend!(Describer, self).descriptions_without(peer);
-        lend!(LinkHandler, self).tell_links();
-    }
-
-    pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
-        if self.peers.links.closing.contains(peer) || !self.log.is_linked(peer) {
-            return;
-        }
-        let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);
-        if let Err(violation) = self.take_message(peer, message) {
-            self.close_link(peer, violation);
-        }
-        if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
-            self.drain_inbox();
-        }
-    }
-
-    fn take_message(&mut self, peer: DcId, message: Message) -> Result<(), Violation> {
-        match message {
-            Message::Heartbeat(heartbeat) => {
-                lend!(Peering, self).on_heartbeat_with_versions(peer, &heartbeat)?
-            }
-            Message::Entries(entries) => self.on_entries(peer, entries)?,
-            Message::HeartbeatV2(heartbeat) => {
-                self.lifecycle.versions().admit(2)?;
-                lend!(Peering, self).on_heartbeat_with_versions(peer, &heartbeat)?;
-            }
-            Message::HeartbeatV1(mut heartbeat) => {
-                self.lifecycle.versions().admit(1)?;
-                // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
-                lend!(Peering, self).on_heartbeat(peer, &heartbeat)?;
-            }
-            Message::EntriesV1(entries) => {
-                self.lifecycle.versions().admit(1)?;
-                self.on_entries(peer, entries)?;
-            }
-            Message::HeldBack { durable } => {
-                self.log.note_lacking(peer, &durable);
-                self.out.pump = true;
-            }
-            Message::AskHolders { query, locks } => {
-                lend!(Describer, self).on_ask_holders(peer, query, &locks)?
-            }
-            Message::Holders { query, holders } => lend!(Describer, self).on_holders(peer, query, holders),
-            Message::Compare { durable, sum } => lend!(Comparison, self).on_compare(peer, &durable, sum),
-            Message::Sums { shown, owned } => lend!(Comparison, self).on_sums(peer, &shown, &owned),
-            Message::AskRights { key, amount } => lend!(Writer, self).on_ask_rights(peer, key, amount),
-            Message::Digests { durable, digest } => {
-                lend!(Comparison, self).on_digests(peer, &durable, &digest)
-            }
-            Message::TooFarBehind { truncated } => {
-                lend!(StateTransfer, self).on_too_far_behind(peer, &truncated)
-            }
-            Message::AskState { anew, more } => lend!(StateTransfer, self).on_ask_state(peer, anew, more),
-            Message::State(piece) => self.on_state(peer, piece)?,
-            Message::AskLog { of, run, round } => {
-                lend!(LogRecovery, self).on_ask_log(peer, of, run, round)?
-            }
-            Message::WallClock { millis, durable, heads } => {
-                lend!(Clocks, self).on_wall_clock(peer, millis);
-                lend!(Peering, self).compare_heads(peer, &durable, &heads);
-            }
-            Message::KnowsLog { of, run, by, seq } => {
-                lend!(LogRecovery, self).on_knows_log(peer, of, run, (by, seq))?
-            }
-            Message::AckWanted { seq } => lend!(MajorityCommits, self).on_ack_wanted(peer, seq),
-            Message::Acknowledged { durable, heads } => {
-                lend!(Peering, self).on_acknowledged(peer, &durable, &heads)?
-            }
-            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
-            Message::Decisions { after, proposals } => {
-                lend!(Decisions, self).on_decisions(peer, after, proposals)
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Sends heartbeats and entries to peers.
-pub(in crate::replica) struct LinkHandler<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a mut Peers,
-    pub(in crate::replica) clients: &'a Clients,
+pub(super) struct LinkHandler<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
+    pub(super) clients: &'a Clients,
 }
 
 impl LinkHandler<'_> {
@@ -418,7 +242,7 @@ impl LinkHandler<'_> {
     }
 
     /// Checks the rules that a heartbeat has to keep.
-    fn check_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
+    pub(super) fn check_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
         let before = self.peers.links.rows[peer.index()].terms.replace(heartbeat.terms);
         self.compare_terms(peer, &heartbeat.terms, before)?;
         let members = self.members.all();
@@ -440,7 +264,13 @@ impl LinkHandler<'_> {
     }
 
     /// `dc` was alive `age` ago. `heartbeat` is its own, or that of another member that reports it.
-    fn note_alive(&mut self, dc: DcId, (by, heartbeat): (DcId, &Heartbeat), clock: Timestamp, age: Duration) {
+    pub(super) fn note_alive(
+        &mut self,
+        dc: DcId,
+        (by, heartbeat): (DcId, &Heartbeat),
+        clock: Timestamp,
+        age: Duration,
+    ) {
         let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
         let report = PeerReport {
             clock: self.believed(clock),
@@ -452,7 +282,7 @@ impl LinkHandler<'_> {
         self.peers.reachability.note_heard(dc, &report);
     }
 
-    fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
+    pub(super) fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
         if let Some(round_trip) = self.peers.round_trips.note_echo(peer, clock, age, self.now.mono) {
             self.locks.set_distance(peer, round_trip / 2);
         }
@@ -460,7 +290,7 @@ impl LinkHandler<'_> {
 
     /// `peer` lacks truncated entries. Returns true if it may be offered a state: another member may be
     /// sending them at this moment, so only if that lasts for two heartbeats.
-    fn is_long_behind(&mut self, peer: DcId) -> bool {
+    pub(super) fn is_long_behind(&mut self, peer: DcId) -> bool {
         let row = &mut self.peers.links.rows[peer.index()];
         let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
         if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
@@ -509,7 +339,7 @@ impl Clocks<'_> {
         if self.config.bugs.has(Bug::NotServingBlocks) {
             return self.locks.set_unreachable(self.peers.reachability.unreachable());
         }
-        self.locks.set_unreachable(self.peers.away(&self.members, &self.lifecycle, &self.locks));
+        self.locks.set_unreachable(self.peers.away(self.members, self.lifecycle, self.locks));
     }
 }
 

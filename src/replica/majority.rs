@@ -23,10 +23,10 @@ use super::config::ReplicaConfig;
 use super::data::Data;
 use super::effect::Effect;
 use super::lifecycle::heads_to_tell;
-use super::links::Peering;
 use super::message::Message;
 use super::output_commit::Output;
 use super::outputs::Outputs;
+use super::peering::Peering;
 use super::store_call::{Durability, Durable, MAX_MAJORITY_WAIT, Stepped};
 use super::transactions::{CommitId, WaitingAnswer};
 use crate::base::bugs::Bug;
@@ -87,12 +87,12 @@ impl Acknowledgements {
 }
 
 /// Answers to commits that wait for a majority, and acknowledgements.
-pub(in crate::replica) struct MajorityCommits<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) data: &'a mut Data,
+pub(super) struct MajorityCommits<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) data: &'a mut Data,
 }
 
 impl MajorityCommits<'_> {
@@ -159,7 +159,7 @@ impl MajorityCommits<'_> {
                 && self.data.acknowledgements.are_understood_by(peer)
             {
                 self.data.acknowledgements.rows[peer.index()].asked = seq;
-                self.out.send(&mut self.log, peer, Message::AckWanted { seq });
+                self.out.send(self.log, peer, Message::AckWanted { seq });
             }
         }
     }
@@ -191,8 +191,8 @@ impl MajorityCommits<'_> {
                 true => self.log.applied().clone(),
                 false => (**self.log.durable()).clone(),
             };
-            let heads = heads_to_tell(&self.config, &self.log);
-            self.out.send(&mut self.log, peer, Message::Acknowledged { durable: vector, heads });
+            let heads = heads_to_tell(self.config, self.log);
+            self.out.send(self.log, peer, Message::Acknowledged { durable: vector, heads });
         }
     }
 

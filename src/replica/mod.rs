@@ -5,8 +5,6 @@
 //! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-use deferred_calls::knows_earlier_runs;
-use lend::lend;
 mod anti_entropy;
 pub mod call;
 mod check;
@@ -20,6 +18,7 @@ mod counter_escrow;
 mod data;
 mod deferred_calls;
 mod describe;
+mod dispatch;
 mod effect;
 mod entries;
 mod event;
@@ -38,6 +37,7 @@ mod members;
 mod message;
 mod output_commit;
 mod outputs;
+mod peering;
 mod peers;
 mod reachability;
 mod record;
@@ -90,7 +90,9 @@ use crate::causal_log::Log;
 use crate::crdt::{Ownership, VersionVector};
 use crate::lock_state::Locks;
 use crate::replica::call::Phase;
+use deferred_calls::knows_earlier_runs;
 use geolock_api::names::{DcId, DcSet, FencingToken};
+use lend::lend;
 
 /// The state machine of one datacenter.
 ///
@@ -117,6 +119,9 @@ use geolock_api::names::{DcId, DcSet, FencingToken};
 /// were persisted and are on disk. The link of a peer is up between [`Event::LinkUp`] and
 /// [`Event::LinkDown`]: messages of one [`Urgency`] come in the order in which the peer sent them, and each
 /// message that is sent is either flushed or lost with the link.
+///
+/// The fields are the parts of its state. `lend.rs` has the table of the parts that each sub-machine borrows;
+/// the machine itself decides what happens in which order.
 ///
 /// A machine begins with [`Replica::recover`]. [`Replica::begin_restored`] and [`Replica::resolve_fork`] come
 /// before the first step, if at all. It has no end: drop it, and recover another one from its journal.

@@ -102,7 +102,7 @@ impl Comparison<'_> {
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
         let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
-            self.peers.stability.note(own_floor(self.config.dc, &self.log, &self.data.store), self.config.dc);
+            self.peers.stability.note(own_floor(self.config.dc, self.log, &self.data.store), self.config.dc);
         }
         self.peers.stability.update(self.members.all(), self.log.applied());
         self.data.store.note_stable(self.peers.stability.stable());

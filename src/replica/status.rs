@@ -23,18 +23,18 @@ use geolock_api::names::DcId;
 const MAX_PAGE: usize = 1000;
 
 /// Shows the state of this datacenter to operators.
-pub(in crate::replica) struct StatusView<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a Outputs,
-    pub(in crate::replica) log: &'a Log,
-    pub(in crate::replica) locks: &'a Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a Peers,
-    pub(in crate::replica) clients: &'a Clients,
-    pub(in crate::replica) data: &'a Data,
-    pub(in crate::replica) watches: &'a Watches,
+pub(super) struct StatusView<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a Outputs,
+    pub(super) log: &'a Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a Clients,
+    pub(super) data: &'a Data,
+    pub(super) watches: &'a Watches,
 }
 
 impl StatusView<'_> {

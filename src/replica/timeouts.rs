@@ -134,18 +134,18 @@ impl Requests<'_> {
 }
 
 /// Ends waits whose time is over.
-pub(in crate::replica) struct Timeouts<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a Members,
-    pub(in crate::replica) peers: &'a Peers,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a mut Data,
-    pub(in crate::replica) watches: &'a mut Watches,
+pub(super) struct Timeouts<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
 }
 
 impl Timeouts<'_> {
@@ -190,7 +190,7 @@ impl Timeouts<'_> {
         }
         let query = self.clients.descriptions.query();
         for peer in asked.iter() {
-            self.out.send(&mut self.log, peer, Message::AskHolders { query, locks: locks.clone() });
+            self.out.send(self.log, peer, Message::AskHolders { query, locks: locks.clone() });
         }
         self.clients.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
     }

@@ -92,7 +92,7 @@ impl Clocks<'_> {
         if !self.lifecycle.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
-            self.ids.advance_number_past_millis(&mut self.out, clock.plus(age).millis());
+            self.ids.advance_number_past_millis(self.out, clock.plus(age).millis());
         }
     }
 

@@ -50,7 +50,7 @@ impl Clocks<'_> {
     }
 
     /// Returns true if the clock is ahead of most heard peers by more than the limit. Then it would make no
-    /// entries right after the start ([`Replica::note_skew`]), until time has caught up with it.
+    /// entries right after the start ([`Clocks::note_skew`]), until time has caught up with it.
     fn is_contradicted(&self) -> bool {
         self.contradicting().count() * 2 > self.heard_clocks().count()
     }
@@ -91,12 +91,8 @@ impl Clocks<'_> {
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
         if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
-            let (durable, heads) = ((**self.log.durable()).clone(), heads_to_tell(&self.config, &self.log));
-            self.out.send(
-                &mut self.log,
-                peer,
-                Message::WallClock { millis: self.now.wall.0, durable, heads },
-            );
+            let (durable, heads) = ((**self.log.durable()).clone(), heads_to_tell(self.config, self.log));
+            self.out.send(self.log, peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
         }
     }
 

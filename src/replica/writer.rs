@@ -24,16 +24,16 @@ const ENTRY_ROWS: usize = 32;
 const TRANSFER_LOCKS: usize = 32;
 
 /// Appends own entries to the log, and applies what entries say of the store and the members.
-pub(in crate::replica) struct Writer<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) out: &'a mut Outputs,
-    pub(in crate::replica) ids: &'a mut Ids,
-    pub(in crate::replica) log: &'a mut Log,
-    pub(in crate::replica) locks: &'a mut Locks,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) members: &'a mut Members,
-    pub(in crate::replica) data: &'a mut Data,
+pub(super) struct Writer<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) data: &'a mut Data,
 }
 
 impl Writer<'_> {
@@ -54,7 +54,7 @@ impl Writer<'_> {
 
     /// Appends one own entry. Returns its position in the journal.
     pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
-        let at = self.ids.stamp(&mut self.out);
+        let at = self.ids.stamp(self.out);
         let dc = self.config.dc;
         let deps = self.log.applied().clone();
         let seq = deps.get(dc) + 1;
@@ -76,7 +76,7 @@ impl Writer<'_> {
     }
 
     /// Returns the hash of the predecessor for the next own entry.
-    pub(in crate::replica) fn own_head(&self) -> u64 {
+    pub(super) fn own_head(&self) -> u64 {
         if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
     }
 

@@ -23,8 +23,8 @@ use crate::replica::Replica;
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
-use crate::replica::links::Peering;
 use crate::replica::message::Heartbeat;
+use crate::replica::peering::Peering;
 use crate::replica::record::Record;
 use geolock_api::names::DcId;
 
@@ -118,7 +118,7 @@ impl Peering<'_> {
     ) {
         let fork = heads
             .iter()
-            .find_map(|(dc, hash)| fork_at(&self.config, &self.log, (*dc, durable.get(*dc)), (peer, *hash)));
+            .find_map(|(dc, hash)| fork_at(self.config, self.log, (*dc, durable.get(*dc)), (peer, *hash)));
         self.note_fork(fork);
         self.peers.links.note_heads(peer);
     }

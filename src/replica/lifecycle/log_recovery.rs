@@ -117,7 +117,7 @@ impl LogRecovery<'_> {
     /// Every member was heard, nothing is missing, and unknown leases are over.
     pub(in crate::replica) fn join(&mut self) {
         if self.lifecycle.is_doubted() {
-            self.ids.pass_lost_tokens(&mut self.out);
+            self.ids.pass_lost_tokens(self.out);
         }
         self.lifecycle.on_joined();
         self.out.persist(Record::Joined);
@@ -132,10 +132,10 @@ impl LogRecovery<'_> {
         let run = match self.lifecycle.questions.run() {
             Some(run) => run,
             // The seed differs between processes, the reading between runs of one process.
-            None => self.config.local.hash_seed ^ self.ids.stamp(&mut self.out).raw(),
+            None => self.config.local.hash_seed ^ self.ids.stamp(self.out).raw(),
         };
         let (of, round) = (self.config.dc, self.lifecycle.questions.begin_round(run));
-        linked.iter().for_each(|peer| self.out.send(&mut self.log, peer, Message::AskLog { of, run, round }));
+        linked.iter().for_each(|peer| self.out.send(self.log, peer, Message::AskLog { of, run, round }));
     }
 
     pub(in crate::replica) fn on_ask_log(
@@ -160,12 +160,10 @@ impl LogRecovery<'_> {
         // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
         // again.
         if !self.log.is_linked(of) && self.log.durable().get(of) == known {
-            self.out.send(&mut self.log, peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
+            self.out.send(self.log, peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
         }
         let others = self.log.linked().difference([peer, of].into_iter().collect::<DcSet>());
-        others
-            .iter()
-            .for_each(|other| self.out.send(&mut self.log, other, Message::AskLog { of, run, round }));
+        others.iter().for_each(|other| self.out.send(self.log, other, Message::AskLog { of, run, round }));
         Ok(())
     }
 
@@ -194,7 +192,7 @@ impl LogRecovery<'_> {
             && from != peer
             && self.log.is_linked(from)
         {
-            self.out.send(&mut self.log, from, Message::KnowsLog { of, run, by, seq });
+            self.out.send(self.log, from, Message::KnowsLog { of, run, by, seq });
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Describer<'_> {
     pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
         let here = self
             .lifecycle
-            .not_serving(self.clients.grace_left(&self.config, self.now))
+            .not_serving(self.clients.grace_left(self.config, self.now))
             .map(|why| (self.config.dc, why));
         let peers = all.intersection(self.members.peers()).iter();
         let there =

@@ -22,10 +22,11 @@ impl Replica {
     fn follow_lifecycle(&mut self) {
         while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
             match action {
-                Action::JudgeClock if lend!(Clocks, self).judge_clock() == Judgement::Right => {
-                    self.begin_stamping()
+                Action::JudgeClock => {
+                    if lend!(Clocks, self).judge_clock() == Judgement::Right {
+                        self.begin_stamping();
+                    }
                 }
-                Action::JudgeClock => {}
                 Action::AwaitRegained => self.out.regained = self.out.position,
                 Action::Join => lend!(LogRecovery, self).join(),
             }

@@ -107,11 +107,7 @@ impl Decisions<'_> {
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
         if self.members.know_decisions() {
-            self.out.send(
-                &mut self.log,
-                peer,
-                Message::KnowsDecisions { index: self.members.config.index() },
-            );
+            self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
         }
     }
 
@@ -120,7 +116,7 @@ impl Decisions<'_> {
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
-            self.out.send(&mut self.log, peer, Message::Decisions { after: index, proposals });
+            self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.config.index() {
             self.tell_decisions_to(peer);
         }

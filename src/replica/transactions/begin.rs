@@ -76,7 +76,7 @@ impl TxnCalls<'_> {
         if self.data.transactions.outcomes.is_full(begin.lease) {
             return Err(full(Limit::Outcomes));
         }
-        validate_vector(&begin.at_least.snapshot, &self.members, &self.log, &self.lifecycle)?;
+        validate_vector(&begin.at_least.snapshot, self.members, self.log, self.lifecycle)?;
         if let Some(locks) = &begin.locks {
             if locks.label.len() > MAX_LABEL {
                 return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
@@ -128,7 +128,7 @@ impl TxnCalls<'_> {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
         if let Some(death) = self.data.transactions.dead.take(&id) {
-            return Err(death.refusal(id, &self.config));
+            return Err(death.refusal(id, self.config));
         }
         match self.data.transactions.rows.get_mut(&id) {
             None => Ok(false),
@@ -160,7 +160,7 @@ impl TxnCalls<'_> {
             if let Err(refusal) = self
                 .lifecycle
                 .versions()
-                .admit_homes(&self.config, locks.wants.locks().iter().map(|(lock, _)| lock))
+                .admit_homes(self.config, locks.wants.locks().iter().map(|(lock, _)| lock))
             {
                 return self.out.refuse(call, refusal);
             }
@@ -256,7 +256,7 @@ impl TxnCalls<'_> {
             };
         }
         if let Some(death) = self.data.transactions.dead.take(&id) {
-            return self.out.refuse(call, death.refusal(id, &self.config));
+            return self.out.refuse(call, death.refusal(id, self.config));
         }
         match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
@@ -273,7 +273,7 @@ impl TxnCalls<'_> {
     }
 
     pub(in crate::replica) fn on_read(&mut self, call: CallId, read: Read) {
-        let checked = validate_vector(&read.at_least.snapshot, &self.members, &self.log, &self.lifecycle)
+        let checked = validate_vector(&read.at_least.snapshot, self.members, self.log, self.lifecycle)
             .and_then(|()| validate_reads(&read.reads));
         if let Err(refusal) = checked {
             return self.out.refuse(call, refusal.into());

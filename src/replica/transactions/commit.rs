@@ -17,7 +17,7 @@ use crate::replica::writer::Writer;
 use geolock_api::names::{Position, Secret};
 
 impl TxnCalls<'_> {
-    /// Commits changes that were just checked; [`Replica::can_commit`] was checked, too.
+    /// Commits changes that were just checked; [`can_commit`] was checked, too.
     pub(super) fn commit(&mut self, call: CallId, id: TxnId, stepped: Stepped, asked: Durability) {
         let Some(Txn::Open(mut open)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("only open transactions commit, {id:?} is not");

@@ -261,7 +261,7 @@ impl Requests<'_> {
                 self.data.transactions.rows.remove(&id);
                 self.data.transactions.waits.forget_txn(id);
                 if granted {
-                    let refusal = death.refusal(id, &self.config);
+                    let refusal = death.refusal(id, self.config);
                     self.out.refuse(call, refusal);
                 }
             }

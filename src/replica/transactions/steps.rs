@@ -87,7 +87,7 @@ impl TxnCalls<'_> {
         }
         if step.then == Then::Commit && changes > 0 {
             // Before any change is taken in: a refused step leaves no changes behind.
-            let can = can_commit(&self.lifecycle);
+            let can = can_commit(self.lifecycle);
             if can.is_err()
                 && self.config.bugs.has(Bug::RefusedStays)
                 && let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id)

@@ -84,7 +84,7 @@ impl StateTransfer<'_> {
         let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
         if can_give && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
-            self.out.send(&mut self.log, peer, Message::TooFarBehind { truncated });
+            self.out.send(self.log, peer, Message::TooFarBehind { truncated });
         }
     }
 
@@ -108,7 +108,7 @@ impl StateTransfer<'_> {
         let (at, vector) = (self.out.position, Arc::new(self.log.applied().clone()));
         self.data.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();
-        let stamps = last_stamps(&self.log);
+        let stamps = last_stamps(self.log);
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
         if self.lifecycle.versions().speaks(peer, CHAINED) {
@@ -157,7 +157,7 @@ impl StateTransfer<'_> {
                     self.end_reading(&mut giving);
                     self.out.counts.state_transfers_sent += 1;
                 }
-                self.out.send(&mut self.log, peer, Message::State(piece));
+                self.out.send(self.log, peer, Message::State(piece));
             }
         }
         self.copies.transfers.giving.insert(peer, giving);

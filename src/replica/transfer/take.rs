@@ -46,7 +46,7 @@ impl StateTransfer<'_> {
         }
         self.out.report(Report::StateWanted { peer });
         self.begin_taking(Some(peer));
-        self.out.send(&mut self.log, peer, Message::AskState { anew: true, more: WINDOW });
+        self.out.send(self.log, peer, Message::AskState { anew: true, more: WINDOW });
     }
 
     fn begin_taking(&mut self, from: Option<DcId>) {
@@ -62,7 +62,7 @@ impl StateTransfer<'_> {
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
         let is_taking = self.copies.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
-            self.out.send(&mut self.log, peer, Message::AskState { anew: false, more: 1 });
+            self.out.send(self.log, peer, Message::AskState { anew: false, more: 1 });
         }
     }
 

@@ -128,7 +128,7 @@ impl Requests<'_> {
         let all: Vec<_> = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
         for (call, places) in matches {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
-            let Some(holding) = holding(&self.locks, request, locks) else { return };
+            let Some(holding) = holding(self.locks, request, locks) else { return };
             let told = self.watches.tell_holder(call, event(holding), &mut self.out.effects);
             self.out.counts.watch_events_dropped += u64::from(!told);
         }
@@ -195,7 +195,7 @@ impl WatchCalls<'_> {
             match step {
                 Walk::Holder { request, lock, mode } => {
                     if self.clients.client_requests.get(request).is_told
-                        && let Some(holding) = holding(&self.locks, request, vec![(lock, mode)])
+                        && let Some(holding) = holding(self.locks, request, vec![(lock, mode)])
                     {
                         self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.out.effects);
                     }

@@ -248,7 +248,7 @@ impl WatchCalls<'_> {
         }
         self.lifecycle
             .versions()
-            .admit_homes(&self.config, watch.patterns.iter().filter_map(Pattern::as_lock))?;
+            .admit_homes(self.config, watch.patterns.iter().filter_map(Pattern::as_lock))?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
             return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
         }
@@ -258,7 +258,7 @@ impl WatchCalls<'_> {
         }
         let from = match &watch.from {
             Some(from) => {
-                validate_vector(from, &self.members, &self.log, &self.lifecycle)?;
+                validate_vector(from, self.members, self.log, self.lifecycle)?;
                 from.clone()
             }
             None => (**self.log.durable()).clone(),
