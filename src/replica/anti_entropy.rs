@@ -6,13 +6,20 @@
 //! the data that readers see. Equal vectors with unequal digests mean a broken replica: this raises an alarm
 //! that names the bucket, and is never repaired silently.
 
-use super::Replica;
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Report;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::sums::{Points, SumAt};
 use crate::base::bugs::Bug;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
 use crate::store_state::{Bucket, Digest};
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -62,10 +69,23 @@ impl AntiEntropy {
     }
 }
 
-impl Replica {
+/// Compares the data with those of the peers.
+pub(super) struct Comparison<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
+    pub(super) data: &'a mut Data,
+}
+
+impl Comparison<'_> {
     /// Begins a round with one of the linked peers.
     pub(super) fn on_anti_entropy_due(&mut self) {
-        self.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy_interval;
+        self.peers.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy_interval;
         if self.lifecycle.is_starting() {
             return;
         }
@@ -73,36 +93,37 @@ impl Replica {
         if linked.is_empty() {
             return;
         }
-        self.anti_entropy.rounds += 1;
+        self.peers.anti_entropy.rounds += 1;
         // Spread by a fixed odd factor: every peer gets its turn, in an order that differs between
         // datacenters.
         let seed = self.config.local.hash_seed ^ u64::from(self.config.dc.get());
-        let turn = self.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let turn =
+            self.peers.anti_entropy.rounds.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let peer = linked[turn as usize % linked.len()];
         let message = self.compare();
-        self.send(peer, message);
+        self.out.send(self.log, peer, message);
         // A peer of version 1 does not know this message.
         if self.lifecycle.versions().are_chained() {
-            let AntiEntropy { shown, owned, .. } = &self.anti_entropy;
-            let durable = self.output_commit.durable();
+            let AntiEntropy { shown, owned, .. } = &self.peers.anti_entropy;
+            let durable = self.out.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
-            self.send(peer, Message::Sums { shown, owned });
+            self.out.send(self.log, peer, Message::Sums { shown, owned });
         }
-        self.counts.anti_entropy_rounds += 1;
+        self.out.counts.anti_entropy_rounds += 1;
     }
 
     /// Notes the sums at the present vectors, at the end of a step.
     pub(super) fn note_sums(&mut self) {
-        let AntiEntropy { shown, owned, .. } = &mut self.anti_entropy;
-        if owned.noted < self.position {
-            owned.noted = self.position;
+        let AntiEntropy { shown, owned, .. } = &mut self.peers.anti_entropy;
+        if owned.noted < self.out.position {
+            owned.noted = self.out.position;
             let vector = self.log.applied();
             let is_wrong = self.config.bugs.has(Bug::SumOfAnotherVector);
             let vector = if is_wrong { self.log.durable() } else { vector };
-            owned.points.note(self.position, vector, self.locks.owners().sum());
+            owned.points.note(self.out.position, vector, self.locks.owners().sum());
         }
         // An installed state counts once it is durable.
-        if let Some((position, vector, sum)) = self.store.digest_sum_at_floor()
+        if let Some((position, vector, sum)) = self.data.store.digest_sum_at_floor()
             && shown.noted < position
             && self.log.taken().is_none()
         {
@@ -117,16 +138,16 @@ impl Replica {
             return;
         }
         for (of, theirs) in [(Summed::Shown, shown), (Summed::Owned, owned)] {
-            let AntiEntropy { shown, owned, .. } = &mut self.anti_entropy;
+            let AntiEntropy { shown, owned, .. } = &mut self.peers.anti_entropy;
             let ours = if of == Summed::Shown { shown } else { owned };
             let Some(agree) = ours.points.agree(theirs) else { continue };
-            self.counts.digests_compared += 1;
+            self.out.counts.digests_compared += 1;
             if agree {
                 ours.alarmed.remove(peer);
             } else if !ours.alarmed.contains(peer) {
                 ours.alarmed.insert(peer);
-                self.counts.digest_mismatches += 1;
-                self.report(Report::SumsDiffer { peer, of });
+                self.out.counts.digest_mismatches += 1;
+                self.out.report(Report::SumsDiffer { peer, of });
             }
         }
     }
@@ -134,12 +155,12 @@ impl Replica {
     /// Returns the digest of the data at the durable vector, if it is available now.
     fn digest(&self) -> Option<Digest> {
         // An installed state counts once it is durable.
-        self.store.digest().filter(|_| self.log.taken().is_none())
+        self.data.store.digest().filter(|_| self.log.taken().is_none())
     }
 
     /// Returns the sum of that digest.
     fn digest_sum(&self) -> Option<u128> {
-        self.store.digest_sum().filter(|_| self.log.taken().is_none())
+        self.data.store.digest_sum().filter(|_| self.log.taken().is_none())
     }
 
     fn compare(&self) -> Message {
@@ -152,7 +173,7 @@ impl Replica {
         let ours = self.log.durable().clone();
         if !durable.covers(&ours) {
             self.log.note_lacking(peer, durable);
-            self.pump = true;
+            self.out.pump = true;
         }
         if *durable != *ours {
             // The peer compares with our vector when our next heartbeat arrives, and sends the entries that
@@ -160,9 +181,9 @@ impl Replica {
             return;
         }
         let (Some(sum), Some(theirs)) = (self.digest_sum(), sum) else { return };
-        self.counts.digests_compared += 1;
+        self.out.counts.digests_compared += 1;
         if sum == theirs {
-            self.anti_entropy.alarmed.remove(peer);
+            self.peers.anti_entropy.alarmed.remove(peer);
             return;
         }
         let Some(digest) = self.digest() else { return };
@@ -170,7 +191,7 @@ impl Replica {
             self.alarm(peer, vec![TOO_MANY.into()]);
         } else {
             let message = Message::Digests { durable: (*ours).clone(), digest };
-            self.send(peer, message);
+            self.out.send(self.log, peer, message);
         }
     }
 
@@ -185,13 +206,13 @@ impl Replica {
 
     /// Raises an alarm once, until the two are equal again.
     fn alarm(&mut self, peer: DcId, differences: Vec<Bucket>) {
-        if differences.is_empty() || self.anti_entropy.alarmed.contains(peer) {
+        if differences.is_empty() || self.peers.anti_entropy.alarmed.contains(peer) {
             return;
         }
-        self.anti_entropy.alarmed.insert(peer);
-        self.counts.digest_mismatches += differences.len() as u64;
+        self.peers.anti_entropy.alarmed.insert(peer);
+        self.out.counts.digest_mismatches += differences.len() as u64;
         for bucket in differences {
-            self.report(Report::DigestsDiffer { peer, bucket });
+            self.out.report(Report::DigestsDiffer { peer, bucket });
         }
     }
 }

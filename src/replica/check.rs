@@ -8,29 +8,37 @@ impl Replica {
     /// # Panics
     /// If an invariant is broken; the message names it.
     pub fn check(&self) {
-        self.lifecycle.check(self.log.applied(), self.leases.in_grace());
+        self.lifecycle.check(self.log.applied(), self.clients.leases.in_grace());
         self.locks.check();
-        self.store.check_invariants();
-        self.store.expiring_keys().for_each(|(key, _)| self.expiry.check(key));
+        self.data.store.check_invariants();
+        self.data.store.expiring_keys().for_each(|(key, _)| self.data.expiry.check(key));
         let (durable, applied) = (self.log.durable(), self.log.applied());
         assert!(applied.covers(durable), "durable {durable} is applied {applied}");
-        assert_eq!(self.locks.inspect().readers(), self.readers(), "readers are closed when they are done");
-        assert!(self.output_commit.durable() <= self.position, "nothing is durable that was not persisted");
-        assert!(self.reservations.recorded().n >= self.next_n, "request numbers are bounded");
-        let by_lease: usize = self.leases.iter().map(|lease| lease.requests.len()).sum();
+        assert_eq!(
+            self.locks.inspect().readers(),
+            self.copies.readers(),
+            "readers are closed when they are done"
+        );
+        assert!(
+            self.out.output_commit.durable() <= self.out.position,
+            "nothing is durable that was not persisted"
+        );
+        assert_eq!(self.ids.may_stamp, !self.lifecycle.is_starting(), "nothing is stamped in a start");
+        assert!(self.ids.reservations.recorded().n >= self.ids.next_n, "request numbers are bounded");
+        let by_lease: usize = self.clients.leases.iter().map(|lease| lease.requests.len()).sum();
         let counts = self.locks.request_counts();
         assert_eq!(
             by_lease as u64,
             counts.held + counts.waiting,
             "every request of a client belongs to a lease"
         );
-        let waiting: usize = self.leases.iter().map(|lease| lease.waiting).sum();
+        let waiting: usize = self.clients.leases.iter().map(|lease| lease.waiting).sum();
         assert_eq!(waiting as u64, counts.waiting, "what leases count as waiting");
-        let bare = self.leases.iter().filter(|lease| lease.requests.is_empty());
+        let bare = self.clients.leases.iter().filter(|lease| lease.requests.is_empty());
         assert_eq!(bare.map(|lease| lease.names).sum::<usize>(), 0, "what names of a lease take");
-        assert!(self.waits.len() as u64 <= counts.waiting, "only waiting requests time out");
+        assert!(self.clients.waits.len() as u64 <= counts.waiting, "only waiting requests time out");
         assert!(
-            self.descriptions.asked_ahead() <= self.waits.len(),
+            self.clients.descriptions.asked_ahead() <= self.clients.waits.len(),
             "what is asked ahead of time is for who waits"
         );
     }
@@ -38,14 +46,14 @@ impl Replica {
     /// A fault, as by a bug or by broken memory: a key loses its value here and nowhere else.
     #[cfg(test)]
     pub(super) fn corrupt_store(&mut self, key: &geolock_api::keys::Key) {
-        self.store.corrupt(key);
+        self.data.store.corrupt(key);
     }
 
     /// The same: a part of a lock that is not used here moves without an entry.
     #[cfg(test)]
     pub(super) fn corrupt_ownership(&mut self, lock: geolock_api::names::LockName) {
         let parts = vec![(self.config.dc, 1)];
-        let to = self.peers().iter().next().expect("there is a peer");
+        let to = self.members.peers().iter().next().expect("there is a peer");
         self.locks.corrupt_ownership(to, &crate::causal_log::LockParts { lock, parts });
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Replica;
 use super::effect::Effect;
+use super::lend::lend;
 use super::record::Checkpoint;
+use super::transfer::StateTransfer;
 use crate::base::work;
 use crate::crdt::ReaderId;
 use crate::lock_state::Piece;
@@ -21,40 +23,53 @@ pub(super) struct CheckpointBuilder {
     checkpoint: Box<Checkpoint>,
     at: Position,
     /// `None` when all locks and requests are read.
-    reader: Option<ReaderId>,
+    pub(super) reader: Option<ReaderId>,
     next_row: usize,
 }
 
 impl Replica {
     /// Begins a checkpoint, unless one is in progress.
     pub(super) fn on_checkpoint_wanted(&mut self) {
-        if self.transfers.is_taking() {
-            self.transfers.postpone_checkpoint();
-        } else if self.checkpoint_builder.is_none() {
+        if self.copies.transfers.is_taking() {
+            self.copies.transfers.postpone_checkpoint();
+        } else if self.copies.checkpoint_builder.is_none() {
             let applied = Arc::new(self.log.applied().clone());
-            self.store.open_snapshot_at(self.position, &applied);
+            self.data.store.open_snapshot_at(self.out.position, &applied);
             let mut checkpoint = Box::new(self.begin_checkpoint());
             checkpoint.requests.reserve_exact(self.locks.inspect().asked());
-            checkpoint.contents.reserve_exact(self.store.counts().keys as usize);
+            checkpoint.contents.reserve_exact(self.data.store.counts().keys as usize);
             let reader = Some(self.locks.reading().open(self.log.applied()));
-            self.checkpoint_builder =
-                Some(CheckpointBuilder { checkpoint, at: self.position, reader, next_row: 0 });
+            self.copies.checkpoint_builder =
+                Some(CheckpointBuilder { checkpoint, at: self.out.position, reader, next_row: 0 });
         }
     }
 
     /// Begins a postponed checkpoint, and copies some more rows of the one in progress. Called when the log
     /// has all that happened in the step.
     pub(super) fn continue_checkpoint(&mut self) {
-        if self.transfers.take_postponed_checkpoint() {
+        if self.copies.transfers.take_postponed_checkpoint() {
             self.on_checkpoint_wanted();
         }
-        if self.checkpoint_builder.is_some() {
-            self.build_checkpoint();
+        if self.copies.checkpoint_builder.is_some() {
+            lend!(StateTransfer, self).build_checkpoint();
         }
     }
 
+    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let (ownership, requests) = (self.ownership().copy(), self.request_table());
+        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
+    }
+
+    /// Returns the contents of all keys, in no order.
+    pub fn contents(&self) -> Vec<(Key, Content)> {
+        self.data.store.contents()
+    }
+}
+
+impl StateTransfer<'_> {
     fn build_checkpoint(&mut self) {
-        let Some(mut builder) = self.checkpoint_builder.take() else { return };
+        let Some(mut builder) = self.copies.checkpoint_builder.take() else { return };
         let mut left = ROWS_PER_STEP;
         while let Some(reader) = builder.reader
             && left > 0
@@ -76,34 +91,19 @@ impl Replica {
         }
         work::count(ROWS_PER_STEP - left);
         if left == 0 {
-            self.checkpoint_builder = Some(builder);
+            self.copies.checkpoint_builder = Some(builder);
             return;
         }
-        let (mut contents, next) = self.store.export(builder.at, builder.next_row, left);
+        let (mut contents, next) = self.data.store.export(builder.at, builder.next_row, left);
         builder.checkpoint.contents.append(&mut contents);
         match next {
-            Some(row) => self.checkpoint_builder = Some(CheckpointBuilder { next_row: row, ..builder }),
+            Some(row) => {
+                self.copies.checkpoint_builder = Some(CheckpointBuilder { next_row: row, ..builder })
+            }
             None => {
-                self.store.close_snapshot(builder.at);
-                self.effects.push_back(Effect::Checkpoint(builder.checkpoint));
+                self.data.store.close_snapshot(builder.at);
+                self.out.effects.push_back(Effect::Checkpoint(builder.checkpoint));
             }
         }
-    }
-
-    /// Returns the number of readers of the locks: checkpoints and state transfers in progress.
-    pub(super) fn readers(&self) -> usize {
-        let builder = self.checkpoint_builder.as_ref().filter(|builder| builder.reader.is_some());
-        builder.into_iter().count() + self.transfers.readers()
-    }
-
-    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
-    pub fn checkpoint(&self) -> Checkpoint {
-        let (ownership, requests) = (self.ownership().copy(), self.request_table());
-        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
-    }
-
-    /// Returns every key with content, in no order, as of the last applied entry.
-    pub fn contents(&self) -> Vec<(Key, Content)> {
-        self.store.contents()
     }
 }

@@ -2,16 +2,30 @@
 
 use crate::base::bugs::Bug;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Replica;
-use super::call::{Acquire, Call, CallId, Limit, Refusal, Reply, Target, Wait};
-use super::client_requests::{ClientRequest, names_weight};
-use super::effect::Effect;
+use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::client_requests::{ClientRequest, ClientRequests, names_weight};
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::deferred_calls::DeferredCalls;
+use super::describe::Descriptions;
+use super::force_release::Audit;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::record::LeaseRecord;
+use super::watches::Watches;
 use crate::base::capacity::{DiskSpace, Load};
-use crate::causal_log::Wants;
-use crate::leases::{LeaseIndex, Proof};
-use crate::lock_state::{Acquired, IfNotFree, NewRequest, RequestIndex};
-use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId};
+use crate::base::deadlines::Deadlines;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::{Log, Wants};
+use crate::leases::{LeaseIndex, Leases, Proof};
+use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, RequestIndex};
+use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -37,18 +51,106 @@ enum Found {
     Never,
 }
 
-impl Replica {
+/// The state that concerns the clients: their leases and requests, and calls that cannot be answered yet.
+pub(super) struct Clients {
+    pub leases: Leases,
+    pub client_requests: ClientRequests,
+    /// When waiting requests time out.
+    pub waits: Deadlines<RequestIndex>,
+    pub descriptions: Descriptions,
+    pub deferred: DeferredCalls,
+    pub audit: Audit,
+    pub acquires: Acquires,
+}
+
+impl Clients {
+    pub fn new(config: &ReplicaConfig) -> Clients {
+        Clients {
+            leases: Leases::new(config.dc, config.local.hash_seed),
+            client_requests: ClientRequests::default(),
+            waits: Deadlines::default(),
+            descriptions: Descriptions::default(),
+            deferred: DeferredCalls::default(),
+            audit: Audit::default(),
+            acquires: Acquires::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn authorise(
+        &self,
+        now: Instant,
+        lease: LeaseId,
+        proof: Proof,
+        call: CallId,
+    ) -> Result<LeaseIndex, Refusal> {
+        Ok(self.leases.authorise(lease, proof, call.session, now)?)
+    }
+
+    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
+    /// needs the secret to ask for their outcomes.
+    pub(super) fn secret_while_joining(&self, index: LeaseIndex, lifecycle: &Lifecycle) -> Option<Secret> {
+        (!lifecycle.has_joined()).then(|| self.leases.get(index).secret)
+    }
+
+    /// Registers a request with its lease.
+    pub(super) fn note_client_side(
+        &mut self,
+        lease: LeaseIndex,
+        request: RequestIndex,
+        client: ClientRequest,
+    ) {
+        let row = self.leases.get_mut(lease);
+        row.names += client.names as usize;
+        let place = row.requests.insert(request);
+        if let Some(key) = client.key {
+            row.keys.insert(key, request);
+        }
+        self.client_requests.set(request, ClientRequest { lease, place, ..client });
+    }
+
+    /// Returns how long leases of before the restart may still reclaim.
+    pub(super) fn grace_left(&self, config: &ReplicaConfig, now: Now) -> Duration {
+        let grace_ends = self.leases.last_grace().unwrap_or(now.mono);
+        grace_ends.saturating_since(config.lease_time(now))
+    }
+
+    /// Opens a lease of an earlier run.
+    pub(super) fn open_again(&mut self, lease: &LeaseRecord, now: Instant) {
+        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, now);
+    }
+}
+
+/// Dispatches the calls of clients, and those that had to wait.
+pub(super) struct ClientCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl ClientCalls<'_> {
     #[inline]
     pub(super) fn on_client(&mut self, call: CallId, request: Call) {
         // Fast path for the most frequent calls, before anything large is moved.
         match &request {
             Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
-                return self.on_acquire(call, acquire);
+                return lend!(AcquireCalls, self).on_acquire(call, acquire);
             }
-            Call::Release { lease, proof, target } => return self.on_release(call, *lease, *proof, *target),
+            Call::Release { lease, proof, target } => {
+                return lend!(AcquireCalls, self).on_release(call, *lease, *proof, *target);
+            }
             _ => {}
         }
-        if self.must_defer(&request) {
+        if lend!(Deferral, self).must_defer(&request) {
             return self.defer(call, request);
         }
         self.execute(call, request);
@@ -57,45 +159,62 @@ impl Replica {
     pub(super) fn execute(&mut self, call: CallId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
-                self.on_open_lease(call, secret, ttl, on_disconnect)
+                lend!(LeaseCalls, self).on_open_lease(call, secret, ttl, on_disconnect)
             }
-            Call::AttachLease { lease, secret } => self.on_attach_lease(call, lease, secret),
-            Call::KeepAlive { lease, proof } => self.on_keep_alive(call, lease, proof),
-            Call::CloseLease { lease, proof } => self.on_close_lease(call, lease, proof),
-            Call::Acquire(acquire) => self.on_acquire(call, &acquire),
-            Call::Release { lease, proof, target } => self.on_release(call, lease, proof, target),
-            Call::Cancel { lease, proof, target } => self.on_cancel(call, lease, proof, target),
-            Call::Reclaim { lease, proof, held } => self.on_reclaim(call, lease, proof, held),
-            Call::Describe { lock } => self.on_describe(call, lock),
-            Call::List { prefix, cursor, limit } => self.on_list(call, &prefix, cursor, limit),
-            Call::Top { prefix, limit } => self.on_top(call, &prefix, limit),
-            Call::Begin(begin) => self.on_begin(call, begin),
-            Call::Step(next_step) => self.on_next_step(call, next_step),
-            Call::Read(look) => self.on_read(call, look),
-            Call::Watch(watch) => self.on_watch(call, watch),
-            Call::Unwatch { watch } => self.on_unwatch(call, watch),
-            Call::WatchTaken { watch, weight } => self.on_watch_taken(call, watch, weight),
+            Call::AttachLease { lease, secret } => {
+                lend!(LeaseCalls, self).on_attach_lease(call, lease, secret)
+            }
+            Call::KeepAlive { lease, proof } => lend!(LeaseCalls, self).on_keep_alive(call, lease, proof),
+            Call::CloseLease { lease, proof } => lend!(LeaseCalls, self).on_close_lease(call, lease, proof),
+            Call::Acquire(acquire) => lend!(AcquireCalls, self).on_acquire(call, &acquire),
+            Call::Release { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_release(call, lease, proof, target)
+            }
+            Call::Cancel { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
+            }
+            Call::Reclaim { lease, proof, held } => {
+                lend!(LeaseCalls, self).on_reclaim(call, lease, proof, held)
+            }
+            Call::Describe { lock } => lend!(Describer, self).on_describe(call, lock),
+            Call::List { prefix, cursor, limit } => {
+                lend!(Describer, self).on_list(call, &prefix, cursor, limit)
+            }
+            Call::Top { prefix, limit } => {
+                lend!(Describer, self).on_top(call, &prefix, limit, self.ids.clock.physical_millis())
+            }
+            Call::Begin(begin) => lend!(TxnCalls, self).on_begin(call, begin),
+            Call::Step(next_step) => lend!(TxnCalls, self).on_next_step(call, next_step),
+            Call::Read(look) => lend!(TxnCalls, self).on_read(call, look),
+            Call::Watch(watch) => lend!(WatchCalls, self).on_watch(call, watch),
+            Call::Unwatch { watch } => lend!(WatchCalls, self).on_unwatch(call, watch),
+            Call::WatchTaken { watch, weight } => lend!(WatchCalls, self).on_watch_taken(call, watch, weight),
             Call::ForceRelease(force) => self.on_force_release(call, &force),
-            Call::Audit => self.on_audit(call),
+            Call::Audit => lend!(LeaseCalls, self).on_audit(call),
             Call::Status => {
-                let status = Box::new(self.status());
-                self.reply(call, Reply::Status(status));
+                let status = Box::new(lend!(StatusView, self).status());
+                self.out.reply(call, Reply::Status(status));
             }
         }
     }
+}
 
-    pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
-        self.effects.push_back(Effect::Reply { call, reply });
-    }
+/// Calls on requests, and the replies to grants.
+pub(super) struct AcquireCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
 
-    pub(super) fn refuse(&mut self, call: CallId, refusal: Refusal) {
-        self.counts.refusals += 1;
-        if let Refusal::ResourceExhausted { limit: Limit::Load, .. } = refusal {
-            self.counts.calls_shed += 1;
-        }
-        self.reply(call, Reply::Refused(refusal));
-    }
-
+impl AcquireCalls<'_> {
     fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
         match self.admit_acquire(call, acquire) {
             Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
@@ -103,7 +222,7 @@ impl Replica {
             Err(refusal) => {
                 #[cfg(test)]
                 self.do_refused(call, acquire, &refusal);
-                self.refuse(call, refusal);
+                self.out.refuse(call, refusal);
             }
         }
     }
@@ -112,8 +231,9 @@ impl Replica {
     fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
         let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
         if exhausted
-            && self.faulty(Bug::RefusedIsDone)
-            && let Ok(lease) = self.authorise(acquire.lease, acquire.proof, call)
+            && self.config.bugs.has(Bug::RefusedIsDone)
+            && let Ok(lease) =
+                self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)
         {
             let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
             let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
@@ -123,12 +243,13 @@ impl Replica {
 
     /// Returns the lease under which an acquire may start; `None` if it is a retry that is already handled.
     fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
-        let lease = self.authorise(acquire.lease, acquire.proof, call)?;
+        let lease =
+            self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)?;
         if let Some(key) = acquire.key {
-            let row = self.leases.get(lease);
+            let row = self.clients.leases.get(lease);
             let before = row.keys.get(key);
-            let before =
-                before.filter(|_| row.session == Some(call.session) || !self.faulty(Bug::KeyOfSession));
+            let before = before
+                .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
             match before {
                 Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
                 None if row.finished.is_over(key) => {
@@ -140,30 +261,12 @@ impl Replica {
         if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         if acquire.label.len() > MAX_LABEL {
             return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
         }
         self.admit_request(lease)?;
         Ok(Some(lease))
-    }
-
-    /// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
-    /// retry, such as a question for the outcome of a commit, is answered
-    /// (`docs/algorithm.md#98-full-disk-overload`).
-    #[inline]
-    pub(super) fn admit_load(&self) -> Result<(), Refusal> {
-        match self.lifecycle.load() {
-            Load::Fits => Ok(()),
-            Load::TooMuch => Err(self.overload()),
-        }
-    }
-
-    #[cold]
-    fn overload(&self) -> Refusal {
-        // Spread out: the clients return over at least as long as they wait.
-        let later = SPREAD * (self.counts.calls_shed % SPREAD_STEPS) as u32;
-        Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
     }
 
     /// Returns an error if there is no room for one more request.
@@ -185,32 +288,31 @@ impl Replica {
         if counts.held + counts.further >= local.max_held as u64 {
             return exhausted(Limit::HeldPerServer);
         }
-        if self.leases.get(lease).waiting >= local.max_waiting_per_lease {
+        if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
-        if self.leases.get(lease).names >= local.max_names_per_lease {
+        if self.clients.leases.get(lease).names >= local.max_names_per_lease {
             return exhausted(Limit::NamesPerLease);
         }
         Ok(())
     }
 
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
-        self.leases.get_mut(lease).finished.begin(acquire.key);
+        self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
-        if let Err(refusal) = self.admit_homes(acquire.wants.locks().iter().map(|(lock, _)| lock)) {
-            return self.refuse(call, refusal);
+        if let Err(refusal) = self
+            .lifecycle
+            .versions()
+            .admit_homes(self.config, acquire.wants.locks().iter().map(|(lock, _)| lock))
+        {
+            return self.out.refuse(call, refusal);
         }
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
         if self.start_request(&new, client).is_none() {
-            let refusal = self.not_free(acquire.wait);
-            self.refuse(call, refusal);
+            let refusal = not_free(acquire.wait);
+            self.out.refuse(call, refusal);
         }
-    }
-
-    /// Returns the reason why a request was refused at once.
-    pub(super) fn not_free(&self, wait: Wait) -> Refusal {
-        if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
     }
 
     /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
@@ -220,9 +322,9 @@ impl Replica {
         new: &NewAcquire<'_>,
         client: ClientRequest,
     ) -> Option<RequestIndex> {
-        let id = RequestId { dc: self.config.dc, n: self.next_number() };
-        let at = self.stamp();
-        let lease = self.leases.get(new.lease).id;
+        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
+        let at = self.ids.stamp(self.out);
+        let lease = self.clients.leases.get(new.lease).id;
         let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
@@ -231,9 +333,9 @@ impl Replica {
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
             (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };
-        self.leases.get_mut(new.lease).waiting += 1;
+        self.clients.leases.get_mut(new.lease).waiting += 1;
         let client = ClientRequest { names: names_weight(new.wants), ..client };
-        self.note_client_side(new.lease, request, client);
+        self.clients.note_client_side(new.lease, request, client);
         if let Some(wait) = wait {
             self.begin_wait(request, wait);
         }
@@ -251,7 +353,7 @@ impl Replica {
         if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
             return Err(Refusal::IdempotencyKeyReused(key));
         }
-        self.client_requests.get_mut(request).call = Some(call);
+        self.clients.client_requests.get_mut(request).call = Some(call);
         if self.locks.get(request).is_held() {
             self.answer_grant_again(request);
         }
@@ -259,79 +361,83 @@ impl Replica {
     }
 
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let row = match self.authorise(lease, proof, call) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
-        let found = match self.release_deferred(lease, target) {
+        let found = match self.clients.release_deferred(lease, target) {
             true => Found::Over,
             false => self.find_target(row, target),
         };
         // A client removes a lock from its reclaim before it releases the lock.
-        if let (Found::Never, Target::Key(key), true) = (&found, target, self.leases.get(row).unaccounted) {
-            self.leases.get_mut(row).finished.finish(key);
-            return self.reply(call, Reply::Released);
+        if let (Found::Never, Target::Key(key), true) =
+            (&found, target, self.clients.leases.get(row).unaccounted)
+        {
+            self.clients.leases.get_mut(row).finished.finish(key);
+            return self.out.reply(call, Reply::Released);
         }
-        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.audit.taken(lease, target)) {
+        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.clients.audit.taken(lease, target))
+        {
             let forced = forced.clone();
-            return self.refuse(call, Refusal::ForceReleased(forced));
+            return self.out.refuse(call, Refusal::ForceReleased(forced));
         }
         match found {
             Found::Request(request) if self.locks.get(request).is_held() => {
-                self.end_held(request, Position::default());
-                self.reply(call, Reply::Released);
+                lend!(Requests, self).end_held(request, Position::default());
+                self.out.reply(call, Reply::Released);
             }
-            Found::Over => self.reply(call, Reply::Released),
-            Found::Request(_) | Found::Never => self.refuse(call, Refusal::NotHeld),
+            Found::Over => self.out.reply(call, Reply::Released),
+            Found::Request(_) | Found::Never => self.out.refuse(call, Refusal::NotHeld),
         }
     }
 
     fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
-        let row = match self.authorise(lease, proof, call) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
         // Keys start in order: a deferred call that never started says nothing of the keys below it.
-        let was_deferred = self.cancel_deferred(call, lease, target) || self.release_deferred(lease, target);
+        let was_deferred =
+            self.cancel_deferred(call, lease, target) || self.clients.release_deferred(lease, target);
         let found = if was_deferred { Found::Over } else { self.find_target(row, target) };
         match found {
             Found::Request(request) => {
                 if self.locks.get(request).is_held() {
-                    self.end_held(request, Position::default());
+                    lend!(Requests, self).end_held(request, Position::default());
                 } else {
-                    self.counts.cancels += 1;
-                    self.end_waiting(request, Refusal::Cancelled);
+                    self.out.counts.cancels += 1;
+                    lend!(Requests, self).end_waiting(request, Refusal::Cancelled);
                 }
-                self.reply(call, Reply::Released);
+                self.out.reply(call, Reply::Released);
             }
-            Found::Over => self.reply(call, Reply::Released),
+            Found::Over => self.out.reply(call, Reply::Released),
             Found::Never => match target {
                 // The cancel has overtaken its acquire, which must find its key ended.
                 Target::Key(key) => {
                     self.finish_unbegun(row, key);
-                    self.reply(call, Reply::Released);
+                    self.out.reply(call, Reply::Released);
                 }
-                Target::Id(_) => self.refuse(call, Refusal::NotHeld),
+                Target::Id(_) => self.out.refuse(call, Refusal::NotHeld),
             },
         }
     }
 
     fn finish_unbegun(&mut self, lease: LeaseIndex, key: IdempotencyKey) {
-        if self.faulty(Bug::CancelForgotten) {
+        if self.config.bugs.has(Bug::CancelForgotten) {
             return;
         }
-        self.leases.get_mut(lease).finished.finish(key);
+        self.clients.leases.get_mut(lease).finished.finish(key);
     }
 
     /// Finds the request that a client names.
     fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
-        let row = self.leases.get(lease);
+        let row = self.clients.leases.get(lease);
         let (found, was) = match target {
             Target::Key(key) => (row.keys.get(key), row.finished.is_over(key)),
             Target::Id(id) => {
                 // Leases and requests share one series of numbers: an id older than the lease was never its
                 // own.
-                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.next_n;
+                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.ids.next_n;
                 match self.locks.find(id) {
                     Some(request) if self.is_of(request, row.id) => (Some(request), true),
                     Some(_) => (None, false),
@@ -349,4 +455,27 @@ impl Replica {
     fn is_of(&self, request: RequestIndex, lease: LeaseId) -> bool {
         self.locks.get(request).local().is_some_and(|local| local.lease == lease)
     }
+}
+
+/// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
+/// retry, such as a question for the outcome of a commit, is answered
+/// (`docs/algorithm.md#98-full-disk-overload`). `shed`: the number of calls refused so far.
+#[inline]
+pub(super) fn admit_load(load: Load, shed: u64) -> Result<(), Refusal> {
+    match load {
+        Load::Fits => Ok(()),
+        Load::TooMuch => Err(overload(shed)),
+    }
+}
+
+#[cold]
+fn overload(shed: u64) -> Refusal {
+    // Spread out: the clients return over at least as long as they wait.
+    let later = SPREAD * (shed % SPREAD_STEPS) as u32;
+    Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
+}
+
+/// Returns the reason why a request was refused at once.
+pub(super) fn not_free(wait: Wait) -> Refusal {
+    if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
 }

@@ -10,12 +10,19 @@
 //! A clock that is behind may be set forward at once, because a higher reading repeats none. This is done
 //! only as far as the own wall clock and most members go, so that no single wrong clock drags another one.
 
-use super::Replica;
+use super::config::ReplicaConfig;
 use super::effect::Report;
-use super::lifecycle::NotServing;
+use super::ids::Ids;
+use super::lifecycle::{Lifecycle, NotServing};
+use super::links::LinkHandler;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::wall_clock::millis_of;
 use crate::base::bugs::Bug;
-use crate::base::time::Timestamp;
+use crate::base::time::{Now, Timestamp};
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
 use geolock_api::names::DcId;
 
 /// The clock of a peer that was heard.
@@ -27,23 +34,36 @@ pub(super) enum ClockSource {
     WallClock,
 }
 
-impl Replica {
+/// Compares the clock with those of the peers, and follows which members are away.
+pub(super) struct Clocks<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
+}
+
+impl Clocks<'_> {
     /// Returns an upper bound of the age of a heartbeat, in milliseconds, if it echoes a heartbeat of this
     /// run: this process may have been stopped while the heartbeat waited.
     pub(super) fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
         let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
         let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.clock_at_start_ms());
         of_this_run.map_or(0, |(_, clock, age_ms)| {
-            self.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
+            self.ids.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
         })
     }
 
     /// The clock of `peer` was `clock` at most `delay_ms` ago.
     pub(super) fn note_clock(&mut self, peer: DcId, clock: Timestamp, delay_ms: u64) {
-        let ahead_ms = clock.millis() as i64 - self.clock.physical_millis() as i64;
+        let ahead_ms = clock.millis() as i64 - self.ids.clock.physical_millis() as i64;
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         if ahead_ms <= limit {
-            self.clock.observe(clock);
+            self.ids.clock.observe(clock);
         }
         // The peer's clock advanced while the heartbeat was under way: the difference now is between the two
         // values.
@@ -55,22 +75,15 @@ impl Replica {
     /// The clock of `peer` is `ahead_ms` milliseconds ahead of ours, or behind (negative).
     pub(super) fn note_ahead(&mut self, peer: DcId, ahead_ms: i64, source: ClockSource) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let row = &mut self.links.rows[peer.index()];
+        let row = &mut self.peers.links.rows[peer.index()];
         row.clock_ahead_ms = Some(ahead_ms);
         row.is_bare = source == ClockSource::WallClock;
-        row.wall_clock = Some((millis_of(&self.clock).saturating_add(ahead_ms), self.now.mono));
+        row.wall_clock = Some((millis_of(&self.ids.clock).saturating_add(ahead_ms), self.now.mono));
         let drifts = ahead_ms.saturating_abs() > limit / 2;
         if drifts && !row.drift_reported {
-            self.report(Report::ClockDrifts { peer, ahead_ms });
+            self.out.report(Report::ClockDrifts { peer, ahead_ms });
         }
-        self.links.rows[peer.index()].drift_reported = drifts;
-    }
-
-    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
-    /// since; then its present state must count before time has caught up with its earlier readings.
-    pub(super) fn believed(&self, clock: Timestamp) -> Timestamp {
-        let limit = self.config.agreed.max_clock_skew;
-        clock.min(Timestamp::from_millis(self.clock.physical_millis()).plus(limit))
+        self.peers.links.rows[peer.index()].drift_reported = drifts;
     }
 
     /// Updates the skew state: active while our clock, or the stamps that we gave before it was mended, are
@@ -83,16 +96,20 @@ impl Replica {
         }
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
         // Within the limit our latest stamp may be that of another member, which our clock took over.
-        let stamps_ahead = self.clock.latest().millis() as i64 - self.clock.physical_millis() as i64;
+        let stamps_ahead = self.ids.clock.latest().millis() as i64 - self.ids.clock.physical_millis() as i64;
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
         // In a cluster of two, a server whose wall clock has jumped believes no other one to be wrong.
         let excused = NotServing::ClockBehind;
-        let is_excused = self.config.agreed.members.len() > 2 || !self.clock.is_following_step();
-        let clocks = self.peers().iter().filter_map(|peer| Some((peer, self.links.clock_ahead_ms(peer)?)));
+        let is_excused = self.config.agreed.members.len() > 2 || !self.ids.clock.is_following_step();
+        let clocks = self
+            .members
+            .peers()
+            .iter()
+            .filter_map(|peer| Some((peer, self.peers.links.clock_ahead_ms(peer)?)));
         let active =
             self.is_outvoted(clocks, is_excused.then_some(excused), |ahead| ahead - ours_ahead < -limit);
         if self.lifecycle.on_clock_skew(active) {
-            self.report(Report::ClockSkew { active });
+            self.out.report(Report::ClockSkew { active });
         }
     }
 
@@ -101,20 +118,24 @@ impl Replica {
     /// right after it.
     fn note_behind(&mut self) {
         let limit = self.config.agreed.max_clock_skew.as_millis() as i64;
-        let clocks =
-            || self.peers().iter().filter_map(|peer| Some((peer, self.links.stamps_ahead_ms(peer)?)));
+        let clocks = || {
+            self.members
+                .peers()
+                .iter()
+                .filter_map(|peer| Some((peer, self.peers.links.stamps_ahead_ms(peer)?)))
+        };
         let is_behind = self.is_outvoted(clocks(), Some(NotServing::ClockSkew), |ahead| ahead > limit)
-            && !self.faulty(Bug::BehindNotNoticed);
+            && !self.config.bugs.has(Bug::BehindNotNoticed);
         let linked = clocks().filter(|(peer, _)| self.log.is_linked(*peer));
         let ahead = linked.map(|(_, ahead)| ahead).filter(|ahead| *ahead > limit);
         let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
-        let since = least.map(|_| *self.links.behind_since.get_or_insert(self.now.mono));
-        self.links.behind_since = since;
+        let since = least.map(|_| *self.peers.links.behind_since.get_or_insert(self.now.mono));
+        self.peers.links.behind_since = since;
         // Right after a link came up the peer may not have heard yet that it is ahead of most others.
         let lasts = since.is_some_and(|since| self.now.mono >= since + self.config.agreed.heartbeat);
         let by_ms = least.filter(|_| lasts);
         if self.lifecycle.on_clock_behind(by_ms) {
-            self.report(Report::ClockBehind { by_ms });
+            self.out.report(Report::ClockBehind { by_ms });
             self.park_what_needs_others();
         }
     }
@@ -131,7 +152,7 @@ impl Replica {
         for (peer, ahead_ms) in clocks.filter(|(peer, _)| self.log.is_linked(*peer)) {
             let is_off = usize::from(off(ahead_ms));
             all_off += is_off;
-            if excused.is_none() || self.reachability.last_told(peer) != excused {
+            if excused.is_none() || self.peers.reachability.last_told(peer) != excused {
                 (counted, counted_off) = (counted + 1, counted_off + is_off);
             }
         }
@@ -140,18 +161,27 @@ impl Replica {
 
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
     pub(super) fn step_forward(&mut self) {
-        let linked = self.peers().iter().filter(|peer| self.log.is_linked(*peer));
+        let linked = self.members.peers().iter().filter(|peer| self.log.is_linked(*peer));
         // Also the wall clock of one that starts: of two members it may wait for ours to be right.
-        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.links.clock_ahead_ms(peer)).collect();
+        let mut ahead: Vec<i64> = linked.filter_map(|peer| self.peers.links.clock_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));
         // With so many others this one is in the majority.
         let others = self.config.agreed.members.len() / 2;
         let confirmed = others.checked_sub(1).and_then(|last| ahead.get(last)).copied().unwrap_or(0);
         let most_ms = u64::try_from(confirmed).unwrap_or(0);
-        let by_ms = self.clock.step_forward(self.now, most_ms);
+        let by_ms = self.ids.clock.step_forward(self.now, most_ms);
         if by_ms > 0 {
-            self.links.note_clock_step(by_ms);
-            self.report(Report::ClockSetForward { by_ms });
+            self.peers.links.note_clock_step(by_ms);
+            self.out.report(Report::ClockSetForward { by_ms });
         }
+    }
+}
+
+impl LinkHandler<'_> {
+    /// Returns the reading that orders the heartbeats of a peer. Its clock may have been ahead and mended
+    /// since; then its present state must count before time has caught up with its earlier readings.
+    pub(super) fn believed(&self, clock: Timestamp) -> Timestamp {
+        let limit = self.config.agreed.max_clock_skew;
+        clock.min(Timestamp::from_millis(self.ids.clock.physical_millis()).plus(limit))
     }
 }

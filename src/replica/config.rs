@@ -1,8 +1,10 @@
 //! Options of the core, documented here. The crate's `config.rs` reads them from files and flags.
 
-use crate::base::bugs::Bugs;
+use crate::base::bugs::{Bug, Bugs};
 use std::time::Duration;
 
+use crate::base::time::{Instant, Now};
+use crate::causal_log::Change;
 use crate::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use crate::membership::ServerId;
 use geolock_api::names::{ClusterId, DcId, DcSet};
@@ -28,6 +30,14 @@ pub struct ReplicaConfig {
 impl ReplicaConfig {
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
         ReplicaConfig { dc, agreed, local, server: ServerId::default(), joins: false, bugs: Bugs::default() }
+    }
+
+    /// Returns the clock that measures leases: the monotonic one, which nobody sets.
+    pub(super) fn lease_time(&self, now: Now) -> Instant {
+        if self.bugs.has(Bug::LeaseByWallClock) {
+            return Instant::from_nanos(now.wall.0 * 1_000_000);
+        }
+        now.mono
     }
 }
 
@@ -142,6 +152,15 @@ impl AgreedConfig {
             peer_timeout: Duration::from_secs(3),
             max_clock_skew: Duration::from_secs(5),
         }
+    }
+}
+
+impl LocalConfig {
+    /// Returns true if a change is in a bucket whose commits always wait for a majority.
+    pub fn needs_majority(&self, changes: &[Change]) -> bool {
+        let buckets = &self.majority_buckets;
+        !buckets.is_empty()
+            && changes.iter().any(|change| buckets.iter().any(|bucket| bucket.has(change.key.bucket())))
     }
 }
 

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Replica;
 use super::message::Message;
+use super::transactions::{TxnCalls, can_commit};
+use super::writer::Writer;
 use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::store_state::ChangeError;
@@ -68,12 +69,13 @@ impl CounterEscrow {
     }
 }
 
-impl Replica {
+impl TxnCalls<'_> {
     /// A change was refused; if it lacked rights, some are asked for.
     pub(super) fn ask_for_rights(&mut self, refused: &ChangeError) {
         let OpError::InsufficientRights { asked, rights } = refused.error else { return };
         let linked = self.log.linked();
         let most = self
+            .data
             .store
             .rights(&refused.key)
             .into_iter()
@@ -81,21 +83,23 @@ impl Replica {
             .max_by_key(|(_, rights)| *rights);
         let Some((peer, _)) = most else { return };
         let (amount, now) = (asked - rights, self.now.mono);
-        if !self.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
+        if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
-            self.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
-            self.send(peer, Message::AskRights { key: refused.key.clone(), amount });
+            self.data.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
+            self.out.send(self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
         }
     }
+}
 
+impl Writer<'_> {
     /// A peer wants rights: it gets the amount or half of the rights here, whichever is more, but at most
     /// all.
     pub(super) fn on_ask_rights(&mut self, peer: DcId, key: Key, amount: u64) {
         let me = self.config.dc;
-        let rights = self.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
+        let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        if amount == 0 || self.can_commit().is_err() || self.is_regaining() {
+        if amount == 0 || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
         let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));
@@ -105,6 +109,6 @@ impl Replica {
             client: None,
             changes: vec![Change { key, action }],
         })]);
-        self.counts.rights_transferred += 1;
+        self.out.counts.rights_transferred += 1;
     }
 }

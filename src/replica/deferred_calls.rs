@@ -2,20 +2,25 @@
 //!
 //! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
 //! start wait until this datacenter has all of its own log, as far as any reachable member knows
-//! ([`Replica::knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
+//! ([`knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
 //! lacks parts that came since, and knows nothing of commits that it made since. So reclaims wait, and all
 //! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Replica;
 use super::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
-use super::clients::RETRY_AFTER;
+use super::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::lease_calls::LeaseCalls;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::Wants;
+use crate::causal_log::{Log, Wants};
 use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
@@ -136,93 +141,7 @@ fn weight(request: &Call) -> usize {
     }
 }
 
-impl Replica {
-    /// Returns true if calls that concern the time before the start can be judged.
-    pub(super) fn knows_earlier_runs(&self) -> bool {
-        !self.lifecycle.is_starting() && self.lifecycle.has_own_log(self.log.applied())
-    }
-
-    /// Returns true if a call must be deferred.
-    pub(super) fn must_defer(&self, request: &Call) -> bool {
-        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
-        (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
-    }
-
-    /// Defers a call if there is room.
-    pub(super) fn defer(&mut self, call: CallId, request: Call) {
-        let (beside, most) = (self.kept_for_transactions(), self.config.local.max_transaction_bytes);
-        if self.deferred.has_room(weight(&request), beside, most) {
-            self.keep_turn(call, &request);
-            self.deferred.push(call, request);
-        } else if let Some(id) = self.may_be_commit_of_before(&request) {
-            self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
-        } else {
-            // The call is executed now, and refused because it is too early.
-            self.execute(call, request);
-        }
-    }
-
-    /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
-    /// start without being known here.
-    fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
-        let (lease, key) = match request {
-            Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
-                (begin.lease, begin.key)
-            }
-            // Also one that does not commit: it must not overtake one that does.
-            Call::Step(next_step) => (next_step.lease, next_step.key),
-            _ => return None,
-        };
-        let id = TxnId { lease, key };
-        let is_of_before = lease.dc() == Some(self.config.dc) && lease.n() < self.deferred.first_lease;
-        // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged = self.knows_earlier_runs() && !self.deferred.has_reclaims();
-        (is_of_before && !is_judged && !self.transactions.knows(id)).then_some(id)
-    }
-
-    /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
-    /// keys proceed while a transaction waits. Until the clock may be read, all that begins waits in order.
-    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
-    fn keep_turn(&mut self, call: CallId, request: &Call) {
-        let (proof, id) = match (request, key_of(request)) {
-            (Call::Begin(begin), Some(id)) => (begin.proof, id),
-            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
-            _ => return,
-        };
-        let Ok(index) = self.authorise(id.lease, proof, call) else { return };
-        let finished = &mut self.leases.get_mut(index).finished;
-        match request {
-            _ if finished.is_over(id.key) => {}
-            _ if self.lifecycle.is_starting() => finished.wait(id.key),
-            Call::Begin(_) => {
-                finished.begin(Some(id.key));
-                self.deferred.turns.insert(id);
-            }
-            _ => {}
-        }
-    }
-
-    /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
-    /// requests.
-    pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
-        if self.deferred.reclaimed + held.len() > self.config.local.max_held {
-            let limit = Limit::HeldPerServer;
-            return self.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
-        }
-        self.deferred.reclaimed += held.len();
-        self.deferred.by_session.insert((call.session, lease));
-        self.deferred.reclaims.insert(lease, (call, held));
-    }
-
-    /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
-    /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
-    /// and not out of the locks that are held by then.
-    pub(super) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
-        if let Some((call, _)) = self.deferred.take_reclaim(lease) {
-            self.refuse(call, why);
-        }
-    }
-
+impl Clients {
     /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
     pub(super) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
         let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
@@ -238,7 +157,139 @@ impl Replica {
         }
         !released.is_empty()
     }
+}
 
+/// Decides which calls have to wait after a start.
+pub(super) struct Deferral<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) log: &'a Log,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a Data,
+}
+
+impl Deferral<'_> {
+    /// Returns true if a call must be deferred.
+    pub(super) fn must_defer(&self, request: &Call) -> bool {
+        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
+        (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
+    }
+
+    /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
+    /// start without being known here.
+    fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
+        let (lease, key) = match request {
+            Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
+                (begin.lease, begin.key)
+            }
+            // Also one that does not commit: it must not overtake one that does.
+            Call::Step(next_step) => (next_step.lease, next_step.key),
+            _ => return None,
+        };
+        let id = TxnId { lease, key };
+        let is_of_before =
+            lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
+        // Nor before earlier deferred calls, which resume when all reclaims are judged.
+        let is_judged = knows_earlier_runs(self.lifecycle, self.log) && !self.clients.deferred.has_reclaims();
+        (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
+    }
+
+    /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
+    /// keys proceed while a transaction waits. Until the clock may be read, all that begins waits in order.
+    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
+    fn keep_turn(&mut self, call: CallId, request: &Call) {
+        let (proof, id) = match (request, key_of(request)) {
+            (Call::Begin(begin), Some(id)) => (begin.proof, id),
+            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
+            _ => return,
+        };
+        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
+        else {
+            return;
+        };
+        let finished = &mut self.clients.leases.get_mut(index).finished;
+        match request {
+            _ if finished.is_over(id.key) => {}
+            _ if self.lifecycle.is_starting() => finished.wait(id.key),
+            Call::Begin(_) => {
+                finished.begin(Some(id.key));
+                self.clients.deferred.turns.insert(id);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ClientCalls<'_> {
+    /// Defers a call if there is room.
+    pub(super) fn defer(&mut self, call: CallId, request: Call) {
+        let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
+        if self.clients.deferred.has_room(weight(&request), beside, most) {
+            lend!(Deferral, self).keep_turn(call, &request);
+            self.clients.deferred.push(call, request);
+        } else if let Some(id) = lend!(Deferral, self).may_be_commit_of_before(&request) {
+            self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+        } else {
+            // The call is executed now, and refused because it is too early.
+            self.execute(call, request);
+        }
+    }
+
+    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
+    pub(super) fn resume_deferred(&mut self) {
+        if self.clients.deferred.is_empty() || !knows_earlier_runs(self.lifecycle, self.log) {
+            return;
+        }
+        let mut looked_at = 0;
+        while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
+            let lease = *lease;
+            looked_at += 1 + held.len();
+            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
+                return;
+            }
+            let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
+            let index = self.clients.leases.find(lease).expect("a lease's reclaim ends with it");
+            work::count(1 + held.len());
+            lend!(LeaseCalls, self).reclaim(call, index, held);
+        }
+        self.run_deferred();
+        self.clients.deferred.turns.clear();
+    }
+
+    /// Executes the calls that waited for the clock.
+    pub(super) fn run_deferred(&mut self) {
+        self.clients.deferred.bytes = 0;
+        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
+            self.on_client(call, request);
+        }
+    }
+}
+
+impl LeaseCalls<'_> {
+    /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
+    /// requests.
+    pub(super) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
+        if self.clients.deferred.reclaimed + held.len() > self.config.local.max_held {
+            let limit = Limit::HeldPerServer;
+            return self.out.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        }
+        self.clients.deferred.reclaimed += held.len();
+        self.clients.deferred.by_session.insert((call.session, lease));
+        self.clients.deferred.reclaims.insert(lease, (call, held));
+    }
+
+    /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
+    /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
+    /// and not out of the locks that are held by then.
+    pub(super) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
+        if let Some((call, _)) = self.clients.deferred.take_reclaim(lease) {
+            self.out.refuse(call, why);
+        }
+    }
+}
+
+impl AcquireCalls<'_> {
     /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
     pub(super) fn cancel_deferred(&mut self, call: CallId, lease: LeaseId, target: Target) -> bool {
         let Target::Key(key) = target else { return false };
@@ -246,46 +297,22 @@ impl Replica {
             let Call::Acquire(acquire) = deferred else { return false };
             other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
         };
-        let before = self.deferred.calls.len();
-        while let Some(index) = self.deferred.calls.iter().position(is_it) {
-            let cancelled = self.deferred.remove(index);
-            self.refuse(cancelled, Refusal::Cancelled);
+        let before = self.clients.deferred.calls.len();
+        while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
+            let cancelled = self.clients.deferred.remove(index);
+            self.out.refuse(cancelled, Refusal::Cancelled);
         }
-        let was_there = self.deferred.calls.len() < before;
-        if was_there && let Some(index) = self.leases.find(lease) {
-            self.leases.get_mut(index).finished.finish(key);
+        let was_there = self.clients.deferred.calls.len() < before;
+        if was_there && let Some(index) = self.clients.leases.find(lease) {
+            self.clients.leases.get_mut(index).finished.finish(key);
         }
         was_there
     }
+}
 
-    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
-    pub(super) fn resume_deferred(&mut self) {
-        if self.deferred.is_empty() || !self.knows_earlier_runs() {
-            return;
-        }
-        let mut looked_at = 0;
-        while let Some((lease, (_, held))) = self.deferred.reclaims.first_key_value() {
-            let lease = *lease;
-            looked_at += 1 + held.len();
-            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
-                return;
-            }
-            let (call, held) = self.deferred.take_reclaim(lease).expect("it was there just now");
-            let index = self.leases.find(lease).expect("a lease's reclaim ends with it");
-            work::count(1 + held.len());
-            self.reclaim(call, index, held);
-        }
-        self.run_deferred();
-        self.deferred.turns.clear();
-    }
-
-    /// Executes the calls that waited for the clock.
-    pub(super) fn run_deferred(&mut self) {
-        self.deferred.bytes = 0;
-        for (call, request) in std::mem::take(&mut self.deferred.calls) {
-            self.on_client(call, request);
-        }
-    }
+/// Returns true if calls that concern the time before the start can be judged.
+pub(super) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
+    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied())
 }
 
 #[cfg(test)]

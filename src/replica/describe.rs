@@ -4,17 +4,22 @@
 
 use std::collections::BTreeMap;
 
-use super::Replica;
 use super::call::{CallId, HolderInfo, LockDescription, MAX_DESCRIBED, Reply, WaiterInfo};
+use super::clients::Clients;
+use super::config::ReplicaConfig;
 use super::force_release::Taken;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::timeouts::AskedAhead;
 use super::top::Top;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::Violation;
-use crate::lock_state::WaiterRow;
+use crate::causal_log::{Log, Violation};
+use crate::lock_state::{Locks, WaiterRow};
 use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Most locks of one query; the reply to a timeout describes this many of the locks in the way.
@@ -76,11 +81,24 @@ impl LockDescription {
     }
 }
 
-impl Replica {
+/// Describes locks for clients and operators.
+pub(super) struct Describer<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+}
+
+impl Describer<'_> {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
-        if let Err(refusal) = self.admit_homes([&lock]) {
-            return self.refuse(call, refusal);
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(self.config, [&lock]) {
+            return self.out.refuse(call, refusal);
         }
         let description = self.describe(&lock, MAX_DESCRIBED);
         self.explain(call, Purpose::Describe, vec![description]);
@@ -90,7 +108,7 @@ impl Replica {
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.inspect().owners(lock).collect();
         let (all, unreachable) =
-            (owners.iter().map(|(_, owner)| *owner).collect(), self.reachability.unreachable());
+            (owners.iter().map(|(_, owner)| *owner).collect(), self.peers.reachability.unreachable());
         let (rows, waiting) = self.locks.inspect().waiters(lock, most);
         work::count(owners.len() + rows.len());
         LockDescription {
@@ -134,35 +152,40 @@ impl Replica {
     /// Asks the other owners for their holders, then answers the call.
     pub(super) fn explain(&mut self, call: CallId, purpose: Purpose, mut locks: Vec<LockDescription>) {
         for lock in &mut locks {
-            lock.unknown = lock.owner_dcs().intersection(self.peers());
+            lock.unknown = lock.owner_dcs().intersection(self.members.peers());
         }
         let elsewhere = locks.iter().fold(DcSet::EMPTY, |all, lock| all.union(lock.unknown));
         let asked = elsewhere.intersection(self.log.linked());
-        if asked.is_empty() || self.descriptions.len() >= MAX_PENDING {
+        if asked.is_empty() || self.clients.descriptions.len() >= MAX_PENDING {
             return self.finish_description(call, purpose, locks);
         }
-        let query = self.descriptions.query();
+        let query = self.clients.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
-            self.send(peer, Message::AskHolders { query, locks: names.clone() });
+            self.out.send(self.log, peer, Message::AskHolders { query, locks: names.clone() });
         }
         let deadline = self.now.mono + self.config.local.describe_timeout;
-        self.descriptions.deadlines.insert(deadline, query);
-        self.descriptions.pending.insert(query, Pending { call, purpose, locks, asked, deadline });
+        self.clients.descriptions.deadlines.insert(deadline, query);
+        self.clients.descriptions.pending.insert(query, Pending { call, purpose, locks, asked, deadline });
     }
 
-    pub(super) fn on_ask_holders(&mut self, peer: DcId, query: u64, locks: &[LockName]) {
+    pub(super) fn on_ask_holders(
+        &mut self,
+        peer: DcId,
+        query: u64,
+        locks: &[LockName],
+    ) -> Result<(), Violation> {
         if locks.len() > MAX_EXPLAINED {
-            return self
-                .close_link(peer, Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
+            return Err(Violation::QueryTooLarge { count: locks.len(), limit: MAX_EXPLAINED });
         }
         let holders = locks.iter().map(|lock| self.local_holders(lock, MAX_DESCRIBED)).collect();
-        self.send(peer, Message::Holders { query, holders });
+        self.out.send(self.log, peer, Message::Holders { query, holders });
+        Ok(())
     }
 
     pub(super) fn on_holders(&mut self, peer: DcId, query: u64, holders: Vec<Vec<HolderInfo>>) {
-        let Some(pending) = self.descriptions.pending.get_mut(&query) else {
-            return self.descriptions.ahead.answer(query, peer, holders, self.now.mono);
+        let Some(pending) = self.clients.descriptions.pending.get_mut(&query) else {
+            return self.clients.descriptions.ahead.answer(query, peer, holders, self.now.mono);
         };
         if !pending.asked.contains(peer) {
             return;
@@ -181,7 +204,7 @@ impl Replica {
     /// A peer that was asked will not reply any more.
     pub(super) fn descriptions_without(&mut self, peer: DcId) {
         let mut answered = Vec::new();
-        for (query, pending) in &mut self.descriptions.pending {
+        for (query, pending) in &mut self.clients.descriptions.pending {
             pending.asked.remove(peer);
             if pending.asked.is_empty() {
                 answered.push(*query);
@@ -191,14 +214,14 @@ impl Replica {
     }
 
     pub(super) fn expire_descriptions(&mut self) {
-        while let Some(query) = self.descriptions.deadlines.pop_expired(self.now.mono) {
+        while let Some(query) = self.clients.descriptions.deadlines.pop_expired(self.now.mono) {
             self.end_description(query);
         }
     }
 
     fn end_description(&mut self, query: u64) {
-        if let Some(pending) = self.descriptions.pending.remove(&query) {
-            self.descriptions.deadlines.remove(pending.deadline, query);
+        if let Some(pending) = self.clients.descriptions.pending.remove(&query) {
+            self.clients.descriptions.deadlines.remove(pending.deadline, query);
             self.finish_description(pending.call, pending.purpose, pending.locks);
         }
     }
@@ -211,7 +234,7 @@ impl Replica {
         match purpose {
             Purpose::Describe => {
                 let description = locks.pop().expect(one);
-                self.reply(call, Reply::Described(Box::new(description)));
+                self.out.reply(call, Reply::Described(Box::new(description)));
             }
             Purpose::Force(taken) => self.answer_force(call, taken, locks.pop().expect(one)),
             Purpose::Top(top) => self.answer_top(call, top, locks),

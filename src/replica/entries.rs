@@ -4,15 +4,27 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 
 use super::Replica;
+use super::clients::Clients;
+use super::clock_skew::Clocks;
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::{Effect, Report};
+use super::grants::Requests;
 use super::id_reservation::NUMBERS_PER_RESERVATION;
-use super::lifecycle::CHAINED;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::{CHAINED, Lifecycle, fork_in_entry};
+use super::members::Members;
 use super::message::Message;
+use super::outputs::Outputs;
 use super::record::Record;
+use super::watches::Watches;
+use super::writer::Writer;
 use crate::base::capacity::DiskSpace;
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Op, Overflow, Violation};
-use crate::lock_state::{MAX_REQUEST_DELAY, Published};
+use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Log, Op, Overflow, Violation};
+use crate::lock_state::{Locks, MAX_REQUEST_DELAY, Published};
 use crate::membership::Epoch;
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
@@ -33,120 +45,160 @@ enum Admission {
 }
 
 impl Replica {
-    pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) {
+    pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) -> Result<(), Violation> {
         if self.lifecycle.is_forked() {
-            return;
+            return Ok(());
         }
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
         }
         // It is requested again when there is room.
         if self.lifecycle.disk_space() == DiskSpace::Full {
-            return;
+            return Ok(());
         }
-        let waits = self.awaits_heads(peer);
-        if (waits || self.links.is_paused(peer)) && !self.inbox.has_room_while_paused(peer) {
-            return self.links.note_dropped(peer);
+        let waits = self.peers.awaits_heads(peer, &self.lifecycle);
+        if (waits || self.peers.links.is_paused(peer)) && !self.peers.inbox.has_room_while_paused(peer) {
+            self.peers.links.note_dropped(peer);
+            return Ok(());
         }
         let mut entries = entries.into_iter();
         // Fast path: nothing is held back, and all entries can be applied one after the other.
-        while let Some(entry) = entries.as_slice().first().filter(|_| !waits && !self.inbox.holds_of(peer)) {
-            self.compare_entry(peer, entry);
+        while let Some(entry) =
+            entries.as_slice().first().filter(|_| !waits && !self.peers.inbox.holds_of(peer))
+        {
+            let fork = fork_in_entry(&self.config, &self.log, peer, entry);
+            lend!(Peering, self).note_fork(fork);
             if self.lifecycle.is_forked() {
-                return;
+                return Ok(());
             }
-            match self.admit(entry) {
-                Admission::Apply => self.apply(entry),
-                Admission::Duplicate => self.note_duplicate(entry),
+            match lend!(Applier, self).admit(entry) {
+                Admission::Apply => lend!(Applier, self).apply(entry),
+                Admission::Duplicate => lend!(Applier, self).note_duplicate(entry),
                 Admission::Missing | Admission::TooFarAhead { .. } | Admission::Violation(_) => break,
             }
             entries.next();
         }
-        if let Err(Overflow { entries, bytes }) = self.inbox.push(peer, entries) {
-            return self.close_link(peer, Violation::TooManyHeldBack { entries, bytes });
+        if let Err(Overflow { entries, bytes }) = self.peers.inbox.push(peer, entries) {
+            return Err(Violation::TooManyHeldBack { entries, bytes });
         }
         self.drain_inbox();
+        Ok(())
     }
 
     /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
-        self.links.clear_retry();
+        self.peers.links.clear_retry();
         if self.lifecycle.disk_space() == DiskSpace::Full || self.lifecycle.is_forked() {
             return;
         }
         let missing = loop {
-            let before = self.counts.entries_applied;
-            let links = self.peers().iter();
-            let missing: Vec<_> = links.filter_map(|peer| Some((peer, self.drain_link(peer)?))).collect();
-            if self.counts.entries_applied == before {
+            let before = self.out.counts.entries_applied;
+            let mut missing = Vec::new();
+            for peer in self.members.peers().iter() {
+                match self.drain_link(peer) {
+                    Ok(entry) => missing.extend(entry.map(|entry| (peer, entry))),
+                    Err(violation) => self.close_link(peer, violation),
+                }
+            }
+            if self.out.counts.entries_applied == before {
                 break missing;
             }
         };
         for (peer, entry) in missing {
-            if self.links.note_held_back(peer, entry) {
+            if self.peers.links.note_held_back(peer, entry) {
                 let durable = (**self.log.durable()).clone();
-                self.send(peer, Message::HeldBack { durable });
+                self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }
         }
     }
 
     /// Applies the held-back entries of one link, as far as possible. Returns the first entry that depends on
     /// one that has not arrived.
-    fn drain_link(&mut self, peer: DcId) -> Option<(DcId, u64)> {
-        if self.awaits_heads(peer) {
-            return None;
+    fn drain_link(&mut self, peer: DcId) -> Result<Option<(DcId, u64)>, Violation> {
+        if self.peers.awaits_heads(peer, &self.lifecycle) {
+            return Ok(None);
         }
         let (mut missing, mut looked_at) = (None, None);
-        while let Some(entry) = self.inbox.next(peer, looked_at).cloned() {
-            self.compare_entry(peer, &entry);
+        while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
+            let fork = fork_in_entry(&self.config, &self.log, peer, &entry);
+            lend!(Peering, self).note_fork(fork);
             if self.lifecycle.is_forked() {
-                return None;
+                return Ok(None);
             }
-            match self.admit(&entry) {
-                Admission::Apply => self.apply(&entry),
-                Admission::Duplicate => self.note_duplicate(&entry),
+            match lend!(Applier, self).admit(&entry) {
+                Admission::Apply => lend!(Applier, self).apply(&entry),
+                Admission::Duplicate => lend!(Applier, self).note_duplicate(&entry),
                 Admission::Missing => {
                     missing = missing.or(Some((entry.dc, entry.seq)));
                     looked_at = Some(entry.dc);
                     continue;
                 }
                 Admission::TooFarAhead { by_ms } => {
-                    self.pause(peer, &entry, by_ms);
-                    return None;
+                    lend!(Clocks, self).pause(peer, &entry, by_ms);
+                    return Ok(None);
                 }
                 Admission::Violation(fault) => {
-                    let violation = Violation::Entry { dc: entry.dc, seq: entry.seq, fault };
-                    self.close_link(peer, violation);
-                    return None;
+                    return Err(Violation::Entry { dc: entry.dc, seq: entry.seq, fault });
                 }
             }
-            self.inbox.remove(peer, &entry);
+            self.peers.inbox.remove(peer, &entry);
         }
-        if self.links.clear_paused(peer) {
+        if self.peers.links.clear_paused(peer) {
             let durable = (**self.log.durable()).clone();
-            self.send(peer, Message::HeldBack { durable });
+            self.out.send(&mut self.log, peer, Message::HeldBack { durable });
         }
-        missing
+        Ok(missing)
     }
 
+    /// A peer broke the protocol: closes its link and ignores the rest.
+    pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
+        self.out.counts.violations += 1;
+        self.peers.inbox.clear(peer);
+        self.log.link_down(peer);
+        lend!(StateTransfer, self).stop_giving(peer);
+        self.copies.transfers.stop_taking_from(peer);
+        self.peers.links.close(peer);
+        lend!(Describer, self).descriptions_without(peer);
+        self.out.effects.push_back(Effect::CloseLink { peer, violation });
+    }
+}
+
+impl Clocks<'_> {
     /// Pauses the link before an entry that is stamped too far ahead: it is neither applied nor dropped
     /// (`docs/algorithm.md#103-clock-skew`).
     fn pause(&mut self, peer: DcId, entry: &Entry, by_ms: u64) {
         // Our clock needs about that long. At most one heartbeat, in case the clock is slewed.
         let wait = std::time::Duration::from_millis(by_ms.max(1)).min(self.config.agreed.heartbeat);
-        self.links.retry_at_most(self.now.mono + wait);
-        if self.links.note_paused(peer, (entry.dc, entry.seq)) {
-            self.counts.skew_pauses += 1;
-            let ahead_ms = entry.at.millis().saturating_sub(self.clock.physical_millis());
-            self.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
+        self.peers.links.retry_at_most(self.now.mono + wait);
+        if self.peers.links.note_paused(peer, (entry.dc, entry.seq)) {
+            self.out.counts.skew_pauses += 1;
+            let ahead_ms = entry.at.millis().saturating_sub(self.ids.clock.physical_millis());
+            self.out.report(Report::EntryTooFarAhead { peer, dc: entry.dc, seq: entry.seq, ahead_ms });
         }
     }
+}
 
+/// Checks and applies entries of the log, from links and from the journal.
+pub(super) struct Applier<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl Applier<'_> {
     /// A duplicate of an applied entry arrived.
     fn note_duplicate(&mut self, entry: &Arc<Entry>) {
-        self.counts.duplicates += 1;
-        if self.faulty(Bug::AppliedTwice) {
-            self.take_in_ops(entry, self.position);
+        self.out.counts.duplicates += 1;
+        if self.config.bugs.has(Bug::AppliedTwice) {
+            self.take_in_ops(entry, self.out.position);
         }
     }
 
@@ -159,7 +211,7 @@ impl Replica {
         if is_entered.is_none() {
             return Admission::Missing;
         }
-        let members = self.members_of(entry);
+        let members = self.members.of(entry);
         if !members.contains(entry.dc) {
             return Admission::Violation(EntryFault::UnknownDc);
         }
@@ -179,7 +231,7 @@ impl Replica {
         if !applied.covers(&entry.deps) {
             return Admission::Missing;
         }
-        let latest = self.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
+        let latest = self.ids.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
         if entry.at.millis() > latest {
             return Admission::TooFarAhead { by_ms: entry.at.millis() - latest };
         }
@@ -207,7 +259,7 @@ impl Replica {
     /// Checks the operations of an entry, which is the next of its datacenter
     /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
-        let members = self.members_of(entry);
+        let members = self.members.of(entry);
         self.locks.validate(entry.dc, members, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
         if commits().count() > 1 {
@@ -224,18 +276,74 @@ impl Replica {
     fn apply(&mut self, entry: &Arc<Entry>) {
         if entry.dc == self.config.dc {
             // The entry may arrive before its sender announced how many there are.
-            self.note_own_log_behind(entry.seq);
+            lend!(LogRecovery, self).note_own_log_behind(entry.seq);
             self.pass_own_numbers(entry);
-            self.make_way_for(entry);
+            lend!(Requests, self).make_way_for(entry);
         }
-        let position = self.persist(Record::Entry(entry.clone()));
+        let position = self.out.persist(Record::Entry(entry.clone()));
         if entry.dc == self.config.dc {
-            self.regained = position;
+            self.out.regained = position;
         }
         self.take_in(entry, position);
-        self.counts.entries_applied += 1;
+        self.out.counts.entries_applied += 1;
     }
 
+    /// A lost own entry comes back: the numbers in it were used, and some after them that are in no entry.
+    /// The reservation covers them before the entry is in the journal.
+    fn pass_own_numbers(&mut self, entry: &Entry) {
+        let numbers = entry.ops.iter().filter_map(|op| match op {
+            Op::Request { id, .. } => Some(id.n),
+            // Leases share the series.
+            Op::Commit(commit) => commit.client.map(|(lease, _)| lease.n()),
+            _ => None,
+        });
+        if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
+            self.ids.advance_number_past(self.out, (n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
+        }
+    }
+
+    /// Applies an entry to the state, from a link or from the journal.
+    pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
+        self.take_in_ops(entry, position);
+        // Its maker knew that all members know version 2.
+        if entry.prev != 0 {
+            self.lifecycle.versions_mut().note_all(CHAINED);
+        }
+        self.log.apply(entry.clone(), position, self.now.mono);
+    }
+
+    fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
+        self.ids.clock.observe(entry.at);
+        self.ids.raise_lead(entry.lead_ms, position);
+        for (index, op) in entry.ops.iter().enumerate() {
+            let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
+            work::count(weight * op.rows());
+            match op {
+                Op::Commit(commit) => {
+                    lend!(Writer, self).take_in_commit(entry, index, commit, position);
+                    if entry.dc == self.config.dc {
+                        self.note_earlier_commit(entry, commit, position);
+                    }
+                }
+                Op::Request { id, at, wants } => {
+                    if id.dc == self.config.dc {
+                        self.ids.next_n = self.ids.next_n.max(id.n + 1);
+                    }
+                    self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
+                }
+                Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
+                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => {
+                    lend!(Writer, self).take_in_membership(entry.dc, op)
+                }
+                Op::Transfer { to, parts } => {
+                    parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
+                }
+            }
+        }
+    }
+}
+
+impl Requests<'_> {
     /// An own entry that transferred parts comes back. When it was made, nobody here held their locks. If
     /// this disk did not know that it was old, it may have granted them since, or accepted reclaims of
     /// earlier holders; those holders lose them now. One of them may hold a lock that came back here later,
@@ -251,61 +359,9 @@ impl Replica {
             }
         }
     }
+}
 
-    /// A lost own entry comes back: the numbers in it were used, and some after them that are in no entry.
-    /// The reservation covers them before the entry is in the journal.
-    fn pass_own_numbers(&mut self, entry: &Entry) {
-        let numbers = entry.ops.iter().filter_map(|op| match op {
-            Op::Request { id, .. } => Some(id.n),
-            // Leases share the series.
-            Op::Commit(commit) => commit.client.map(|(lease, _)| lease.n()),
-            _ => None,
-        });
-        if let Some(n) = numbers.filter(|n| *n <= MAX_NUMBER).max() {
-            self.advance_number_past((n + NUMBERS_PER_RESERVATION).min(MAX_NUMBER));
-        }
-    }
-
-    /// Applies an entry to the state, from a link or from the journal.
-    pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
-        self.take_in_ops(entry, position);
-        // Its maker knew that all members know version 2.
-        if entry.prev != 0 {
-            self.lifecycle.versions_mut().note_all(CHAINED);
-        }
-        self.log.apply(entry.clone(), position, self.now.mono);
-    }
-
-    fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
-        self.clock.observe(entry.at);
-        self.raise_lead(entry.lead_ms, position);
-        for (index, op) in entry.ops.iter().enumerate() {
-            let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
-            work::count(weight * op.rows());
-            match op {
-                Op::Commit(commit) => {
-                    self.take_in_commit(entry, index, commit, position);
-                    if entry.dc == self.config.dc {
-                        self.note_earlier_commit(entry, commit, position);
-                    }
-                }
-                Op::Request { id, at, wants } => {
-                    if id.dc == self.config.dc {
-                        self.next_n = self.next_n.max(id.n + 1);
-                    }
-                    self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
-                }
-                Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
-                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => {
-                    self.take_in_membership(entry.dc, op)
-                }
-                Op::Transfer { to, parts } => {
-                    parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
-                }
-            }
-        }
-    }
-
+impl Writer<'_> {
     /// Applies an operation on the members.
     pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op) {
         match op {
@@ -314,17 +370,5 @@ impl Replica {
             Op::Done { part } => self.take_in_done(dc, *part),
             Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
         }
-    }
-
-    /// A peer broke the protocol: closes its link and ignores the rest.
-    pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
-        self.counts.violations += 1;
-        self.inbox.clear(peer);
-        self.log.link_down(peer);
-        self.stop_giving(peer);
-        self.stop_taking_from(peer);
-        self.links.close(peer);
-        self.descriptions_without(peer);
-        self.effects.push_back(Effect::CloseLink { peer, violation });
     }
 }

@@ -17,20 +17,24 @@
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.
 
-use crate::base::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::Replica;
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::ids::Ids;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::peers::Peers;
+use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
-use crate::causal_log::{Action, Change, Commit, Op};
+use crate::base::time::{Instant, Now};
 use crate::store_state::{Lifetime, Touched};
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, Position};
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// Most keys that one commit ends and that one step examines.
 const KEYS_PER_STEP: usize = 1_000;
@@ -60,6 +64,29 @@ struct Row {
     left_to: Option<DcId>,
 }
 
+/// The facts that decide which keys this datacenter ends.
+#[derive(Clone, Copy)]
+pub(super) struct Keepers<'a> {
+    pub config: &'a ReplicaConfig,
+    pub members: &'a Members,
+    pub peers: &'a Peers,
+}
+
+impl Keepers<'_> {
+    /// Returns the number of the last own entry that is stable.
+    fn stable(self) -> u64 {
+        self.peers.stability.stable().get(self.config.dc)
+    }
+
+    /// Returns the unreachable datacenters whose keys this datacenter ends, if it is the lowest reachable
+    /// member.
+    fn ended_here(self) -> DcSet {
+        let away = self.peers.reachability.unreachable();
+        let here = self.members.all().difference(away).iter().next();
+        if here == Some(self.config.dc) { away } else { DcSet::EMPTY }
+    }
+}
+
 impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
@@ -77,6 +104,27 @@ impl Expiry {
     #[inline]
     fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.done.is_empty()
+    }
+
+    /// Returns when this datacenter has to end the next key.
+    #[inline]
+    pub fn next_deadline(&self, keepers: Keepers<'_>) -> Option<Instant> {
+        if self.is_empty() { None } else { self.next_of_some(keepers) }
+    }
+
+    fn next_of_some(&self, keepers: Keepers<'_>) -> Option<Instant> {
+        let stable = keepers.stable();
+        let done = self.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
+        let patience = keepers.config.agreed.peer_timeout;
+        let left = self.left_to_us(keepers).filter_map(|dc| self.left_to.get(&dc)?.next()).min();
+        let next = [self.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
+        Some(next.max(self.retry_at))
+    }
+
+    /// Returns the unreachable datacenters with keys to end that this datacenter ends.
+    fn left_to_us(&self, keepers: Keepers<'_>) -> impl Iterator<Item = DcId> {
+        let ended_here = keepers.ended_here();
+        self.left_to.keys().copied().filter(move |dc| ended_here.contains(*dc))
     }
 
     /// Number of keys that expire or are done.
@@ -169,140 +217,117 @@ impl Expiry {
     }
 }
 
-impl Replica {
+/// Finds the keys that this datacenter has to end.
+pub(super) struct KeyExpiry<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) ids: &'a Ids,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) data: &'a mut Data,
+}
+
+impl KeyExpiry<'_> {
     /// Everything was read from disk: registers all expiring keys, and starts their times.
-    pub(super) fn restart_expiry(&mut self) {
-        if self.position > Position::default() {
-            self.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
+    pub(super) fn restart_expiry(&mut self, position: Position) {
+        if position > Position::default() {
+            self.data.expiry.reachability_known_at = self.now.mono + self.config.agreed.peer_timeout;
         }
-        let mut keys: Vec<Key> = self.store.expiring_keys().map(|(key, _)| key.clone()).collect();
-        keys.extend(self.store.done_keys().cloned());
+        let mut keys: Vec<Key> = self.data.store.expiring_keys().map(|(key, _)| key.clone()).collect();
+        keys.extend(self.data.store.done_keys().cloned());
         self.count_anew(keys);
     }
 
     /// The contents of the store did not come from commits that were applied here one by one, so all times
     /// begin anew. `keys` contains all keys that expire or are done.
     pub(super) fn count_anew(&mut self, keys: Vec<Key>) {
-        self.expiry.forget_all();
-        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.clock.physical_millis());
+        self.data.expiry.forget_all();
+        let (me, now, clock_ms) = (self.config.dc, self.now.mono, self.ids.clock.physical_millis());
         for key in keys {
-            let lifetimes = self.store.lifetimes(&key).iter();
+            let lifetimes = self.data.store.lifetimes(&key).iter();
             if let Some(left) = lifetimes.map(|lifetime| time_left(lifetime, me, clock_ms)).max() {
-                self.expiry.live(&key, now + left);
+                self.data.expiry.live(&key, now + left);
             }
-            if let Some(dot) = self.store.done_by(&key).filter(|dot| dot.dc == me) {
-                self.expiry.done.insert((dot.seq, key));
+            if let Some(dot) = self.data.store.done_by(&key).filter(|dot| dot.dc == me) {
+                self.data.expiry.done.insert((dot.seq, key));
             }
         }
-    }
-
-    /// Returns when this datacenter has to end the next key.
-    #[inline]
-    pub(super) fn next_expiry(&self) -> Option<Instant> {
-        if self.expiry.is_empty() { None } else { self.next_of_some() }
-    }
-
-    fn next_of_some(&self) -> Option<Instant> {
-        let stable = self.stability.stable().get(self.config.dc);
-        let done = self.expiry.done.first().filter(|(seq, _)| *seq <= stable).map(|_| Instant::ZERO);
-        let patience = self.config.agreed.peer_timeout;
-        let left = self.left_to_us().filter_map(|dc| self.expiry.left_to.get(&dc)?.next()).min();
-        let next =
-            [self.expiry.due.next(), left.map(|at| at + patience), done].into_iter().flatten().min()?;
-        Some(next.max(self.expiry.retry_at))
-    }
-
-    /// Returns the unreachable datacenters whose keys this datacenter ends: it is the lowest reachable
-    /// member.
-    fn left_to_us(&self) -> impl Iterator<Item = DcId> {
-        let away = self.reachability.unreachable();
-        let here = self.members.all().difference(away).iter().next();
-        let keepers = (here == Some(self.config.dc)).then(|| self.expiry.left_to.keys().copied());
-        keepers.into_iter().flatten().filter(move |dc| away.contains(*dc))
     }
 
     /// Returns true if this datacenter may end keys: it has caught up with all members that live, and has
     /// waited for the rest.
     fn may_end_keys(&self) -> bool {
-        let all_heard =
-            self.reachability.unreachable().is_empty() || self.now.mono >= self.expiry.reachability_known_at;
-        self.can_commit().is_ok() && all_heard && !self.reachability.is_catching_up()
+        let all_heard = self.peers.reachability.unreachable().is_empty()
+            || self.now.mono >= self.data.expiry.reachability_known_at;
+        can_commit(self.lifecycle).is_ok() && all_heard && !self.peers.reachability.is_catching_up()
     }
 
-    /// Ends the keys that are to end now.
-    pub(super) fn expire_keys(&mut self) {
+    fn keepers(&self) -> Keepers<'_> {
+        Keepers { config: self.config, members: self.members, peers: self.peers }
+    }
+
+    /// Takes out the keys that this datacenter has to end now.
+    pub(super) fn take_due(&mut self) -> Vec<Key> {
         let now = self.now.mono;
-        if self.next_expiry().is_none_or(|at| at > now) {
-            return;
+        if self.data.expiry.next_deadline(self.keepers()).is_none_or(|at| at > now) {
+            return Vec::new();
         }
         if !self.may_end_keys() {
-            self.expiry.retry_at = now + self.config.agreed.heartbeat;
-            return;
+            self.data.expiry.retry_at = now + self.config.agreed.heartbeat;
+            return Vec::new();
         }
         let mut keys = self.take_done();
         let mut looked_at = keys.len();
         while looked_at < KEYS_PER_STEP
-            && let Some((key, at)) = self.expiry.pop_due(now)
+            && let Some((key, at)) = self.data.expiry.pop_due(now)
         {
             looked_at += 1;
             self.see_to(key, at, None, &mut keys);
         }
-        let away: Vec<DcId> = self.left_to_us().collect();
+        let away: Vec<DcId> = self.data.expiry.left_to_us(self.keepers()).collect();
         for dc in away {
             let before = now - self.config.agreed.peer_timeout;
             while looked_at < KEYS_PER_STEP
-                && let Some((key, at)) = self.expiry.pop_left(dc, before)
+                && let Some((key, at)) = self.data.expiry.pop_left(dc, before)
             {
                 looked_at += 1;
                 self.see_to(key, at, Some(dc), &mut keys);
             }
         }
-        self.end_keys(keys);
+        keys
     }
 
     /// A key has expired: adds it to `keys`, or leaves it to the datacenter whose lifetime stands, unless
     /// that is `instead_of`.
     fn see_to(&mut self, key: Key, at: Instant, instead_of: Option<DcId>, keys: &mut Vec<Key>) {
-        let Some(keeper) = self.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else { return };
+        let Some(keeper) = self.data.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else {
+            return;
+        };
         if keeper == self.config.dc || Some(keeper) == instead_of {
             keys.push(key);
         } else {
-            self.expiry.leave(key, at, keeper);
+            self.data.expiry.leave(key, at, keeper);
         }
     }
 
     /// Takes the done keys whose last write was made here and is stable.
     fn take_done(&mut self) -> Vec<Key> {
-        let stable = self.stability.stable().get(self.config.dc);
+        let stable = self.keepers().stable();
         let mut keys = Vec::new();
         for _ in 0..KEYS_PER_STEP {
-            let Some((seq, key)) = self.expiry.done.pop_first() else { break };
+            let Some((seq, key)) = self.data.expiry.done.pop_first() else { break };
             if seq > stable {
-                self.expiry.done.insert((seq, key));
+                self.data.expiry.done.insert((seq, key));
                 break;
             }
             // A greater value may have been written meanwhile. If that is done, too, it has an item of its
             // own.
-            if self.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
+            if self.data.store.done_by(&key).is_some_and(|dot| dot.dc == self.config.dc && dot.seq == seq) {
                 keys.push(key);
             }
         }
         keys
-    }
-
-    fn end_keys(&mut self, mut keys: Vec<Key>) {
-        // A key may be done and expired.
-        keys.sort_unstable();
-        keys.dedup();
-        if keys.is_empty() {
-            return;
-        }
-        self.counts.keys_expired += keys.len() as u64;
-        let seen = self.log.applied().clone();
-        let action = Action::Expired;
-        let action = if self.faulty(Bug::ExpiryByRemoval) { Action::Remove } else { action };
-        let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
-        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
     }
 }
 

@@ -13,17 +13,18 @@
 //! Other datacenters learn nothing of it. A lock that is held there must be released by force there; the
 //! reply names the holders.
 
-use crate::base::bugs::Bug;
+use crate::base::bugs::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
 use super::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
-use super::describe::Purpose;
+use super::clients::{ClientCalls, Clients};
+use super::describe::{Describer, Purpose};
 use super::effect::{Effect, Notice, Report};
-use super::output_commit::Output;
+use super::lease_calls::LeaseCalls;
+use super::lend::lend;
 use super::record::Record;
 use super::transactions::{Death, TxnId};
 use crate::lock_state::Holder;
@@ -141,22 +142,47 @@ impl Audit {
     }
 }
 
-impl Replica {
+impl Clients {
+    /// Remembers a force release, in a running server or during recovery.
+    pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position, bugs: Bugs) {
+        self.audit.position = position;
+        let is_alive = self.leases.find(forced.lease).is_some();
+        let is_alive = is_alive && !bugs.has(Bug::ForceForgotten);
+        if is_alive {
+            let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
+            of_lease.insert(forced.request, forced.clone());
+        }
+        self.audit.rows.push_back(forced);
+        if self.audit.rows.len() > MAX_AUDITED {
+            self.audit.rows.pop_front();
+        }
+    }
+}
+
+impl ClientCalls<'_> {
     pub(super) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
-        if let Err(refusal) = self.admit_homes([&force.lock]).and_then(|()| self.admit_force()) {
-            return self.refuse(call, refusal);
+        if let Err(refusal) = self
+            .lifecycle
+            .versions()
+            .admit_homes(self.config, [&force.lock])
+            .and_then(|()| lend!(LeaseCalls, self).admit_force())
+        {
+            return self.out.refuse(call, refusal);
         }
         let victims = self.locks.inspect().holders(&force.lock, MAX_VICTIMS);
-        let taken: Vec<_> = victims.iter().map(|victim| self.force_out(victim, force)).collect();
+        let taken: Vec<_> =
+            victims.iter().map(|victim| lend!(LeaseCalls, self).force_out(victim, force)).collect();
         let leases: BTreeSet<LeaseId> = taken.iter().map(|forced| forced.lease).collect();
-        leases.into_iter().for_each(|lease| self.end_if_crowded(lease));
-        let lock = self.describe(&force.lock, MAX_DESCRIBED);
-        let taken = Taken { taken, position: self.audit.position };
-        self.explain(call, Purpose::Force(taken), vec![lock]);
+        leases.into_iter().for_each(|lease| lend!(LeaseCalls, self).end_if_crowded(lease));
+        let lock = lend!(Describer, self).describe(&force.lock, MAX_DESCRIBED);
+        let taken = Taken { taken, position: self.clients.audit.position };
+        lend!(Describer, self).explain(call, Purpose::Force(taken), vec![lock]);
     }
+}
 
+impl LeaseCalls<'_> {
     fn admit_force(&self) -> Result<(), Refusal> {
-        match self.leases.in_grace() {
+        match self.clients.leases.in_grace() {
             0 => self.lifecycle.admit_write(),
             leases => Err(Refusal::HoldersUnknown(leases)),
         }
@@ -167,7 +193,7 @@ impl Replica {
         let row = self.locks.get(request);
         let local = row.local().expect("who holds a lock here is a client of this datacenter");
         let forced = Arc::new(ForceReleased {
-            number: self.audit.next_number(),
+            number: self.clients.audit.next_number(),
             at_ms: self.now.wall.0,
             operator: force.operator.clone(),
             reason: force.reason.clone(),
@@ -179,75 +205,63 @@ impl Replica {
             label: local.label.clone(),
             locks: row.wants.len() as u64,
         });
-        let position = self.persist(Record::ForceReleased(forced.clone()));
-        self.note_forced(forced.clone(), position);
-        let client = self.client_requests.get_mut(request);
+        let position = self.out.persist(Record::ForceReleased(forced.clone()));
+        self.clients.note_forced(forced.clone(), position, self.config.bugs);
+        let client = self.clients.client_requests.get_mut(request);
         let (call, txn) = (client.call.take(), client.txn);
         if let Some(key) = client.key {
-            self.audit.by_key.insert((forced.lease, key), forced.request);
+            self.clients.audit.by_key.insert((forced.lease, key), forced.request);
         }
         // It was granted, and the reply waited for the journal.
         if let Some(call) = call {
-            self.refuse(call, Refusal::ForceReleased(forced.clone()));
+            self.out.refuse(call, Refusal::ForceReleased(forced.clone()));
         }
         if let Some(key) = txn {
-            self.txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
+            lend!(Requests, self)
+                .txn_lost_locks(TxnId { lease: forced.lease, key }, Death::ForceReleased(forced.clone()));
         }
-        let ready = if self.faulty(Bug::ForceNotDurable) { Position::default() } else { position };
-        self.end_held(request, ready);
-        self.counts.force_releases += 1;
-        self.report(Report::ForceReleased(forced.clone()));
-        if let Some(session) = self.leases.session_of(forced.lease) {
+        let ready = if self.config.bugs.has(Bug::ForceNotDurable) { Position::default() } else { position };
+        lend!(Requests, self).end_held(request, ready);
+        self.out.counts.force_releases += 1;
+        self.out.report(Report::ForceReleased(forced.clone()));
+        if let Some(session) = self.clients.leases.session_of(forced.lease) {
             self.notify_forced_out(position, session, forced.clone());
         }
         forced
     }
 
-    /// Remembers a force release, in a running server or during recovery.
-    pub(super) fn note_forced(&mut self, forced: Arc<ForceReleased>, position: Position) {
-        self.audit.position = position;
-        let is_alive = self.leases.find(forced.lease).is_some();
-        let is_alive = is_alive && !self.faulty(Bug::ForceForgotten);
-        if is_alive {
-            let of_lease = self.audit.of_leases.entry(forced.lease).or_default();
-            of_lease.insert(forced.request, forced.clone());
-        }
-        self.audit.rows.push_back(forced);
-        if self.audit.rows.len() > MAX_AUDITED {
-            self.audit.rows.pop_front();
-        }
-    }
-
     /// Ends a lease that lost too many requests, to bound the memory.
     fn end_if_crowded(&mut self, lease: LeaseId) {
-        let taken = self.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
-        let Some(index) = self.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
-        self.audit.position = self.take_lease_away(index);
+        let taken = self.clients.audit.of_leases.get(&lease).map_or(0, BTreeMap::len);
+        let Some(index) = self.clients.leases.find(lease).filter(|_| taken >= MAX_OF_LEASE) else { return };
+        self.clients.audit.position = self.take_lease_away(index);
     }
 
     /// A client attached its lease and may have missed notices: sends all of them again.
     pub(super) fn tell_forced_out(&mut self, lease: LeaseId, session: SessionId) {
-        let lost = self.audit.of_leases.get(&lease).into_iter().flat_map(BTreeMap::values);
+        let lost = self.clients.audit.of_leases.get(&lease).into_iter().flat_map(BTreeMap::values);
         for forced in lost.cloned().collect::<Vec<_>>() {
-            self.notify_forced_out(self.audit.position, session, forced);
+            self.notify_forced_out(self.clients.audit.position, session, forced);
         }
     }
 
     fn notify_forced_out(&mut self, position: Position, session: SessionId, forced: Arc<ForceReleased>) {
         let effect = Effect::Notify { session, notice: Notice::ForceReleased(forced) };
-        self.emit_when_durable(position, Output::Effect(effect));
+        self.out.emit_when_durable(position, effect);
     }
 
+    pub(super) fn on_audit(&mut self, call: CallId) {
+        let reply = Reply::Audited(self.clients.audit.rows.iter().cloned().collect());
+        self.out.emit_when_durable(self.clients.audit.position, Effect::Reply { call, reply });
+    }
+}
+
+impl Describer<'_> {
     /// The other holders of the lock are known, as far as other datacenters reported them: replies to the
     /// operator.
     pub(super) fn answer_force(&mut self, call: CallId, taken: Taken, lock: LockDescription) {
         let Taken { taken, position } = taken;
         let reply = Reply::ForceReleased(Box::new(ForceReleaseOutcome { taken, lock }));
-        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
-    }
-
-    pub(super) fn on_audit(&mut self, call: CallId) {
-        let reply = Reply::Audited(self.audit.rows.iter().cloned().collect());
-        self.emit_when_durable(self.audit.position, Output::Effect(Effect::Reply { call, reply }));
+        self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }
 }

@@ -1,36 +1,40 @@
 //! Replies to grants, and the end of requests.
 
-use super::Replica;
 use super::call::{Acquires, CallId, Grant, Refusal, Reply};
 use super::client_requests::ClientRequest;
+use super::clients::{AcquireCalls, Clients};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Effect;
+use super::lend::lend;
 use super::output_commit::Output;
+use super::outputs::Outputs;
 use super::transactions::{Death, TxnId};
+use super::watches::Watches;
 use crate::base::bugs::Bug;
-use crate::base::time::Instant;
-use crate::leases::LeaseIndex;
-use crate::lock_state::{Local, RequestIndex, State};
+use crate::base::time::{Instant, Now};
+use crate::lock_state::{Local, Locks, RequestIndex, State};
 use geolock_api::names::{FencingToken, Position, RequestId};
 
-impl Replica {
+impl AcquireCalls<'_> {
     /// Gives new grants their tokens and replies to them, at once or when the journal allows
     /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(super) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
-            let token = self.token();
+            let token = self.ids.token(self.out);
             let fresh = self.locks.set_token(request, token);
-            self.counts.grants_local += u64::from(!fresh.was_published);
-            self.counts.grants += 1;
-            let client = self.client_requests.get_mut(request);
-            self.leases.get_mut(client.lease).waiting -= 1;
-            self.end_wait(request);
+            self.out.counts.grants_local += u64::from(!fresh.was_published);
+            self.out.counts.grants += 1;
+            let client = self.clients.client_requests.get_mut(request);
+            self.clients.leases.get_mut(client.lease).waiting -= 1;
+            lend!(Requests, self).end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
-            if ready <= self.output_commit.durable() {
-                self.time_wait(fresh.since, fresh.was_published);
-                self.tell_granted(request);
+            if ready <= self.out.output_commit.durable() {
+                lend!(Requests, self).time_wait(fresh.since, fresh.was_published);
+                lend!(Requests, self).tell_granted(request);
                 self.answer_fresh(request, fresh.id, token);
             } else {
-                self.emit_when_durable(ready, Output::Grant(fresh.id));
+                self.out.output_commit.queue(ready, Output::Grant(fresh.id));
             }
         }
     }
@@ -46,32 +50,19 @@ impl Replica {
 
     /// The same, for a grant with this token whose locks are `ready` at that position.
     fn ready_for(&self, id: RequestId, token: FencingToken, ready: Position) -> Position {
-        let ready = if self.faulty(Bug::GrantBeforeData) { Position::default() } else { ready };
-        let stamp = self.stamp_of(token);
+        let ready = if self.config.bugs.has(Bug::GrantBeforeData) { Position::default() } else { ready };
+        let stamp = self.ids.stamp_of(token);
         // A lease that ended without having reclaimed may have held these locks.
-        let ready = ready.max(self.unaccounted_end).max(self.lead.position);
+        let ready = ready.max(self.out.unaccounted_end).max(self.ids.lead.position);
         // A lock that seems to have been here all the time may have been used by commits that this disk had
         // lost.
-        let regained = if self.faulty(Bug::RegainedNotAwaited) { Position::default() } else { self.regained };
+        let regained = if self.config.bugs.has(Bug::RegainedNotAwaited) {
+            Position::default()
+        } else {
+            self.out.regained
+        };
         let ready = ready.max(regained);
-        ready.max(self.reservations.position_of(stamp, id.n))
-    }
-
-    /// Returns true if regained entries are not on disk again: no snapshot is complete without them.
-    pub(super) fn is_regaining(&self) -> bool {
-        self.regained > self.output_commit.durable()
-    }
-
-    /// Records how long a request waited, when its reply is emitted.
-    pub(super) fn time_grant(&mut self, request: RequestIndex) {
-        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
-        self.time_wait(*since, publication.was_published());
-    }
-
-    fn time_wait(&mut self, since: Instant, was_published: bool) {
-        let waited = self.now.mono.saturating_since(since);
-        let Acquires { local: here, remote } = &mut self.acquires;
-        if was_published { remote.record(waited) } else { here.record(waited) }
+        ready.max(self.ids.reservations.position_of(stamp, id.n))
     }
 
     /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
@@ -83,39 +74,69 @@ impl Replica {
     }
 
     fn answer_fresh(&mut self, request: RequestIndex, id: RequestId, token: FencingToken) {
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         if let Some(key) = client.txn {
             client.call = None;
             let lease =
                 self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
-            return self.on_txn_locks(lease, key, id, token);
+            return lend!(TxnCalls, self).on_txn_locks(lease, key, id, token);
         }
         if let Some(call) = client.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
-            self.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
+            self.out.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
         }
     }
 
     /// Replies to the acquire of a held request once more: its client lost the reply.
     pub(super) fn answer_grant_again(&mut self, request: RequestIndex) {
         let id = self.locks.get(request).id;
-        self.emit_when_durable(self.ready_at(request), Output::GrantAgain(id));
+        let ready = self.ready_at(request);
+        if self.out.output_commit.may_emit(ready) {
+            self.answer_grant(request);
+        } else {
+            self.out.output_commit.queue(ready, Output::GrantAgain(id));
+        }
+    }
+}
+
+/// Ends requests of clients, and the transactions that hold locks by them.
+pub(super) struct Requests<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) locks: &'a mut Locks,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl Requests<'_> {
+    /// Records how long a request waited, when its reply is emitted.
+    pub(super) fn time_grant(&mut self, request: RequestIndex) {
+        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
+        self.time_wait(*since, publication.was_published());
+    }
+
+    fn time_wait(&mut self, since: Instant, was_published: bool) {
+        let waited = self.now.mono.saturating_since(since);
+        let Acquires { local: here, remote } = &mut self.clients.acquires;
+        if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
     /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
     pub(super) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
         if let Some(call) = self.forget_client_side(request, false) {
-            self.refuse(call, Refusal::Cancelled);
+            self.out.refuse(call, Refusal::Cancelled);
         }
-        self.counts.releases += 1;
+        self.out.counts.releases += 1;
         self.locks.release(request, position, self.now.mono);
     }
 
     /// Ends a waiting request; its acquire is refused with `why`.
     pub(super) fn end_waiting(&mut self, request: RequestIndex, why: Refusal) {
         if let Some(call) = self.end_waiting_silently(request) {
-            self.refuse(call, why);
+            self.out.refuse(call, why);
         }
     }
 
@@ -126,32 +147,16 @@ impl Replica {
         call
     }
 
-    /// Registers a request with its lease.
-    pub(super) fn note_client_side(
-        &mut self,
-        lease: LeaseIndex,
-        request: RequestIndex,
-        client: ClientRequest,
-    ) {
-        let row = self.leases.get_mut(lease);
-        row.names += client.names as usize;
-        let place = row.requests.insert(request);
-        if let Some(key) = client.key {
-            row.keys.insert(key, request);
-        }
-        self.client_requests.set(request, ClientRequest { lease, place, ..client });
-    }
-
     /// Removes a request from its lease and from the deadlines. Returns its acquire if that is not answered
     /// yet.
     fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
         let ClientRequest { ref mut call, key, txn, names, lease, place, .. } =
-            *self.client_requests.get_mut(request);
+            *self.clients.client_requests.get_mut(request);
         let call = call.take();
-        let lease = self.leases.get_mut(lease);
+        let lease = self.clients.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {
-            self.client_requests.get_mut(moved).place = place;
+            self.clients.client_requests.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
         lease.names -= names as usize;

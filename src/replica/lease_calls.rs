@@ -3,17 +3,25 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use super::client_requests::{ClientRequest, names_weight};
-use super::config::MIN_LEASE_TTL;
+use super::clients::{Clients, admit_load};
+use super::config::{MIN_LEASE_TTL, ReplicaConfig};
+use super::data::Data;
+use super::deferred_calls::knows_earlier_runs;
 use super::effect::{Effect, Notice, Report};
-use super::output_commit::Output;
+use super::grants::Requests;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::outputs::Outputs;
 use super::record::{LeaseRecord, Record};
-use crate::base::time::Instant;
+use super::watches::Watches;
+use crate::base::time::Now;
 use crate::base::work;
+use crate::causal_log::Log;
 use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
-use crate::lock_state::{HeldRequest, NewRequest};
+use crate::lock_state::{HeldRequest, Locks, NewRequest};
 use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
 /// Leases and their requests that one step ends because their time is over, approximately: one lease always
@@ -36,17 +44,21 @@ impl From<LeaseError> for Refusal {
     }
 }
 
-impl Replica {
-    #[inline]
-    pub(super) fn authorise(
-        &self,
-        lease: LeaseId,
-        proof: Proof,
-        call: CallId,
-    ) -> Result<LeaseIndex, Refusal> {
-        Ok(self.leases.authorise(lease, proof, call.session, self.lease_time())?)
-    }
+/// Calls on leases, and the end of leases.
+pub(super) struct LeaseCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
 
+impl LeaseCalls<'_> {
     pub(super) fn on_open_lease(
         &mut self,
         call: CallId,
@@ -56,160 +68,154 @@ impl Replica {
     ) {
         let (min, max) = (MIN_LEASE_TTL, self.config.local.max_lease_ttl);
         if ttl < min || ttl > max {
-            return self.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
+            return self.out.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }
         if self.lifecycle.is_draining() {
-            return self.refuse(call, Refusal::Draining);
+            return self.out.refuse(call, Refusal::Draining);
         }
-        if let Err(refusal) = self.lifecycle.admit_write().and_then(|()| self.admit_load()) {
-            return self.refuse(call, refusal);
+        if let Err(refusal) = self
+            .lifecycle
+            .admit_write()
+            .and_then(|()| admit_load(self.lifecycle.load(), self.out.counts.calls_shed))
+        {
+            return self.out.refuse(call, refusal);
         }
-        if self.leases.len() >= self.config.local.max_leases {
+        if self.clients.leases.len() >= self.config.local.max_leases {
             let retry_after = Duration::from_secs(1);
-            return self.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
+            return self.out.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
-        let lease = LeaseId::new(self.config.dc, self.next_number());
-        let index = self.leases.open(lease, secret, ttl, on_disconnect, self.lease_time());
-        self.leases.attach(index, call.session);
-        let position = self.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
+        let lease = LeaseId::new(self.config.dc, self.ids.next_number(self.out));
+        let index =
+            self.clients.leases.open(lease, secret, ttl, on_disconnect, self.config.lease_time(self.now));
+        self.clients.leases.attach(index, call.session);
+        let position =
+            self.out.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
         let reply = Reply::LeaseOpened { lease, ttl };
-        self.emit_when_durable(position, Output::Effect(Effect::Reply { call, reply }));
+        self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }
 
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
-        match self.authorise(lease, Proof::Secret(secret), call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                let ttl = self.leases.renew(index, self.knows_earlier_runs(), self.lease_time());
-                self.leases.attach(index, call.session);
-                let reclaim = self.leases.is_in_grace(index);
-                self.reply(call, Reply::LeaseAttached { ttl, reclaim });
+                let ttl = self.clients.leases.renew(
+                    index,
+                    knows_earlier_runs(self.lifecycle, self.log),
+                    self.config.lease_time(self.now),
+                );
+                self.clients.leases.attach(index, call.session);
+                let reclaim = self.clients.leases.is_in_grace(index);
+                self.out.reply(call, Reply::LeaseAttached { ttl, reclaim });
                 self.tell_forced_out(lease, call.session);
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
     pub(super) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
-        match self.authorise(lease, proof, call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => {
-                let can_be_judged = self.knows_earlier_runs();
-                let can_be_judged = can_be_judged && !self.faulty(Bug::GraceRenewed);
-                let ttl = self.leases.renew(index, can_be_judged, self.lease_time());
-                self.reply(call, Reply::Renewed { ttl });
+                let can_be_judged = knows_earlier_runs(self.lifecycle, self.log);
+                let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
+                let ttl = self.clients.leases.renew(index, can_be_judged, self.config.lease_time(self.now));
+                self.out.reply(call, Reply::Renewed { ttl });
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
     pub(super) fn on_close_lease(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
-        match self.authorise(lease, proof, call) {
+        match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => {
                 let position = self.end_lease(index);
-                self.emit_when_durable(
-                    position,
-                    Output::Effect(Effect::Reply { call, reply: Reply::LeaseClosed }),
-                );
+                self.out.emit_when_durable(position, Effect::Reply { call, reply: Reply::LeaseClosed });
             }
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
     pub(super) fn on_session_closed(&mut self, session: SessionId) {
-        self.deferred.close_session(session);
+        self.clients.deferred.close_session(session);
         self.watches.close_session(session);
-        for index in self.leases.close_session(session) {
+        for index in self.clients.leases.close_session(session) {
             self.end_lease(index);
         }
-    }
-
-    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
-    /// needs the secret to ask for their outcomes.
-    pub(super) fn secret_while_joining(&self, index: LeaseIndex) -> Option<Secret> {
-        (!self.lifecycle.has_joined()).then(|| self.leases.get(index).secret)
     }
 
     /// Ends a lease with all its requests. Its end is durable before a conflicting grant of its locks is
     /// answered.
     pub(super) fn end_lease(&mut self, index: LeaseIndex) -> Position {
-        let lease = self.leases.get(index).id;
-        let position = self.persist(Record::LeaseEnded { lease });
-        let ready = if self.faulty(Bug::LeaseEndNotDurable) { Position::default() } else { position };
-        if self.leases.get(index).unaccounted {
-            self.unaccounted_end = self.unaccounted_end.max(ready);
+        let lease = self.clients.leases.get(index).id;
+        let position = self.out.persist(Record::LeaseEnded { lease });
+        let ready =
+            if self.config.bugs.has(Bug::LeaseEndNotDurable) { Position::default() } else { position };
+        if self.clients.leases.get(index).unaccounted {
+            self.out.unaccounted_end = self.out.unaccounted_end.max(ready);
         }
-        self.end_transactions_of(lease);
-        let secret = self.secret_while_joining(index);
-        self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
-        work::count(1 + self.leases.get(index).requests.len());
-        for request in self.leases.get(index).requests.sorted() {
+        lend!(Requests, self).end_transactions_of(lease);
+        let secret = self.clients.secret_while_joining(index, self.lifecycle);
+        self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
+        work::count(1 + self.clients.leases.get(index).requests.len());
+        for request in self.clients.leases.get(index).requests.sorted() {
             if self.locks.get(request).is_held() {
                 // It was granted, and the reply waited for the journal.
-                if let Some(call) = self.client_requests.get_mut(request).call.take() {
-                    self.refuse(call, Refusal::LeaseEnded);
+                if let Some(call) = self.clients.client_requests.get_mut(request).call.take() {
+                    self.out.refuse(call, Refusal::LeaseEnded);
                 }
-                self.end_held(request, ready);
+                lend!(Requests, self).end_held(request, ready);
             } else {
-                self.end_waiting(request, Refusal::LeaseEnded);
+                lend!(Requests, self).end_waiting(request, Refusal::LeaseEnded);
             }
         }
         self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
-        self.leases.end(index);
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.audit.end_lease(lease);
+        self.clients.leases.end(index);
+        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
+        self.clients.audit.end_lease(lease);
         position
     }
 
-    /// Returns the clock that measures leases: the monotonic one, which nobody sets.
-    pub(super) fn lease_time(&self) -> Instant {
-        if self.faulty(Bug::LeaseByWallClock) {
-            return Instant::from_nanos(self.now.wall.0 * 1_000_000);
-        }
-        self.now.mono
-    }
-
     pub(super) fn expire_leases(&mut self) {
-        let now = self.lease_time();
+        let now = self.config.lease_time(self.now);
         let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP
-            && let Some(index) = self.leases.next_expired(now, &mut looks)
+            && let Some(index) = self.clients.leases.next_expired(now, &mut looks)
         {
-            if self.faulty(Bug::AbandonedLeaseStays) && self.leases.is_in_grace(index) {
-                self.leases.renew(index, false, now);
+            if self.config.bugs.has(Bug::AbandonedLeaseStays) && self.clients.leases.is_in_grace(index) {
+                self.clients.leases.renew(index, false, now);
                 continue;
             }
-            let row = self.leases.get(index);
+            let row = self.clients.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
             let held = row.requests.len() - waiting;
             ended += 1 + row.requests.len();
-            self.counts.leases_expired += 1;
-            self.report(Report::LeaseExpired { lease, held, waiting });
+            self.out.counts.leases_expired += 1;
+            self.out.report(Report::LeaseExpired { lease, held, waiting });
             self.take_lease_away(index);
         }
     }
 
     /// Ends a lease without a call of its client, and notifies the client when the end is durable.
     pub(super) fn take_lease_away(&mut self, index: LeaseIndex) -> Position {
-        let row = self.leases.get(index);
+        let row = self.clients.leases.get(index);
         let (lease, session) = (row.id, row.session);
         let position = self.end_lease(index);
         if let Some(session) = session {
             let effect = Effect::Notify { session, notice: Notice::LeaseEnded { lease } };
-            self.emit_when_durable(position, Output::Effect(effect));
+            self.out.emit_when_durable(position, effect);
         }
         position
     }
 
     pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
-        let index = match self.authorise(lease, proof, call) {
+        let index = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => index,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
         self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
-        let expected = self.leases.is_in_grace(index);
-        let expected = expected || self.faulty(Bug::StaleReclaim);
+        let expected = self.clients.leases.is_in_grace(index);
+        let expected = expected || self.config.bugs.has(Bug::StaleReclaim);
         if !expected {
-            self.refuse(call, Refusal::NoReclaimExpected(lease));
-        } else if self.knows_earlier_runs() {
+            self.out.refuse(call, Refusal::NoReclaimExpected(lease));
+        } else if knows_earlier_runs(self.lifecycle, self.log) {
             self.reclaim(call, index, held);
         } else {
             self.defer_reclaim(call, lease, held);
@@ -217,29 +223,33 @@ impl Replica {
     }
 
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
-        self.leases.end_grace(index);
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.leases.get_mut(index).unaccounted = false;
-        self.leases.renew(index, true, self.lease_time());
+        self.clients.leases.end_grace(index);
+        self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
+        self.clients.leases.get_mut(index).unaccounted = false;
+        self.clients.leases.renew(index, true, self.config.lease_time(self.now));
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };
             list.push(reclaim.request);
         }
-        self.reply(call, Reply::Reclaimed { kept, lost });
+        self.out.reply(call, Reply::Reclaimed { kept, lost });
     }
 
     fn reclaim_one(&mut self, index: LeaseIndex, reclaim: &Reclaim) -> bool {
-        let lease = self.leases.get(index);
+        let lease = self.clients.leases.get(index);
         let id = reclaim.request;
         // No reading above the reservation and no number at or above the next one was ever used.
-        let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.next_n;
-        let over = self.locks.find(id).is_some() || self.audit.was_forced_out(lease.id, id);
-        let token = self.stamp_of(reclaim.token);
+        let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.ids.next_n;
+        let over = self.locks.find(id).is_some() || self.clients.audit.was_forced_out(lease.id, id);
+        let token = self.ids.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
-        let has_homes = self.admit_homes(reclaim.wants.locks().iter().map(|(lock, _)| lock)).is_ok();
-        if !known || !has_homes || key_taken || over || token > self.reservations.recorded().clock {
+        let has_homes = self
+            .lifecycle
+            .versions()
+            .admit_homes(self.config, reclaim.wants.locks().iter().map(|(lock, _)| lock))
+            .is_ok();
+        if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;
         }
         let request =
@@ -247,12 +257,12 @@ impl Replica {
         let held = HeldRequest { request, token: reclaim.token };
         let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
         for rival in rivals {
-            self.lose(rival);
+            lend!(Requests, self).lose(rival);
         }
         // A rolled-back disk does not know that its clock was ever that far.
-        self.clock.observe(token);
+        self.ids.clock.observe(token);
         let request = self.locks.reclaim(&held, self.now.mono);
-        self.note_client_side(
+        self.clients.note_client_side(
             index,
             request,
             ClientRequest {
@@ -261,10 +271,12 @@ impl Replica {
                 ..ClientRequest::default()
             },
         );
-        self.tell_granted(request);
+        lend!(Requests, self).tell_granted(request);
         true
     }
+}
 
+impl Requests<'_> {
     /// The lock was not here when its holders were granted it or reclaimed it: they lose it.
     pub(super) fn take_from_holders(&mut self, lock: &LockName) {
         let holders = self.locks.inspect().holders(lock, self.config.local.max_held);
@@ -278,10 +290,12 @@ impl Replica {
     fn lose(&mut self, request: RequestId) {
         let Some(row) = self.locks.find(request) else { return };
         let lease = self.locks.get(row).local().map(|local| local.lease);
-        let session = lease.and_then(|lease| self.leases.session_of(lease));
+        let session = lease.and_then(|lease| self.clients.leases.session_of(lease));
         self.end_held(row, Position::default());
         if let (Some(lease), Some(session)) = (lease, session) {
-            self.effects.push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });
+            self.out
+                .effects
+                .push_back(Effect::Notify { session, notice: Notice::LockLost { lease, request } });
         }
     }
 }

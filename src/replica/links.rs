@@ -4,16 +4,25 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
+use super::clients::Clients;
+use super::clock_skew::Clocks;
+use super::config::ReplicaConfig;
 use super::effect::{Effect, Report};
+use super::ids::Ids;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::{Heartbeat, Message};
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::reachability::PeerReport;
 use super::record::Record;
 use super::terms::Terms;
+use super::transfer::StateTransfer;
 use crate::base::capacity::DiskSpace;
-use crate::base::time::{Instant, Timestamp};
-use crate::causal_log::Violation;
+use crate::base::time::{Instant, Now, Timestamp};
+use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The state of each link.
@@ -66,6 +75,31 @@ impl Links {
             retry_at: None,
             behind_since: None,
         }
+    }
+
+    /// The link to `peer` is up. `recorded`: the position of the last record.
+    pub fn link_up(&mut self, peer: DcId, recorded: Position) {
+        self.closing.remove(peer);
+        let row = &mut self.rows[peer.index()];
+        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, recorded);
+        (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
+        row.reading_before = row.reading;
+    }
+
+    pub fn link_down(&mut self, peer: DcId) {
+        self.closing.remove(peer);
+        // When the link is up again, the peer sends all that is missing.
+        self.rows[peer.index()].dropped = false;
+    }
+
+    /// Returns true if the peer broke the protocol and its link is not down yet.
+    pub fn is_closing(&self, peer: DcId) -> bool {
+        self.closing.contains(peer)
+    }
+
+    /// The peer lacks no truncated entries.
+    pub fn note_caught_up(&mut self, peer: DcId) {
+        self.rows[peer.index()].behind = None;
     }
 
     pub fn retry_at(&self) -> Option<Instant> {
@@ -159,36 +193,21 @@ impl Links {
     }
 }
 
-impl Replica {
-    pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
-        // The edge may know of a new member before the machine does.
-        let is_known = self.may_link(peer) || self.knows_decisions();
-        assert!(is_known, "a link to {peer}, which is no peer");
-        self.links.closing.remove(peer);
-        let row = &mut self.links.rows[peer.index()];
-        (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, self.position);
-        (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
-        row.reading_before = row.reading;
-        self.acknowledgements.link_up(peer, version);
-        self.log.link_up(peer);
-        self.tell_wall_clock(peer);
-        self.tell_decisions_to(peer);
-        self.tell_links();
-    }
+/// Sends heartbeats and entries to peers.
+pub(super) struct LinkHandler<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a mut Peers,
+    pub(super) clients: &'a Clients,
+}
 
-    pub(super) fn on_link_down(&mut self, peer: DcId) {
-        self.links.closing.remove(peer);
-        self.log.link_down(peer);
-        self.inbox.clear(peer);
-        // When the link is up again, the peer sends all that is missing.
-        self.links.rows[peer.index()].dropped = false;
-        self.counter_escrow.link_down(peer);
-        self.stop_giving(peer);
-        self.stop_taking_from(peer);
-        self.descriptions_without(peer);
-        self.tell_links();
-    }
-
+impl LinkHandler<'_> {
     /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
     /// link.
     pub(super) fn tell_links(&mut self) {
@@ -197,63 +216,9 @@ impl Replica {
         }
     }
 
-    pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
-        if self.links.closing.contains(peer) || !self.log.is_linked(peer) {
-            return;
-        }
-        let has_waited = self.awaits_heads(peer);
-        self.take_message(peer, message);
-        if has_waited && !self.awaits_heads(peer) {
-            self.drain_inbox();
-        }
-    }
-
-    fn take_message(&mut self, peer: DcId, message: Message) {
-        match message {
-            Message::Heartbeat(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
-            Message::Entries(entries) => self.on_entries(peer, entries),
-            Message::HeartbeatV2(_) if self.refuse_version(peer, 2) => {}
-            Message::HeartbeatV2(heartbeat) => self.on_heartbeat_with_versions(peer, &heartbeat),
-            Message::HeartbeatV1(_) | Message::EntriesV1(_) if self.refuse_version(peer, 1) => {}
-            Message::HeartbeatV1(mut heartbeat) => {
-                // Version 1 does not carry them.
-                heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
-                let _is_taken = self.on_heartbeat(peer, &heartbeat);
-            }
-            Message::EntriesV1(entries) => self.on_entries(peer, entries),
-            Message::HeldBack { durable } => {
-                self.log.note_lacking(peer, &durable);
-                self.pump = true;
-            }
-            Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),
-            Message::Holders { query, holders } => self.on_holders(peer, query, holders),
-            Message::Compare { durable, sum } => self.on_compare(peer, &durable, sum),
-            Message::Sums { shown, owned } => self.on_sums(peer, &shown, &owned),
-            Message::AskRights { key, amount } => self.on_ask_rights(peer, key, amount),
-            Message::Digests { durable, digest } => self.on_digests(peer, &durable, &digest),
-            Message::TooFarBehind { truncated } => self.on_too_far_behind(peer, &truncated),
-            Message::AskState { anew, more } => self.on_ask_state(peer, anew, more),
-            Message::State(piece) => self.on_state(peer, piece),
-            Message::AskLog { of, run, round } => self.on_ask_log(peer, of, run, round),
-            Message::WallClock { millis, durable, heads } => {
-                self.on_wall_clock(peer, millis, &durable, &heads)
-            }
-            Message::KnowsLog { of, run, by, seq } => self.on_knows_log(peer, of, run, by, seq),
-            Message::AckWanted { seq } => self.on_ack_wanted(peer, seq),
-            Message::Acknowledged { durable, heads } => self.on_acknowledged(peer, &durable, &heads),
-            Message::KnowsDecisions { index } => self.on_knows_decisions(peer, index),
-            Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
-        }
-    }
-
     pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
         self.log.note_flushed(peer, messages, batches);
-        self.pump = true;
-    }
-
-    pub(super) fn send(&mut self, peer: DcId, message: Message) {
-        self.log.note_message(peer);
-        self.effects.push_back(Effect::Send { peer, message });
+        self.out.pump = true;
     }
 
     /// Sends each peer the entries that it lacks, as far as its link has room.
@@ -266,46 +231,20 @@ impl Replica {
             loop {
                 let batch = self.log.next_batch(peer, self.now.mono, patience, window);
                 if batch.is_empty() {
-                    self.pump |= self.log.goes_on(peer);
+                    self.out.pump |= self.log.goes_on(peer);
                     break;
                 }
                 let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
-                self.counts.entries_relayed += relayed as u64;
-                self.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
+                self.out.counts.entries_relayed += relayed as u64;
+                self.out.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
             }
         }
     }
 
-    pub(super) fn on_heartbeat_due(&mut self) {
-        if self.lifecycle.is_starting() {
-            return;
-        }
-        self.update_stability();
-        self.expire_transfers();
-        self.truncate_log();
-        self.record_versions();
-        self.locks.begin_idle_return(self.now.mono);
-        self.tell_links();
-        self.propose_settled();
-        self.ask_unlinked();
-        // Entries of other members that had time to arrive by themselves are relayed.
-        self.pump = true;
-    }
-
-    fn on_heartbeat_with_versions(&mut self, peer: DcId, heartbeat: &Heartbeat) {
-        // Not of a refused peer: it has another member list, and `speaks` names those members.
-        if self.on_heartbeat(peer, heartbeat) {
-            self.note_versions(&heartbeat.speaks);
-        }
-    }
-
-    /// Returns false if the heartbeat broke a rule; then the link is closed.
-    fn on_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
-        let before = self.links.rows[peer.index()].terms.replace(heartbeat.terms);
-        if let Err(violation) = self.compare_terms(peer, &heartbeat.terms, before) {
-            self.close_link(peer, violation);
-            return false;
-        }
+    /// Checks the rules that a heartbeat has to keep.
+    pub(super) fn check_heartbeat(&mut self, peer: DcId, heartbeat: &Heartbeat) -> Result<(), Violation> {
+        let before = self.peers.links.rows[peer.index()].terms.replace(heartbeat.terms);
+        self.compare_terms(peer, &heartbeat.terms, before)?;
         let members = self.members.all();
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
@@ -316,47 +255,22 @@ impl Replica {
         let named = named.chain(more).chain(heartbeat.speaks.iter().map(|(dc, _)| *dc));
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        let knows_decisions = self.knows_decisions() || heartbeat.terms.members.is_empty();
+        let knows_decisions = self.members.know_decisions() || heartbeat.terms.members.is_empty();
         let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
-        if let Some(dc) = named.chain(heartbeat.linked.iter()).find(is_strange) {
-            self.close_link(peer, Violation::UnknownDc { dc });
-            return false;
+        match named.chain(heartbeat.linked.iter()).find(is_strange) {
+            Some(dc) => Err(Violation::UnknownDc { dc }),
+            None => Ok(()),
         }
-        self.note_lost_readings(heartbeat.yours);
-        self.note_reading(peer, heartbeat);
-        let is_one_history = self.compare_histories(peer, heartbeat);
-        if is_one_history {
-            self.note_floors(&heartbeat.floors);
-        }
-        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
-            self.stability.note(floor.clone(), peer);
-        }
-        self.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
-        self.note_clock(peer, heartbeat.clock, self.delay_ms(&heartbeat.heard));
-        self.step_forward();
-        if is_one_history {
-            let others = self.peers().difference(DcSet::only(peer));
-            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
-                self.log.note_relayed(*dc, durable);
-            }
-            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
-        }
-        self.note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
-        for (dc, clock, age_ms) in &heartbeat.heard {
-            let age = Duration::from_millis(u64::from(*age_ms));
-            if *dc == self.config.dc {
-                self.note_echo(peer, *clock, age);
-            }
-            if self.peers().contains(*dc) && *dc != peer {
-                self.note_alive(*dc, (peer, heartbeat), *clock, age);
-            }
-        }
-        self.note_skew();
-        true
     }
 
     /// `dc` was alive `age` ago. `heartbeat` is its own, or that of another member that reports it.
-    fn note_alive(&mut self, dc: DcId, (by, heartbeat): (DcId, &Heartbeat), clock: Timestamp, age: Duration) {
+    pub(super) fn note_alive(
+        &mut self,
+        dc: DcId,
+        (by, heartbeat): (DcId, &Heartbeat),
+        clock: Timestamp,
+        age: Duration,
+    ) {
         let told = heartbeat.not_serving.iter().find(|(other, _)| *other == dc);
         let report = PeerReport {
             clock: self.believed(clock),
@@ -365,86 +279,74 @@ impl Replica {
             is_its_own: by == dc,
             not_serving: told.map(|(_, why)| *why),
         };
-        self.reachability.note_heard(dc, &report);
+        self.peers.reachability.note_heard(dc, &report);
     }
 
-    /// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
-    /// Without them `peer` would keep entries for these members that reached them by other paths
-    /// (`docs/algorithm.md#84-truncation`).
-    pub(super) fn acknowledged_for(&self, peer: DcId) -> Vec<(DcId, VersionVector)> {
-        let linked = self.log.linked().difference(self.log.links_of(peer)).difference(DcSet::only(peer));
-        linked.iter().map(|dc| (dc, self.log.acknowledged(dc).clone())).collect()
-    }
-
-    fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
-        if let Some(round_trip) = self.round_trips.note_echo(peer, clock, age, self.now.mono) {
+    pub(super) fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
+        if let Some(round_trip) = self.peers.round_trips.note_echo(peer, clock, age, self.now.mono) {
             self.locks.set_distance(peer, round_trip / 2);
         }
     }
 
-    pub(super) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
-        self.acknowledgements.note_news();
-        self.note_own_log(peer, durable.get(self.config.dc));
-        self.note_taken(peer, durable);
-        let too_far_behind = self.log.note_told(peer, durable, linked);
-        if too_far_behind {
-            self.on_peer_behind(peer);
-        } else {
-            self.links.rows[peer.index()].behind = None;
-        }
-        self.truncate_log();
-        self.pump = true;
-    }
-
-    /// `peer` lacks truncated entries. Another member may be sending them at this moment, so a state is
-    /// offered only if that lasts for two heartbeats.
-    fn on_peer_behind(&mut self, peer: DcId) {
-        let row = &mut self.links.rows[peer.index()];
+    /// `peer` lacks truncated entries. Returns true if it may be offered a state: another member may be
+    /// sending them at this moment, so only if that lasts for two heartbeats.
+    pub(super) fn is_long_behind(&mut self, peer: DcId) -> bool {
+        let row = &mut self.peers.links.rows[peer.index()];
         let (since, is_known) = row.behind.get_or_insert((self.now.mono, false));
         if self.now.mono < *since + 2 * self.config.agreed.heartbeat {
-            return;
+            return false;
         }
         if !std::mem::replace(is_known, true) {
-            self.report(Report::PeerTooFarBehind { peer });
+            self.out.report(Report::PeerTooFarBehind { peer });
         }
-        if self.members.may_give_to(peer) || self.faulty(Bug::StateBeforeEpoch) {
-            self.offer_state(peer);
-        }
+        self.members.may_give_to(peer) || self.config.bugs.has(Bug::StateBeforeEpoch)
     }
+}
 
+impl StateTransfer<'_> {
     /// Truncates entries that no member needs, and the oldest ones if too many are kept.
     pub(super) fn truncate_log(&mut self) {
         let most = self.config.local.max_log;
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
-        let needed = self.given().filter(|_| self.log.weight() / 3 <= most);
-        self.truncates = self.log.truncate(most, needed.as_ref());
+        let needed = self.copies.transfers.given().filter(|_| self.log.weight() / 3 <= most);
+        self.out.truncates = self.log.truncate(most, needed.as_ref());
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
             && !self.lifecycle.is_forked()
             && let Some(entries) = self.log.forgotten_to_record()
         {
-            self.persist(Record::Forgotten { entries });
+            self.out.persist(Record::Forgotten { entries });
         }
     }
+}
 
+impl Clocks<'_> {
     /// Updates reachability, and parks the requests that need unreachable members.
     pub(super) fn update_reachability(&mut self) {
-        let Some(changed) = self.reachability.update(self.now.mono, self.log.applied()) else { return };
+        let Some(changed) = self.peers.reachability.update(self.now.mono, self.log.applied()) else { return };
         for peer in changed.iter() {
-            let reachable = self.reachability.is_reachable(peer);
-            self.report(Report::PeerReachable { peer, reachable });
+            let reachable = self.peers.reachability.is_reachable(peer);
+            self.out.report(Report::PeerReachable { peer, reachable });
         }
-        let serving_changed = self.reachability.take_serving_changed();
+        let serving_changed = self.peers.reachability.take_serving_changed();
         self.report_serving(serving_changed);
         self.park_what_needs_others();
     }
 
     /// Parks the requests that need a member that is away.
     pub(super) fn park_what_needs_others(&mut self) {
-        if self.faulty(Bug::NotServingBlocks) {
-            return self.locks.set_unreachable(self.reachability.unreachable());
+        if self.config.bugs.has(Bug::NotServingBlocks) {
+            return self.locks.set_unreachable(self.peers.reachability.unreachable());
         }
-        self.locks.set_unreachable(self.away());
+        self.locks.set_unreachable(self.peers.away(self.members, self.lifecycle, self.locks));
     }
+}
+
+/// Returns the durable vectors that members without a link to `peer` announced to this datacenter.
+/// Without them `peer` would keep entries for these members that reached them by other paths
+/// (`docs/algorithm.md#84-truncation`).
+pub(super) fn acknowledged_for(log: &Log, peer: DcId) -> Vec<(DcId, VersionVector)> {
+    let linked = log.linked().difference(log.links_of(peer)).difference(DcSet::only(peer));
+    linked.iter().map(|dc| (dc, log.acknowledged(dc).clone())).collect()
 }

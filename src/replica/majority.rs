@@ -18,16 +18,21 @@
 //! An acknowledgement counts like a heartbeat: only after a heartbeat on the same link has shown that both
 //! sides have one history, and with the heads of the logs.
 
-use super::Replica;
 use super::call::{CallId, Reply};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::effect::Effect;
+use super::lifecycle::heads_to_tell;
 use super::message::Message;
 use super::output_commit::Output;
+use super::outputs::Outputs;
+use super::peering::Peering;
 use super::store_call::{Durability, Durable, MAX_MAJORITY_WAIT, Stepped};
 use super::transactions::{CommitId, WaitingAnswer};
 use crate::base::bugs::Bug;
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Change, Violation};
+use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, MAX_DCS, Position};
 
@@ -68,22 +73,29 @@ impl Acknowledgements {
     pub fn note_news(&mut self) {
         self.has_news = true;
     }
-}
 
-impl Replica {
+    /// Returns true if the next step continues to answer.
+    pub fn have_news(&self) -> bool {
+        self.has_news
+    }
+
     /// Returns true if a peer understands the messages of this module. Commits reach a majority without them,
     /// with the next heartbeats.
-    fn peer_understands_acks(&self, peer: DcId) -> bool {
-        self.acknowledgements.rows[peer.index()].version >= FIRST_VERSION
+    fn are_understood_by(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].version >= FIRST_VERSION
     }
+}
 
-    /// Returns true if a change is in a bucket whose commits always wait for a majority.
-    pub(super) fn needs_majority(&self, changes: &[Change]) -> bool {
-        let buckets = &self.config.local.majority_buckets;
-        !buckets.is_empty()
-            && changes.iter().any(|change| buckets.iter().any(|bucket| bucket.has(change.key.bucket())))
-    }
+/// Answers to commits that wait for a majority, and acknowledgements.
+pub(super) struct MajorityCommits<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) data: &'a mut Data,
+}
 
+impl MajorityCommits<'_> {
     /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
     /// or when a majority has it.
     pub(super) fn answer_commit(
@@ -96,7 +108,7 @@ impl Replica {
         let Durability::Majority { wait } = durability else {
             let stepped = Stepped { durable: Durable::Here, ..stepped };
             let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
-            return self.emit_when_durable(position, Output::Effect(effect));
+            return self.out.emit_when_durable(position, effect);
         };
         let since = self.now.mono;
         let until = since + wait.min(MAX_MAJORITY_WAIT);
@@ -105,54 +117,49 @@ impl Replica {
             return self.let_go(commit.seq, answer);
         }
         // Most memory is bounded where transactions begin; this bounds repeated calls for earlier commits.
-        if self.transactions.majority.len() >= self.config.local.max_transactions {
+        if self.data.transactions.majority.len() >= self.config.local.max_transactions {
             return self.let_go(commit.seq, answer);
         }
         // The client asks once more: its earlier call gets no better answer.
-        if let Some(before) = self.transactions.majority.insert(commit, answer) {
+        if let Some(before) = self.data.transactions.majority.insert(commit, answer) {
             self.let_go(commit.seq, before);
         }
-        self.acknowledgements.note_news();
+        self.data.acknowledgements.note_news();
     }
 
     /// Answers the commits that a majority has by now, and asks the peers for acknowledgements of others.
     pub(super) fn update_majority(&mut self) {
-        if !std::mem::take(&mut self.acknowledgements.has_news) {
+        if !std::mem::take(&mut self.data.acknowledgements.has_news) {
             return;
         }
         self.acknowledge_wanted();
-        if self.transactions.majority.is_empty() {
+        if self.data.transactions.majority.is_empty() {
             return;
         }
         let reached = self.log.durable_at_majority();
         for _ in 0..ANSWERS_PER_STEP {
-            let Some((seq, answer)) = self.transactions.majority.next_reached(reached) else {
+            let Some((seq, answer)) = self.data.transactions.majority.next_reached(reached) else {
                 return self.ask_for_acknowledgements();
             };
             work::count(1);
             self.let_go(seq, answer);
         }
         // The rest follows in the next step.
-        self.acknowledgements.note_news();
-    }
-
-    /// Returns true if the next step continues to answer.
-    pub(super) fn has_majority_news(&self) -> bool {
-        self.acknowledgements.has_news
+        self.data.acknowledgements.note_news();
     }
 
     /// Asks each peer that lacks the last durable entry with a waiting answer for an acknowledgement, once.
     fn ask_for_acknowledgements(&mut self) {
         let durable = self.log.durable().get(self.config.dc);
-        let Some(seq) = self.transactions.majority.last_up_to(durable) else { return };
+        let Some(seq) = self.data.transactions.majority.last_up_to(durable) else { return };
         for peer in self.log.linked().iter() {
             let is_known = self.log.acknowledged(peer).get(self.config.dc) >= seq;
             if !is_known
-                && self.acknowledgements.rows[peer.index()].asked < seq
-                && self.peer_understands_acks(peer)
+                && self.data.acknowledgements.rows[peer.index()].asked < seq
+                && self.data.acknowledgements.are_understood_by(peer)
             {
-                self.acknowledgements.rows[peer.index()].asked = seq;
-                self.send(peer, Message::AckWanted { seq });
+                self.data.acknowledgements.rows[peer.index()].asked = seq;
+                self.out.send(self.log, peer, Message::AckWanted { seq });
             }
         }
     }
@@ -160,13 +167,13 @@ impl Replica {
     /// A peer wants to hear when its log up to `seq` is durable here.
     pub(super) fn on_ack_wanted(&mut self, peer: DcId, seq: u64) {
         let durable = self.acknowledged_log_of(peer);
-        let row = &mut self.acknowledgements.rows[peer.index()];
+        let row = &mut self.data.acknowledgements.rows[peer.index()];
         row.wanted = row.wanted.max(seq);
         if durable < seq {
             // An acknowledgement of less is worth sending only when there is more than the peer knows of.
             row.told = row.told.max(durable);
         } else {
-            self.acknowledgements.note_news();
+            self.data.acknowledgements.note_news();
         }
     }
 
@@ -174,48 +181,35 @@ impl Replica {
     /// than they were told.
     fn acknowledge_wanted(&mut self) {
         for peer in self.log.linked().iter() {
-            let (row, durable) = (self.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
+            let (row, durable) =
+                (self.data.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
             if row.wanted <= row.told || durable <= row.told {
                 continue;
             }
-            self.acknowledgements.rows[peer.index()].told = durable;
-            let vector = match self.faulty(Bug::AckFromMemory) {
+            self.data.acknowledgements.rows[peer.index()].told = durable;
+            let vector = match self.config.bugs.has(Bug::AckFromMemory) {
                 true => self.log.applied().clone(),
                 false => (**self.log.durable()).clone(),
             };
-            let heads = self.heads_to_tell();
-            self.send(peer, Message::Acknowledged { durable: vector, heads });
+            let heads = heads_to_tell(self.config, self.log);
+            self.out.send(self.log, peer, Message::Acknowledged { durable: vector, heads });
         }
     }
 
     /// Returns the number of the last entry of a peer's log that may be acknowledged.
     fn acknowledged_log_of(&self, peer: DcId) -> u64 {
-        match self.faulty(Bug::AckFromMemory) {
+        match self.config.bugs.has(Bug::AckFromMemory) {
             true => self.log.applied().get(peer),
             false => self.log.durable().get(peer),
-        }
-    }
-
-    /// A peer has these entries on disk.
-    pub(super) fn on_acknowledged(&mut self, peer: DcId, durable: &VersionVector, heads: &[(DcId, u64)]) {
-        let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
-        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
-            return self.close_link(peer, Violation::UnknownDc { dc });
-        }
-        if !self.log.has_announced(peer) {
-            // It did not announce itself on this link yet; its heartbeat will have the same vector.
-            return;
-        }
-        self.compare_heads(peer, durable, heads);
-        if !self.lifecycle.is_forked() {
-            self.note_vector(peer, durable, self.log.links_of(peer));
         }
     }
 
     /// Ends waits for a majority that lasted too long.
     pub(super) fn expire_majority_waits(&mut self) {
         for _ in 0..ANSWERS_PER_STEP {
-            let Some((seq, answer)) = self.transactions.majority.next_expired(self.now.mono) else { break };
+            let Some((seq, answer)) = self.data.transactions.majority.next_expired(self.now.mono) else {
+                break;
+            };
             work::count(1);
             self.let_go(seq, answer);
         }
@@ -223,7 +217,10 @@ impl Replica {
 
     /// Gives up waiting for a majority, and answers when the commit is durable here.
     fn let_go(&mut self, seq: u64, answer: WaitingAnswer) {
-        self.emit_when_durable(answer.position, Output::Committed(seq, Box::new(answer)));
+        if self.out.output_commit.may_emit(answer.position) {
+            return self.answer_committed(seq, answer);
+        }
+        self.out.output_commit.queue(answer.position, Output::Committed(seq, Box::new(answer)));
     }
 
     /// Answers a commit, own entry `seq` or one before it, which is durable here. The majority counts at this
@@ -231,12 +228,36 @@ impl Replica {
     pub(super) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
         let WaitingAnswer { call, stepped, since, .. } = answer;
         let durable = if seq <= self.log.durable_at_majority() {
-            self.majority_waits.record(self.now.mono.saturating_since(since));
+            self.data.majority_waits.record(self.now.mono.saturating_since(since));
             Durable::AtMajority
         } else {
-            self.counts.commits_not_at_majority += 1;
+            self.out.counts.commits_not_at_majority += 1;
             Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
         };
-        self.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+        self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+    }
+}
+
+impl Peering<'_> {
+    /// A peer has these entries on disk.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        peer: DcId,
+        durable: &VersionVector,
+        heads: &[(DcId, u64)],
+    ) -> Result<(), Violation> {
+        let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
+        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
+            return Err(Violation::UnknownDc { dc });
+        }
+        if !self.log.has_announced(peer) {
+            // It did not announce itself on this link yet; its heartbeat will have the same vector.
+            return Ok(());
+        }
+        self.compare_heads(peer, durable, heads);
+        if !self.lifecycle.is_forked() {
+            self.note_vector(peer, durable, self.log.links_of(peer));
+        }
+        Ok(())
     }
 }

@@ -13,9 +13,12 @@ mod client_requests;
 mod clients;
 mod clock_skew;
 mod config;
+mod copies;
 mod counter_escrow;
+mod data;
 mod deferred_calls;
 mod describe;
+mod dispatch;
 mod effect;
 mod entries;
 mod event;
@@ -24,13 +27,18 @@ pub mod force_release;
 mod grants;
 mod heartbeats;
 mod id_reservation;
+mod ids;
 mod lease_calls;
+mod lend;
 mod lifecycle;
 mod links;
 mod majority;
 mod members;
 mod message;
 mod output_commit;
+mod outputs;
+mod peering;
+mod peers;
 mod reachability;
 mod record;
 mod recover;
@@ -53,6 +61,7 @@ mod v2;
 mod wall_clock;
 pub mod watch_call;
 mod watches;
+mod writer;
 
 pub use anti_entropy::Summed;
 pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
@@ -75,21 +84,15 @@ pub use v1::CheckpointV1;
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
-use std::collections::VecDeque;
-
-use crate::base::bugs::Bug;
-use crate::base::deadlines::Deadlines;
-use crate::base::histogram::Histogram;
-use crate::base::hybrid_clock::HybridClock;
-use crate::base::time::{Instant, Now};
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::base::work;
-use crate::causal_log::{Inbox, Log};
+use crate::causal_log::Log;
 use crate::crdt::{Ownership, VersionVector};
-use crate::leases::Leases;
-use crate::lock_state::{Locks, RequestIndex};
-use crate::replica::call::{Acquires, Counts, Phase};
-use crate::store_state::Store;
-use geolock_api::names::{DcId, DcSet};
+use crate::lock_state::Locks;
+use crate::replica::call::Phase;
+use deferred_calls::knows_earlier_runs;
+use geolock_api::names::{DcId, DcSet, FencingToken};
+use lend::lend;
 
 /// The state machine of one datacenter.
 ///
@@ -117,65 +120,25 @@ use geolock_api::names::{DcId, DcSet};
 /// [`Event::LinkDown`]: messages of one [`Urgency`] come in the order in which the peer sent them, and each
 /// message that is sent is either flushed or lost with the link.
 ///
+/// The fields are the parts of its state. `lend.rs` has the table of the parts that each sub-machine borrows;
+/// the machine itself decides what happens in which order.
+///
 /// A machine begins with [`Replica::recover`]. [`Replica::begin_restored`] and [`Replica::resolve_fork`] come
 /// before the first step, if at all. It has no end: drop it, and recover another one from its journal.
 pub struct Replica {
     config: ReplicaConfig,
-    members: members::Members,
     now: Now,
-    clock: HybridClock,
-    reservations: id_reservation::Reservations,
-    /// The next request number to hand out.
-    next_n: u64,
-    /// The position of the last record that was emitted to the journal.
-    position: Position,
-    output_commit: output_commit::OutputCommit,
-    /// The journal's last announced durable position; steps process it in portions.
-    durable_to: Position,
-    /// How far fencing tokens are ahead of the clock.
-    lead: tokens::Lead,
+    out: outputs::Outputs,
+    ids: ids::Ids,
     log: Log,
-    inbox: Inbox,
     locks: Locks,
-    leases: Leases,
-    /// Position of the last end of a lease that, since the restart, never said which locks it held. Any grant
-    /// may conflict with it, so every grant waits for it.
-    unaccounted_end: Position,
-    /// Position of the last record that this disk had lost and regained, mostly own entries. Any lock may
-    /// have been used under it, so every grant waits for it (`docs/algorithm.md#95-regained-entries`).
-    regained: Position,
-    reachability: reachability::Reachability,
-    links: links::Links,
-    round_trips: round_trips::RoundTrips,
-    client_requests: client_requests::ClientRequests,
-    waits: Deadlines<RequestIndex>,
-    descriptions: describe::Descriptions,
     lifecycle: lifecycle::Lifecycle,
-    deferred: deferred_calls::DeferredCalls,
-    store: Store,
-    transactions: transactions::Transactions,
-    stability: stability::Stability,
-    anti_entropy: anti_entropy::AntiEntropy,
+    members: members::Members,
+    peers: peers::Peers,
+    clients: clients::Clients,
+    data: data::Data,
+    copies: copies::Copies,
     watches: watches::Watches,
-    transfers: transfer::Transfers,
-    expiry: expiry::Expiry,
-    counter_escrow: counter_escrow::CounterEscrow,
-    audit: force_release::Audit,
-    heartbeat_at: Instant,
-    renew_reservation_at: Instant,
-    /// Entries may have become sendable.
-    pump: bool,
-    /// The log may have more entries to truncate than one step does.
-    truncates: bool,
-    /// The store has more to fold or to compact than one step does.
-    store_backlog: bool,
-    checkpoint_builder: Option<checkpoint_builder::CheckpointBuilder>,
-    counts: Counts,
-    acquires: Acquires,
-    /// How long answers waited for a majority that has their commits now.
-    majority_waits: Histogram,
-    acknowledgements: majority::Acknowledgements,
-    effects: VecDeque<Effect>,
 }
 
 impl Replica {
@@ -190,14 +153,16 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.on_load(load),
-            Event::LinkUp { peer, version } => self.on_link_up(peer, version),
+            Event::LinkUp { peer, version } => lend!(Peering, self).on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
-            Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
-            Event::Client { call, request } => self.on_client(call, request),
-            Event::SessionClosed { session } => self.on_session_closed(session),
-            Event::Decided { index, proposal } => self.on_decided(index, *proposal),
-            Event::Propose { command } => self.on_propose(*command),
+            Event::Flushed { peer, messages, batches } => {
+                lend!(LinkHandler, self).on_flushed(peer, messages, batches)
+            }
+            Event::Client { call, request } => lend!(ClientCalls, self).on_client(call, request),
+            Event::SessionClosed { session } => lend!(LeaseCalls, self).on_session_closed(session),
+            Event::Decided { index, proposal } => lend!(Decisions, self).on_decided(index, *proposal),
+            Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),
         }
@@ -207,9 +172,9 @@ impl Replica {
     /// Returns the next effect, in the order in which to perform them. Call it after each
     /// [`Replica::handle`] until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
+        let effect = self.out.effects.pop_front();
         if effect.is_none() {
-            work::give_back(&mut self.effects);
+            work::give_back(&mut self.out.effects);
         }
         effect
     }
@@ -219,32 +184,37 @@ impl Replica {
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         // Every step asks for it, so only remembered deadlines are read.
-        let mut next = self.heartbeat_at.min(self.renew_reservation_at).min(self.anti_entropy.next_at);
-        next = next.min(self.locks.next_deadline()).min(self.leases.next_deadline());
-        next = next.min(self.waits.next_or_never()).min(self.descriptions.next_deadline());
-        next = next.min(self.transactions.next_deadline());
+        let mut next =
+            self.peers.heartbeat_at.min(self.ids.renew_reservation_at).min(self.peers.anti_entropy.next_at);
+        next = next.min(self.locks.next_deadline()).min(self.clients.leases.next_deadline());
+        next = next.min(self.clients.waits.next_or_never()).min(self.clients.descriptions.next_deadline());
+        next = next.min(self.data.transactions.next_deadline());
         next = next.min(self.lifecycle.next_deadline(self.log.linked()));
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
-        sooner(self.reachability.next_deadline());
-        sooner(self.links.retry_at());
-        sooner(self.next_expiry());
+        sooner(self.peers.reachability.next_deadline());
+        sooner(self.peers.links.retry_at());
+        sooner(self.data.expiry.next_deadline(expiry::Keepers {
+            config: &self.config,
+            members: &self.members,
+            peers: &self.peers,
+        }));
         sooner(self.has_work().then_some(self.now.mono));
         next
     }
 
     /// Returns true if work that is spread over several steps is not finished.
     fn has_work(&self) -> bool {
-        let is_asked = self.transfers.has_work(self.output_commit.durable());
-        let is_busy = self.store_backlog
-            || self.checkpoint_builder.is_some()
+        let is_asked = self.copies.transfers.has_work(self.out.output_commit.durable());
+        let is_busy = self.data.store_backlog
+            || self.copies.checkpoint_builder.is_some()
             || self.watches.are_scanning()
             || is_asked;
-        let goes_on = self.pump
-            || self.is_naming()
-            || self.has_more_durable()
-            || self.truncates
-            || self.has_majority_news()
-            || (self.deferred.has_reclaims() && self.knows_earlier_runs());
+        let goes_on = self.out.pump
+            || (self.members.are_naming() && self.lifecycle.may_enter())
+            || self.out.has_more_durable()
+            || self.out.truncates
+            || self.data.acknowledgements.have_news()
+            || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
         is_busy || goes_on || self.locks.has_work(self.now.mono)
     }
 
@@ -270,17 +240,19 @@ impl Replica {
 
     /// Returns the members that are unreachable, as seen from here.
     pub fn unreachable(&self) -> DcSet {
-        self.reachability.unreachable()
+        self.peers.reachability.unreachable()
     }
 
     /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving. While
     /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
     /// others are away: no part can move between it and them.
     pub fn away(&self) -> DcSet {
-        match self.locks.is_alone() || self.lifecycle.clock_behind_ms().is_some() {
-            true => self.peers(),
-            false => self.reachability.away(),
-        }
+        self.peers.away(&self.members, &self.lifecycle, &self.locks)
+    }
+
+    /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
+    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
+        self.ids.stamp_of(token)
     }
 
     /// Returns the phase of the lifecycle.
@@ -291,21 +263,11 @@ impl Replica {
     /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
     /// joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {
-        self.peers().contains(dc) || self.members.awaits_state()
+        self.members.may_link(dc)
     }
 
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(&self) -> bool {
         !self.members.awaits_state()
-    }
-
-    /// Returns the other members.
-    fn peers(&self) -> DcSet {
-        self.members.peers()
-    }
-
-    /// Returns true if this machine is to have a deliberate bug.
-    fn faulty(&self, bug: Bug) -> bool {
-        self.config.bugs.has(bug)
     }
 }

@@ -54,19 +54,22 @@ impl OutputCommit {
         self.waiting.first_key_value().is_some_and(|((position, _), _)| *position <= self.durable)
     }
 
-    /// Returns the output if it can be emitted now: its position is durable, and no earlier output is ready
-    /// and not yet emitted. Otherwise queues it.
-    pub fn take_or_queue(&mut self, position: Position, output: Output) -> Option<Output> {
-        if position <= self.durable && !self.has_ready() {
-            return Some(output);
-        }
+    /// Returns true if an output can be emitted now: its position is durable, and no earlier output is ready
+    /// and not yet emitted.
+    #[inline]
+    pub fn may_emit(&self, position: Position) -> bool {
+        position <= self.durable && !self.has_ready()
+    }
+
+    /// Queues an output that may not be emitted yet.
+    pub fn queue(&mut self, position: Position, output: Output) {
+        assert!(!self.may_emit(position), "{output:?} is ready at {position:?}");
         let position = position.max(self.durable);
         self.arrivals += 1;
         if let Output::Heartbeat(peer) = output {
             self.heartbeats.insert(peer);
         }
         self.waiting.insert((position, self.arrivals), output);
-        None
     }
 
     pub fn awaits_heartbeat(&self, peer: DcId) -> bool {

@@ -1,41 +1,25 @@
 //! Start of a machine: from nothing, or from the checkpoint and the journal.
 
-use crate::base::bugs::Bug;
-use std::collections::VecDeque;
-
-use super::anti_entropy::AntiEntropy;
-use super::call::{Acquires, Counts};
-use super::client_requests::ClientRequests;
+use super::clients::Clients;
 use super::config::{CLOCK_RESERVATION, ReplicaConfig};
-use super::counter_escrow::CounterEscrow;
-use super::deferred_calls::DeferredCalls;
-use super::describe::Descriptions;
-use super::expiry::Expiry;
-use super::force_release::Audit;
+use super::copies::Copies;
+use super::data::Data;
 use super::id_reservation::{Reservation, Reservations};
+use super::ids::Ids;
+use super::lend::lend;
 use super::lifecycle::{Lifecycle, Parameters};
-use super::links::Links;
-use super::majority::Acknowledgements;
 use super::members::Members;
 use super::output_commit::OutputCommit;
-use super::reachability::Reachability;
+use super::outputs::Outputs;
+use super::peers::Peers;
 use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
-use super::round_trips::RoundTrips;
-use super::stability::Stability;
-use super::tokens::Lead;
-use super::transactions::Transactions;
-use super::transfer::Transfers;
 use super::watches::Watches;
 use super::{Position, Replica};
-use crate::base::deadlines::Deadlines;
-use crate::base::histogram::Histogram;
-use crate::base::hybrid_clock::HybridClock;
+use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
-use crate::causal_log::{Inbox, Log};
+use crate::causal_log::Log;
 use crate::crdt::Ownership;
-use crate::leases::Leases;
 use crate::lock_state::Locks;
-use crate::store_state::Store;
 use geolock_api::names::{DcId, DcSet, LeaseId};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
@@ -47,6 +31,195 @@ pub enum RecoveryError {
     Members { found: DcSet, configured: DcSet },
 }
 
+/// A machine that is being read from disk. It makes no steps before [`Recovery::restart`] turns it into a
+/// [`Replica`].
+struct Recovery {
+    replica: Replica,
+}
+
+impl Recovery {
+    fn new(config: ReplicaConfig, now: Now) -> Recovery {
+        let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
+        let members = Members::new(dc, config.server, members, config.joins);
+        let (all, peers) = (members.all(), members.peers());
+        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
+            .with_max_away(local.max_away_locks)
+            .with_bugs(config.bugs);
+        let log = Log::new(dc, all).with_bugs(config.bugs);
+        let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
+        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
+        let replica = Replica {
+            out: Outputs::new(config.bugs),
+            ids: Ids::new(now),
+            log,
+            locks,
+            lifecycle: Lifecycle::new(&lifecycle),
+            members,
+            peers: Peers::new(peers, &config, now),
+            clients: Clients::new(&config),
+            data: Data::new(&config),
+            copies: Copies::default(),
+            watches: Watches::default(),
+            now,
+            config,
+        };
+        Recovery { replica }
+    }
+
+    fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
+        let replica = &mut self.replica;
+        let configured = replica.members.all();
+        if let Some(state) = &checkpoint.members_state {
+            lend!(Decisions, replica).install_members(state);
+        } else if checkpoint.members != configured {
+            return Err(RecoveryError::Members { found: checkpoint.members, configured });
+        }
+        replica.out.position = checkpoint.position;
+        checkpoint.fork.into_iter().for_each(|fork| replica.lifecycle.on_fork(fork));
+        replica.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
+        replica.ids.raise_lead(checkpoint.lead_ms, Position::default());
+        if checkpoint.joined {
+            replica.lifecycle.on_joined();
+        } else {
+            // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
+            // know may live.
+            lend!(LogRecovery, replica).become_doubted();
+        }
+        replica.ids.reservations =
+            Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
+        replica.data.store.restore(checkpoint.contents, &checkpoint.applied);
+        let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
+        replica.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, replica.now.mono);
+        replica.watches.history.restore(checkpoint.past, &checkpoint.log);
+        let mut ownership = checkpoint.ownership.reseeded(replica.config.local.hash_seed);
+        *ownership.sponsors_mut() = replica.locks.sponsors().clone();
+        replica.locks.restore_ownership(ownership);
+        for row in &checkpoint.requests {
+            replica.locks.apply_request(&row.into());
+        }
+        for lease in checkpoint.leases {
+            replica.clients.open_again(&lease, replica.config.lease_time(replica.now));
+        }
+        for forced in checkpoint.forced {
+            replica.clients.note_forced(forced, Position::default(), replica.config.bugs);
+        }
+        for row in checkpoint.outcomes {
+            let needs_majority = !replica.config.local.majority_buckets.is_empty();
+            replica.data.transactions.outcomes.restore(row, needs_majority, replica.now.mono);
+        }
+        for (lease, key) in checkpoint.lost_commits {
+            replica.data.transactions.outcomes.note_lost(lease, key);
+        }
+        replica
+            .ids
+            .clock
+            .observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
+        Ok(())
+    }
+
+    fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
+        let replica = &mut self.replica;
+        let refused = |why: String| RecoveryError::Record { position, why };
+        if position.0 != replica.out.position.0 + 1 {
+            return Err(refused(format!("it should be record {}", replica.out.position.0 + 1)));
+        }
+        replica.out.position = position;
+        match record {
+            Record::Entry(entry) | Record::EntryV1(entry) => {
+                let next = replica.log.applied().get(entry.dc) + 1;
+                if entry.seq != next || !replica.log.applied().covers(&entry.deps) {
+                    return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
+                }
+                lend!(Applier, replica).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
+                lend!(Applier, replica).take_in(&entry, Position::default());
+                replica.watches.history.remember(&entry);
+                // All of it is durable, and nobody reads an older snapshot.
+                while replica.data.store.fold(usize::MAX) {}
+            }
+            Record::IdReservation { clock, n } => {
+                replica.ids.reservations = Reservations::new(Reservation { clock, n })
+            }
+            Record::LeaseOpened(lease) => {
+                if replica.clients.leases.find(lease.lease).is_some() {
+                    return Err(refused(format!("lease {} is open already", lease.lease)));
+                }
+                replica.clients.open_again(&lease, replica.config.lease_time(replica.now));
+            }
+            Record::LeaseEnded { lease } => match replica.clients.leases.find(lease) {
+                Some(index) => {
+                    let secret = replica.clients.secret_while_joining(index, &replica.lifecycle);
+                    replica.clients.leases.end(index);
+                    replica.data.transactions.outcomes.end_lease(lease, secret, replica.now.mono);
+                    replica.clients.audit.end_lease(lease);
+                }
+                None => return Err(refused(format!("lease {lease} was never opened"))),
+            },
+            Record::Joined => replica.lifecycle.on_joined(),
+            Record::Restored => lend!(LogRecovery, replica).become_doubted(),
+            Record::Forked(fork) => replica.lifecycle.on_fork(fork),
+            Record::ForkResolved => {
+                let _was_forked = replica.lifecycle.on_fork_resolved();
+            }
+            Record::TokenLead { millis } => replica.ids.raise_lead(millis, Position::default()),
+            Record::Forgotten { entries } => replica.log.forget_again(&entries),
+            Record::Decided { index, proposal } => {
+                if index != replica.members.config().index().next() {
+                    return Err(refused(format!("it is decision {index}")));
+                }
+                lend!(Decisions, replica).take_decision(index, *proposal);
+            }
+            Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
+            Record::StatePiece(piece) => {
+                lend!(StateTransfer, replica)
+                    .replay_piece(&piece)
+                    .map_err(|fault| refused(fault.to_string()))?;
+            }
+            Record::StateTaken { vector } => replica.replay_taken(&vector).map_err(refused)?,
+            Record::ForceReleased(forced) => {
+                let next = replica.clients.audit.next_number();
+                if forced.number != next {
+                    return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
+                }
+                replica.clients.note_forced(forced, Position::default(), replica.config.bugs);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
+    fn restart(mut self) -> Replica {
+        let replica = &mut self.replica;
+        let restarted = replica.out.position > Position::default();
+        replica.copies.transfers.forget_unfinished_state();
+        replica.out.output_commit = OutputCommit::new(replica.out.position);
+        replica.log.note_durable(replica.out.position, replica.now.mono);
+        replica.data.store.note_durable(replica.out.position);
+        let bound = replica.ids.reservations.recorded();
+        let bound = if replica.config.bugs.has(Bug::TokensReused) {
+            Reservation { clock: Timestamp::ZERO, ..bound }
+        } else {
+            bound
+        };
+        replica.ids.clock.observe(bound.clock);
+        replica.ids.next_n = replica.ids.next_n.max(bound.n);
+        lend!(KeyExpiry, replica).restart_expiry(replica.out.position);
+        let judge_at = restarted.then_some(replica.now.mono + CLOCK_RESERVATION);
+        replica.lifecycle.on_restart(judge_at, replica.ids.clock.physical_millis(), replica.log.applied());
+        replica.ids.may_stamp = !replica.lifecycle.is_starting();
+        if replica.config.bugs.has(Bug::NoGrace) {
+            replica.locks.set_unreachable(replica.peers.reachability.away());
+            return self.replica;
+        }
+        replica
+            .clients
+            .leases
+            .start_grace(replica.config.local.max_lease_ttl, replica.config.lease_time(replica.now));
+        replica.lifecycle.on_leases_in_grace(replica.clients.leases.in_grace());
+        replica.locks.set_unreachable(replica.peers.reachability.away());
+        self.replica
+    }
+}
+
 impl Replica {
     /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
     /// very first start.
@@ -56,268 +229,59 @@ impl Replica {
         checkpoint: Option<Checkpoint>,
         records: impl IntoIterator<Item = (Position, Record)>,
     ) -> Result<Replica, RecoveryError> {
-        let mut replica = Replica::empty(config, now);
+        let mut recovery = Recovery::new(config, now);
         if let Some(checkpoint) = checkpoint {
-            replica.restore(checkpoint)?;
+            recovery.restore(checkpoint)?;
         }
         for (position, record) in records {
-            replica.replay(position, record)?;
+            recovery.replay(position, record)?;
         }
-        replica.restart();
-        Ok(replica)
-    }
-
-    fn empty(config: ReplicaConfig, now: Now) -> Replica {
-        let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
-        let members = Members::new(dc, config.server, members, config.joins);
-        let (all, peers) = (members.all(), members.peers());
-        let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
-            .with_max_away(local.max_away_locks)
-            .with_bugs(config.bugs);
-        let log = Log::new(dc, all).with_bugs(config.bugs);
-        let store = Store::new(dc, local.hash_seed).with_bugs(config.bugs);
-        let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
-        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
-        Replica {
-            members,
-            clock: HybridClock::new(now, Timestamp::ZERO),
-            reservations: Reservations::default(),
-            next_n: 1,
-            position: Position::default(),
-            output_commit: OutputCommit::default(),
-            durable_to: Position::default(),
-            lead: Lead::default(),
-            log,
-            inbox: Inbox::new(),
-            locks,
-            leases: Leases::new(dc, local.hash_seed),
-            unaccounted_end: Position::default(),
-            regained: Position::default(),
-            reachability: Reachability::new(peers, config.agreed.peer_timeout),
-            links: Links::new(),
-            round_trips: RoundTrips::new(),
-            client_requests: ClientRequests::default(),
-            waits: Deadlines::default(),
-            descriptions: Descriptions::default(),
-            lifecycle: Lifecycle::new(&lifecycle),
-            deferred: DeferredCalls::default(),
-            store,
-            transactions: Transactions::default(),
-            stability: Stability::default(),
-            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
-            truncates: false,
-            store_backlog: false,
-            checkpoint_builder: None,
-            watches: Watches::default(),
-            transfers: Transfers::default(),
-            expiry: Expiry::new(local.hash_seed),
-            counter_escrow: CounterEscrow::default(),
-            audit: Audit::default(),
-            heartbeat_at: now.mono,
-            renew_reservation_at: now.mono,
-            pump: false,
-            counts: Counts::default(),
-            acquires: Acquires::default(),
-            majority_waits: Histogram::default(),
-            acknowledgements: Acknowledgements::new(),
-            effects: VecDeque::new(),
-            now,
-            config,
-        }
-    }
-
-    fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
-        let configured = self.members.all();
-        if let Some(state) = &checkpoint.members_state {
-            self.install_members(state);
-        } else if checkpoint.members != configured {
-            return Err(RecoveryError::Members { found: checkpoint.members, configured });
-        }
-        self.position = checkpoint.position;
-        checkpoint.fork.into_iter().for_each(|fork| self.lifecycle.on_fork(fork));
-        self.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
-        self.raise_lead(checkpoint.lead_ms, Position::default());
-        if checkpoint.joined {
-            self.lifecycle.on_joined();
-        } else {
-            // The checkpoint does not show if the directory is new or an old copy, so leases that it does not
-            // know may live.
-            self.become_doubted();
-        }
-        self.reservations = Reservations::new(Reservation { clock: checkpoint.clock, n: checkpoint.n });
-        self.store.restore(checkpoint.contents, &checkpoint.applied);
-        let (stamps, hashes) = (&checkpoint.last_stamps, &checkpoint.hashes);
-        self.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, self.now.mono);
-        self.watches.history.restore(checkpoint.past, &checkpoint.log);
-        let mut ownership = checkpoint.ownership.reseeded(self.config.local.hash_seed);
-        *ownership.sponsors_mut() = self.locks.sponsors().clone();
-        self.locks.restore_ownership(ownership);
-        for row in &checkpoint.requests {
-            self.locks.apply_request(&row.into());
-        }
-        for lease in checkpoint.leases {
-            self.open_again(&lease);
-        }
-        for forced in checkpoint.forced {
-            self.note_forced(forced, Position::default());
-        }
-        for row in checkpoint.outcomes {
-            let needs_majority = !self.config.local.majority_buckets.is_empty();
-            self.transactions.outcomes.restore(row, needs_majority, self.now.mono);
-        }
-        for (lease, key) in checkpoint.lost_commits {
-            self.transactions.outcomes.note_lost(lease, key);
-        }
-        self.clock.observe(checkpoint.last_stamps.iter().map(|(_, stamp)| *stamp).max().unwrap_or_default());
-        Ok(())
-    }
-
-    fn open_again(&mut self, lease: &LeaseRecord) {
-        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, self.lease_time());
-    }
-
-    fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
-        let refused = |why: String| RecoveryError::Record { position, why };
-        if position.0 != self.position.0 + 1 {
-            return Err(refused(format!("it should be record {}", self.position.0 + 1)));
-        }
-        self.position = position;
-        match record {
-            Record::Entry(entry) | Record::EntryV1(entry) => {
-                let next = self.log.applied().get(entry.dc) + 1;
-                if entry.seq != next || !self.log.applied().covers(&entry.deps) {
-                    return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
-                }
-                self.validate(&entry).map_err(|fault| refused(fault.to_string()))?;
-                self.take_in(&entry, Position::default());
-                self.watches.history.remember(&entry);
-                // All of it is durable, and nobody reads an older snapshot.
-                while self.store.fold(usize::MAX) {}
-            }
-            Record::IdReservation { clock, n } => {
-                self.reservations = Reservations::new(Reservation { clock, n })
-            }
-            Record::LeaseOpened(lease) => {
-                if self.leases.find(lease.lease).is_some() {
-                    return Err(refused(format!("lease {} is open already", lease.lease)));
-                }
-                self.open_again(&lease);
-            }
-            Record::LeaseEnded { lease } => match self.leases.find(lease) {
-                Some(index) => {
-                    let secret = self.secret_while_joining(index);
-                    self.leases.end(index);
-                    self.transactions.outcomes.end_lease(lease, secret, self.now.mono);
-                    self.audit.end_lease(lease);
-                }
-                None => return Err(refused(format!("lease {lease} was never opened"))),
-            },
-            Record::Joined => self.lifecycle.on_joined(),
-            Record::Restored => self.become_doubted(),
-            Record::Forked(fork) => self.lifecycle.on_fork(fork),
-            Record::ForkResolved => {
-                let _was_forked = self.lifecycle.on_fork_resolved();
-            }
-            Record::TokenLead { millis } => self.raise_lead(millis, Position::default()),
-            Record::Forgotten { entries } => self.log.forget_again(&entries),
-            Record::Decided { index, proposal } => {
-                if index != self.members.config().index().next() {
-                    return Err(refused(format!("it is decision {index}")));
-                }
-                self.take_decision(index, *proposal);
-            }
-            Record::AllSpeak { version } => self.lifecycle.versions_mut().note_recorded(version),
-            Record::StatePiece(piece) => {
-                self.replay_piece(&piece).map_err(|fault| refused(fault.to_string()))?;
-            }
-            Record::StateTaken { vector } => self.replay_taken(&vector).map_err(refused)?,
-            Record::ForceReleased(forced) => {
-                let next = self.audit.next_number();
-                if forced.number != next {
-                    return Err(refused(format!("it is forced release {}, due is {next}", forced.number)));
-                }
-                self.note_forced(forced, Position::default());
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
-    fn restart(&mut self) {
-        let restarted = self.position > Position::default();
-        self.forget_unfinished_state();
-        self.output_commit = OutputCommit::new(self.position);
-        self.log.note_durable(self.position, self.now.mono);
-        self.store.note_durable(self.position);
-        let bound = self.reservations.recorded();
-        let bound = if self.faulty(Bug::TokensReused) {
-            Reservation { clock: Timestamp::ZERO, ..bound }
-        } else {
-            bound
-        };
-        self.clock.observe(bound.clock);
-        self.next_n = self.next_n.max(bound.n);
-        self.restart_expiry();
-        let judge_at = restarted.then_some(self.now.mono + CLOCK_RESERVATION);
-        self.lifecycle.on_restart(judge_at, self.clock.physical_millis(), self.log.applied());
-        if self.faulty(Bug::NoGrace) {
-            return self.locks.set_unreachable(self.reachability.away());
-        }
-        self.leases.start_grace(self.config.local.max_lease_ttl, self.lease_time());
-        self.lifecycle.on_leases_in_grace(self.leases.in_grace());
-        self.locks.set_unreachable(self.reachability.away());
-    }
-
-    /// Begins the first step. If an operator marked the directory as a copy, that record precedes those of
-    /// this step.
-    pub(super) fn begin(&mut self) {
-        self.skip_used_numbers();
-        self.deferred.begin_at(self.next_n);
+        Ok(recovery.restart())
     }
 
     /// Returns the state that the records so far amount to, without ownership, request table and keys.
     pub(super) fn begin_checkpoint(&self) -> Checkpoint {
-        let bound = self.reservations.recorded();
+        let bound = self.ids.reservations.recorded();
         let lease = |lease: &crate::leases::Lease| LeaseRecord {
             lease: lease.id,
             secret: lease.secret,
             ttl: lease.ttl,
             on_disconnect: lease.on_disconnect,
         };
-        let mut leases: Vec<LeaseRecord> = self.leases.iter().map(lease).collect();
+        let mut leases: Vec<LeaseRecord> = self.clients.leases.iter().map(lease).collect();
         leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
         Checkpoint {
-            position: self.position,
+            position: self.out.position,
             members: self.members.all(),
             joined: self.lifecycle.has_joined(),
             clock: bound.clock,
-            n: bound.n.max(self.next_n),
+            n: bound.n.max(self.ids.next_n),
             applied: self.log.applied().clone(),
-            last_stamps: self.last_stamps(),
+            last_stamps: last_stamps(&self.log),
             ownership: Ownership::new(self.config.local.hash_seed),
             requests: Vec::new(),
             leases,
             contents: Vec::new(),
-            outcomes: self.transactions.outcomes.rows(),
+            outcomes: self.data.transactions.outcomes.rows(),
             log: self.log.kept().cloned().collect(),
             past: self.watches.history.past(self.log.truncated()),
-            forced: self.audit.to_keep(),
+            forced: self.clients.audit.to_keep(),
             hashes: self.log.hashes(),
             all_speak: self.lifecycle.versions().all(),
             fork: self.lifecycle.fork(),
-            lead_ms: self.lead.millis,
+            lead_ms: self.ids.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),
-            lost_commits: self.transactions.outcomes.lost(),
+            lost_commits: self.data.transactions.outcomes.lost(),
         }
-    }
-
-    /// Returns the stamp of the last applied entry of each datacenter.
-    pub(super) fn last_stamps(&self) -> Vec<(DcId, Timestamp)> {
-        self.log.applied().iter().map(|(dc, _)| (dc, self.log.last_stamp(dc))).collect()
     }
 
     /// Returns every published request, by id.
     pub fn request_table(&self) -> Vec<RequestRow> {
         self.locks.inspect().request_table()
     }
+}
+
+/// Returns the stamp of the last applied entry of each datacenter.
+pub(super) fn last_stamps(log: &Log) -> Vec<(DcId, Timestamp)> {
+    log.applied().iter().map(|(dc, _)| (dc, log.last_stamp(dc))).collect()
 }

@@ -8,8 +8,10 @@
 use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
+use super::anti_entropy::Comparison;
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
+use crate::store_state::Store;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The stability floor of a datacenter: a lower bound of the vectors that its further commits have seen.
@@ -85,33 +87,33 @@ impl Stability {
             self.stable = stable;
         }
     }
+
+    /// Returns all floors for a heartbeat: the own one, and those of the others for peers that do not hear
+    /// them.
+    pub fn told(&self) -> Vec<Floor> {
+        self.rows.iter().filter_map(|row| row.told.clone()).collect()
+    }
 }
 
-impl Replica {
-    /// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot.
-    fn own_floor(&self) -> Floor {
-        let dc = self.config.dc;
-        let floor = self.store.oldest_vector().unwrap_or(self.log.durable());
-        Floor { dc, after: self.log.applied().get(dc), floor: (**floor).clone() }
-    }
-
+impl Comparison<'_> {
     /// Updates the stable vector.
     pub(super) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
-        let knows_own_entries = knows_own_entries || self.faulty(Bug::FloorWithoutOwnLog);
+        let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
-            self.stability.note(self.own_floor(), self.config.dc);
+            self.peers.stability.note(own_floor(self.config.dc, self.log, &self.data.store), self.config.dc);
         }
-        self.stability.update(self.members.all(), self.log.applied());
-        self.store.note_stable(self.stability.stable());
+        self.peers.stability.update(self.members.all(), self.log.applied());
+        self.data.store.note_stable(self.peers.stability.stable());
     }
+}
 
-    /// Returns all floors for a heartbeat: the own one, and those of the others for peers that do not hear
-    /// them.
-    pub(super) fn floors(&self) -> Vec<Floor> {
-        self.stability.rows.iter().filter_map(|row| row.told.clone()).collect()
-    }
+/// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot.
+fn own_floor(me: DcId, log: &Log, store: &Store) -> Floor {
+    let dc = me;
+    let floor = store.oldest_vector().unwrap_or(log.durable());
+    Floor { dc, after: log.applied().get(dc), floor: (**floor).clone() }
 }
 
 #[cfg(test)]

@@ -4,14 +4,42 @@ use std::time::Duration;
 
 use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
+use super::clients::Clients;
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::describe::Describer;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::watches::Watches;
+use crate::base::time::Now;
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
 use geolock_api::names::DcId;
 
 /// Most locks in one page of a listing.
 const MAX_PAGE: usize = 1000;
 
-impl Replica {
+/// Shows the state of this datacenter to operators.
+pub(super) struct StatusView<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a Outputs,
+    pub(super) log: &'a Log,
+    pub(super) locks: &'a Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a Clients,
+    pub(super) data: &'a Data,
+    pub(super) watches: &'a Watches,
+}
+
+impl StatusView<'_> {
     /// Returns the state of this datacenter.
-    pub fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         Status {
             dc: self.config.dc,
             phase: self.lifecycle.phase(),
@@ -22,10 +50,10 @@ impl Replica {
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
-            peers: self.peers().iter().map(|peer| self.peer_status(peer)).collect(),
+            peers: self.members.peers().iter().map(|peer| self.peer_status(peer)).collect(),
             counts: self.counts(),
-            acquires: self.acquires,
-            majority_waits: self.majority_waits,
+            acquires: self.clients.acquires,
+            majority_waits: self.data.majority_waits,
         }
     }
 
@@ -35,25 +63,25 @@ impl Replica {
         PeerStatus {
             dc: peer,
             connected: self.log.is_linked(peer),
-            reachable: self.reachability.is_reachable(peer),
+            reachable: self.peers.reachability.is_reachable(peer),
             acknowledged: self.log.acknowledged(peer).clone(),
             unacked_entries: lag.entries,
             lag_ms: waited.as_millis() as u64,
             missing_entries: self.log.lacking(peer),
             // Right after a start no peer has announced its vector yet.
-            too_far_behind: self.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
-            clock_ahead_ms: self.links.clock_ahead_ms(peer).unwrap_or(0),
-            paused_by_skew: self.links.is_paused(peer),
-            not_serving: self.reachability.not_serving(peer, self.now.mono),
+            too_far_behind: self.peers.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
+            clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),
+            paused_by_skew: self.peers.links.is_paused(peer),
+            not_serving: self.peers.reachability.not_serving(peer, self.now.mono),
         }
     }
 
     /// Returns gauges and counters.
-    pub fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         let (requests, moves) = (self.locks.request_counts(), self.locks.move_counts());
-        let store = self.store.counts();
+        let store = self.data.store.counts();
         Counts {
-            leases: self.leases.len() as u64,
+            leases: self.clients.leases.len() as u64,
             held: requests.held,
             waiting: requests.waiting,
             published: requests.published,
@@ -63,16 +91,16 @@ impl Replica {
             locks_moved: self.locks.owners().map().len() as u64,
             locks_away_here: self.locks.owners().away_here() as u64,
             log_entries: self.log.len() as u64,
-            held_back: self.inbox.len() as u64,
+            held_back: self.peers.inbox.len() as u64,
             watches: self.watches.len() as u64,
-            transactions: self.transactions.len() as u64,
+            transactions: self.data.transactions.len() as u64,
             keys: store.keys,
             value_bytes: store.value_bytes,
             uncompacted_changes: store.effects,
             snapshots: store.snapshots,
             tombstones_pending: store.uncompacted,
-            keys_expiring: self.expiry.len() as u64,
-            waiting_for_majority: self.transactions.majority.len() as u64,
+            keys_expiring: self.data.expiry.len() as u64,
+            waiting_for_majority: self.data.transactions.majority.len() as u64,
             part_transfers_sent: moves.part_transfers_sent,
             part_transfers_received: moves.part_transfers_received,
             hand_offs_sent: moves.hand_offs_sent,
@@ -80,10 +108,24 @@ impl Replica {
             idle_returns_age: moves.idle_returns.age,
             idle_returns_number: moves.idle_returns.number,
             idle_returns_shared: moves.idle_returns.shared,
-            ..self.counts
+            ..self.out.counts
         }
     }
+}
 
+impl Replica {
+    /// Returns the state of this datacenter.
+    pub fn status(&self) -> Status {
+        lend!(StatusView, self).status()
+    }
+
+    /// Returns gauges and counters.
+    pub fn counts(&self) -> Counts {
+        lend!(StatusView, self).counts()
+    }
+}
+
+impl Describer<'_> {
     pub(super) fn on_list(&mut self, call: CallId, prefix: &[u8], cursor: ListCursor, limit: usize) {
         let (rows, next) = self.locks.inspect().list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
         let summary = |row: crate::lock_state::LockRow| LockSummary {
@@ -94,6 +136,6 @@ impl Replica {
             waiting: row.waiting,
         };
         let locks = rows.into_iter().map(summary).collect();
-        self.reply(call, Reply::Listed { locks, next: next.map(ListCursor) });
+        self.out.reply(call, Reply::Listed { locks, next: next.map(ListCursor) });
     }
 }

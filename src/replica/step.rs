@@ -2,19 +2,14 @@
 //! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
 use crate::base::bugs::Bug;
-use std::sync::Arc;
 
 use super::Replica;
-use super::config::CLOCK_RESERVATION;
-use super::effect::{Effect, Report};
-use super::id_reservation::{NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation};
+use super::effect::Report;
+use super::lend::lend;
 use super::output_commit::Output;
-use super::record::Record;
-use crate::base::capacity::DiskSpace;
-use crate::base::time::{Now, Timestamp};
+use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Entry, Op};
-use geolock_api::names::{MAX_NUMBER, Position};
+use geolock_api::names::Position;
 
 /// Most idle locks that one step examines.
 const IDLE_PER_STEP: usize = 64;
@@ -24,12 +19,6 @@ const EFFECTS_PER_STEP: usize = 1024;
 const RECORDS_PER_STEP: u64 = 512;
 /// Most outputs that waited for the journal and that one step emits.
 const OUTPUTS_PER_STEP: usize = 512;
-/// Bytes at which the operations of one entry stop, approximately. Far below a frame.
-const ENTRY_WEIGHT: usize = 1 << 20;
-/// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
-const ENTRY_ROWS: usize = 32;
-/// Most locks of one transfer operation.
-const TRANSFER_LOCKS: usize = 32;
 
 impl Replica {
     /// Moves the time to `now` and fires all timers that have expired.
@@ -41,58 +30,61 @@ impl Replica {
             now.mono
         );
         self.now = now;
-        if let Some(ahead_ms) = self.clock.advance(now) {
-            self.report(Report::WallClockJumped { ahead_ms });
+        if let Some(ahead_ms) = self.ids.clock.advance(now) {
+            self.out.report(Report::WallClockJumped { ahead_ms });
         }
         if self.lifecycle.begin_step(now.mono) {
-            self.begin();
+            // If an operator marked the directory as a copy, that record precedes those of this step.
+            self.ids.skip_used_numbers(&mut self.out);
+            self.clients.deferred.begin_at(self.ids.next_n);
         } else if !self.is_anything_due() {
             return;
         }
-        if self.has_more_durable() {
+        if self.out.has_more_durable() {
             self.note_some_durable();
         }
         self.locks.expire(now.mono);
-        self.expire_leases();
-        self.expire_waits();
-        self.expire_descriptions();
-        self.expire_transactions();
-        if self.links.retry_at().is_some_and(|at| at <= now.mono) {
+        lend!(LeaseCalls, self).expire_leases();
+        lend!(Timeouts, self).expire_waits();
+        lend!(Describer, self).expire_descriptions();
+        lend!(TxnCalls, self).expire_transactions();
+        if self.peers.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }
-        if self.renew_reservation_at <= now.mono {
-            self.renew_reservation();
+        if self.ids.renew_reservation_at <= now.mono {
+            self.ids.renew_reservation(&mut self.out, now, self.lifecycle.disk_space());
         }
-        if self.heartbeat_at <= now.mono {
-            self.heartbeat_at = now.mono + self.config.agreed.heartbeat;
-            self.on_heartbeat_due();
-            self.on_watch_heartbeat();
+        if self.peers.heartbeat_at <= now.mono {
+            self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
+            lend!(Peering, self).on_heartbeat_due();
+            lend!(WatchCalls, self).on_watch_heartbeat();
             let counts = self.locks.request_counts();
             if counts.held + counts.waiting == 0 {
-                self.client_requests.give_back();
+                self.clients.client_requests.give_back();
             }
         }
-        if self.anti_entropy.next_at <= now.mono {
-            self.on_anti_entropy_due();
+        if self.peers.anti_entropy.next_at <= now.mono {
+            lend!(Comparison, self).on_anti_entropy_due();
         }
-        self.update_reachability();
+        lend!(Clocks, self).update_reachability();
         self.update_lifecycle();
-        self.expire_keys();
+        let keys = lend!(KeyExpiry, self).take_due();
+        lend!(Writer, self).end_keys(keys);
         // A granted request gets its token before the event can end it. A transfer is in the log before the
         // event can read the ownership.
-        if self.faulty(Bug::SeenBeforeLogged) {
+        if self.config.bugs.has(Bug::SeenBeforeLogged) {
             self.locks.schedule(now.mono);
-            return self.tell_grants();
+            return lend!(AcquireCalls, self).tell_grants();
         }
         self.schedule();
     }
 
     /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
     fn is_anything_due(&self) -> bool {
-        if self.faulty(Bug::LeaseByWallClock) {
+        if self.config.bugs.has(Bug::LeaseByWallClock) {
             return true;
         }
-        self.reachability.has_news() || self.next_deadline() <= self.now.mono
+        self.peers.reachability.has_news() || self.next_deadline() <= self.now.mono
     }
 
     /// Applies the consequences of an event until nothing more follows, and does a part of the work that is
@@ -100,7 +92,7 @@ impl Replica {
     pub(super) fn finish_step(&mut self) {
         // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
         // permissions change, requests are parked again, by the set of members that are away.
-        self.update_reachability();
+        lend!(Clocks, self).update_reachability();
         self.update_lifecycle();
         // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
         // draw from, too.
@@ -109,37 +101,37 @@ impl Replica {
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
         if !self.members.is_quiet() {
-            self.update_members();
+            lend!(Writer, self).update_members();
             self.schedule();
         }
         self.send_entries();
-        self.update_majority();
+        lend!(MajorityCommits, self).update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
-        self.note_sums();
+        lend!(Comparison, self).note_sums();
     }
 
     /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it
     /// is sent none of the entries that are left, which it could not apply.
     fn send_entries(&mut self) {
-        if self.truncates {
-            self.truncate_log();
+        if self.out.truncates {
+            lend!(StateTransfer, self).truncate_log();
         }
-        if std::mem::take(&mut self.pump) {
-            self.pump_links();
+        if std::mem::take(&mut self.out.pump) {
+            lend!(LinkHandler, self).pump_links();
         }
     }
 
     /// Does a part of each work that is spread over steps. Only the last one needs its place: a checkpoint or
     /// a transfer that ends closes its snapshot, and then more can be folded.
     fn work_in_background(&mut self) {
-        self.locks.forget_idle(self.now.mono, self.output_commit.durable(), IDLE_PER_STEP);
-        self.scan_some();
+        self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
+        lend!(WatchCalls, self).scan_some();
         self.continue_checkpoint();
-        self.give_some();
-        let more_to_fold = self.store.fold(EFFECTS_PER_STEP);
-        self.store_backlog = self.store.compact(EFFECTS_PER_STEP) || more_to_fold;
+        lend!(StateTransfer, self).give_some();
+        let more_to_fold = self.data.store.fold(EFFECTS_PER_STEP);
+        self.data.store_backlog = self.data.store.compact(EFFECTS_PER_STEP) || more_to_fold;
     }
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published
@@ -147,10 +139,10 @@ impl Replica {
     fn schedule(&mut self) {
         loop {
             self.locks.schedule(self.now.mono);
-            self.tell_grants();
+            lend!(AcquireCalls, self).tell_grants();
             let ops = self.locks.take_ops();
             if !ops.is_empty() {
-                self.make_entries(ops);
+                lend!(Writer, self).make_entries(ops);
             } else if self.locks.is_scheduled() {
                 // A one-step transaction may have committed as soon as it was granted, and released its
                 // locks.
@@ -159,221 +151,75 @@ impl Replica {
         }
     }
 
-    /// Appends own entries: one, unless it would be too large for a frame or for one step of its receivers.
-    pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
-        let mut chunk = Vec::new();
-        let (mut weight, mut rows) = (0, 0);
-        for op in ops.into_iter().flat_map(split_op) {
-            (weight, rows) = (weight + op.weight(), rows + op.rows());
-            if (weight > ENTRY_WEIGHT || rows > ENTRY_ROWS) && !chunk.is_empty() {
-                self.make_entry(std::mem::take(&mut chunk));
-                (weight, rows) = (op.weight(), op.rows());
-            }
-            chunk.push(op);
-        }
-        self.make_entry(chunk);
-    }
-
-    /// Appends one own entry. Returns its position in the journal.
-    pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
-        let at = self.stamp();
-        let dc = self.config.dc;
-        let deps = self.log.applied().clone();
-        let seq = deps.get(dc) + 1;
-        self.locks.note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.epoch().0);
-        // An entry of version 1 has no field for the lead.
-        let lead_ms = if self.lifecycle.versions().are_chained() { self.lead.millis } else { 0 };
-        assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
-        let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
-        let position = self.persist(Record::Entry(entry.clone()));
-        for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
-            self.take_in_commit(&entry, index, commit, position);
-        }
-        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
-        self.log.apply(entry, position, self.now.mono);
-        self.counts.entries_made += 1;
-        self.pump = true;
-        position
-    }
-
-    /// Emits a record to the journal. Returns its position.
-    pub(super) fn persist(&mut self, record: Record) -> Position {
-        self.position.0 += 1;
-        self.effects.push_back(Effect::Persist { position: self.position, record });
-        if self.faulty(Bug::SendBeforeDurable) {
-            self.output_commit.note_durable(self.position);
-            self.reservations.note_durable(self.position);
-        }
-        self.position
-    }
-
     pub(super) fn on_durable(&mut self, position: Position) {
         assert!(
-            position <= self.position,
+            position <= self.out.position,
             "the journal is durable up to {position:?}, {:?} was the last",
-            self.position
+            self.out.position
         );
-        if position < self.output_commit.durable() {
+        if position < self.out.output_commit.durable() {
             return;
         }
-        self.durable_to = self.durable_to.max(position);
+        self.out.durable_to = self.out.durable_to.max(position);
         self.note_some_durable();
-    }
-
-    /// Returns true if the journal has more durable records, or the output commit more ready outputs, than
-    /// earlier steps have processed.
-    pub(super) fn has_more_durable(&self) -> bool {
-        self.durable_to > self.output_commit.durable() || self.output_commit.has_ready()
     }
 
     /// Processes durable records and emits the outputs that waited for them, within the limits of one step.
     fn note_some_durable(&mut self) {
         let mut news = false;
-        if !self.output_commit.has_ready() {
-            let most = Position(self.output_commit.durable().0 + RECORDS_PER_STEP);
-            news = self.note_durable(self.durable_to.min(most).max(self.output_commit.durable()));
+        if !self.out.output_commit.has_ready() {
+            let most = Position(self.out.output_commit.durable().0 + RECORDS_PER_STEP);
+            news = self.note_durable(self.out.durable_to.min(most).max(self.out.output_commit.durable()));
         }
         for _ in 0..OUTPUTS_PER_STEP {
-            let Some(output) = self.output_commit.next() else { break };
+            let Some(output) = self.out.output_commit.next() else { break };
             work::count(1);
             if let Output::Grant(id) = output
                 && let Some(request) = self.locks.find(id)
             {
-                self.time_grant(request);
+                lend!(Requests, self).time_grant(request);
             }
             self.emit(output);
         }
         if news {
-            self.acknowledgements.note_news();
-            self.wake_snapshot_waits();
+            self.data.acknowledgements.note_news();
+            lend!(TxnCalls, self).wake_snapshot_waits();
         }
     }
 
     /// Returns true if more entries are durable than before.
     fn note_durable(&mut self, position: Position) -> bool {
-        work::count((position.0 - self.output_commit.durable().0) as usize);
-        self.output_commit.note_durable(position);
-        self.reservations.note_durable(position);
+        work::count((position.0 - self.out.output_commit.durable().0) as usize);
+        self.out.output_commit.note_durable(position);
+        self.ids.reservations.note_durable(position);
         let before = self.log.durable_end();
         let news = self.log.note_durable(position, self.now.mono);
-        self.tell_watches(self.log.durable_since(before));
-        self.store.note_durable(position);
-        self.pump |= news;
+        lend!(WatchCalls, self).tell_watches(self.log.durable_since(before));
+        self.data.store.note_durable(position);
+        self.out.pump |= news;
         news
-    }
-
-    /// Emits an output once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
-    pub(super) fn emit_when_durable(&mut self, position: Position, output: Output) {
-        if let Some(output) = self.output_commit.take_or_queue(position, output) {
-            self.emit(output);
-        }
     }
 
     fn emit(&mut self, output: Output) {
         match output {
             Output::Grant(id) => {
                 if let Some(request) = self.locks.find(id) {
-                    self.tell_granted(request);
-                    self.answer_grant(request);
+                    lend!(Requests, self).tell_granted(request);
+                    lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
             Output::GrantAgain(id) => {
                 if let Some(request) = self.locks.find(id) {
-                    self.answer_grant(request);
+                    lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
-            Output::Effect(effect) => self.effects.push_back(effect),
-            Output::Committed(seq, answer) => self.answer_committed(seq, *answer),
-            Output::Heartbeat(peer) if self.log.is_linked(peer) => self.send_waiting_heartbeat(peer),
+            Output::Effect(effect) => self.out.effects.push_back(effect),
+            Output::Committed(seq, answer) => lend!(MajorityCommits, self).answer_committed(seq, *answer),
+            Output::Heartbeat(peer) if self.log.is_linked(peer) => {
+                lend!(LinkHandler, self).send_waiting_heartbeat(peer)
+            }
             Output::Heartbeat(_) => {}
-            Output::AskState(peer) => self.ask_for_more(peer),
+            Output::AskState(peer) => lend!(StateTransfer, self).ask_for_more(peer),
         }
     }
-
-    /// Returns a new clock reading. If it exceeds the reservation, a record that reserves more is written
-    /// first.
-    pub(super) fn stamp(&mut self) -> Timestamp {
-        assert!(!self.lifecycle.is_starting(), "nothing is stamped right after a restart");
-        let stamp = self.clock.tick();
-        if stamp > self.reservations.recorded().clock {
-            self.record_reservation();
-        }
-        stamp
-    }
-
-    /// Returns a new request number.
-    pub(super) fn next_number(&mut self) -> u64 {
-        let n = self.next_n;
-        self.advance_number_past(n);
-        n
-    }
-
-    /// Records that all numbers up to `n` have been used.
-    pub(super) fn advance_number_past(&mut self, n: u64) {
-        self.next_n = self.next_n.max(n + 1);
-        if self.next_n > self.reservations.recorded().n {
-            self.record_reservation();
-        }
-    }
-
-    /// Moves the next number above all numbers that may have been used. The disk may be an old copy, or an
-    /// empty one in the place of a used one, and no other member knows which numbers this datacenter has used
-    /// (`docs/algorithm.md#47-numbers`).
-    pub(super) fn skip_used_numbers(&mut self) {
-        self.advance_number_past_millis(self.clock.physical_millis());
-    }
-
-    /// Moves the next number above all numbers that can have been used before the clock reached `millis`.
-    pub(super) fn advance_number_past_millis(&mut self, millis: u64) {
-        // At most half of all numbers, however far ahead a wall clock is.
-        let millis = millis.min(MAX_NUMBER / 2 / NUMBERS_PER_MILLI);
-        self.advance_number_past(millis * NUMBERS_PER_MILLI);
-    }
-
-    /// Writes a record that reserves clock readings for the next half second, and request numbers
-    /// (`docs/algorithm.md#102-reservation`).
-    pub(super) fn record_reservation(&mut self) {
-        // Right after a restart the bound of the clock stays. If every restart raised it, a server that
-        // restarts again and again would run away from real time.
-        let clock = match self.lifecycle.is_starting() {
-            true => self.reservations.recorded().clock,
-            false => self.clock.bound(CLOCK_RESERVATION),
-        };
-        let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
-        let position = self.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
-        self.reservations.record(position, reserved);
-        if self.faulty(Bug::SendBeforeDurable) {
-            self.reservations.note_durable(position);
-        }
-    }
-
-    /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.
-    pub(super) fn renew_reservation(&mut self) {
-        self.renew_reservation_at = self.now.mono + CLOCK_RESERVATION / 2;
-        let soon = self.clock.bound(CLOCK_RESERVATION / 2);
-        let writes = !self.lifecycle.is_starting() && self.lifecycle.disk_space() != DiskSpace::Full;
-        if writes && soon > self.reservations.recorded().clock {
-            self.record_reservation();
-        }
-    }
-
-    pub(super) fn report(&mut self, report: Report) {
-        self.effects.push_back(Effect::Report(report));
-    }
-}
-
-/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most
-/// 1 MiB.
-fn split_op(op: Op) -> Vec<Op> {
-    match op {
-        Op::Transfer { to, parts } if op_is_large(&parts) => {
-            parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
-        }
-        op => vec![op],
-    }
-}
-
-fn op_is_large(parts: &[crate::causal_log::LockParts]) -> bool {
-    parts.len() > TRANSFER_LOCKS
 }

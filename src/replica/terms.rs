@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
 use super::config::AgreedConfig;
 use super::effect::Report;
+use super::links::LinkHandler;
 use crate::causal_log::Violation;
 use geolock_api::names::{DcId, DcSet};
 
@@ -45,7 +45,7 @@ impl Terms {
     }
 }
 
-impl Replica {
+impl LinkHandler<'_> {
     /// Compares the options of `peer` with ours. `before`: those of its last heartbeat on this link. Returns
     /// an error if the members differ.
     pub(super) fn compare_terms(
@@ -65,7 +65,7 @@ impl Replica {
         }
         for ((option, ours), (_, theirs)) in ours.options().into_iter().zip(theirs.options()) {
             if ours != theirs {
-                self.report(Report::OptionDiffers { peer, option, ours, theirs });
+                self.out.report(Report::OptionDiffers { peer, option, ours, theirs });
             }
         }
         Ok(())

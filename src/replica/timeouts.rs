@@ -6,13 +6,23 @@ use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{HolderInfo, LockDescription, Refusal};
+use super::clients::{AcquireCalls, Clients};
+use super::config::ReplicaConfig;
+use super::data::Data;
 use super::describe::{MAX_EXPLAINED, MAX_PENDING};
+use super::grants::Requests;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
 use super::message::Message;
-use crate::base::time::Instant;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::watches::Watches;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::lock_state::RequestIndex;
+use crate::causal_log::Log;
+use crate::lock_state::{Locks, RequestIndex};
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
@@ -94,35 +104,54 @@ impl Asked {
     }
 }
 
-impl Replica {
+impl AcquireCalls<'_> {
     /// Starts the wait of a request, until it is granted or cancelled. The other owners are asked
     /// `describe_timeout` before the end, or when half of the wait is left if that is later.
     pub(super) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
-        let (until, peers) = (self.now.mono + wait, self.peers());
-        let client = self.client_requests.get_mut(request);
+        let (until, peers) = (self.now.mono + wait, self.members.peers());
+        let client = self.clients.client_requests.get_mut(request);
         client.wait_until = Some(until);
         if !peers.is_empty() {
             let ahead = self.config.local.describe_timeout.min(wait / 2).as_millis();
             client.asks_ahead_ms = u32::try_from(ahead).unwrap_or(u32::MAX);
         }
-        self.waits.insert(until - client.asks_ahead(), request);
+        self.clients.waits.insert(until - client.asks_ahead(), request);
     }
+}
 
+impl Requests<'_> {
     /// Ends the wait of a request.
     #[inline]
     pub(super) fn end_wait(&mut self, request: RequestIndex) {
-        let client = self.client_requests.get_mut(request);
+        let client = self.clients.client_requests.get_mut(request);
         if let Some(until) = client.wait_until.take() {
-            self.waits.remove(until - client.asks_ahead(), request);
-            if !self.descriptions.ahead.by_request.is_empty() {
-                self.descriptions.ahead.take(self.locks.get(request).id);
+            self.clients.waits.remove(until - client.asks_ahead(), request);
+            if !self.clients.descriptions.ahead.by_request.is_empty() {
+                self.clients.descriptions.ahead.take(self.locks.get(request).id);
             }
         }
     }
+}
 
+/// Ends waits whose time is over.
+pub(super) struct Timeouts<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl Timeouts<'_> {
     pub(super) fn expire_waits(&mut self) {
         let (most, most_wants) = (WAITS_PER_STEP, WANTS_PER_STEP);
-        let (most, most_wants) = match self.faulty(Bug::AllWaitsAtOnce) {
+        let (most, most_wants) = match self.config.bugs.has(Bug::AllWaitsAtOnce) {
             true => (usize::MAX, usize::MAX),
             false => (most, most_wants),
         };
@@ -131,15 +160,15 @@ impl Replica {
             if wants >= most_wants {
                 break;
             }
-            let Some(request) = self.waits.pop_expired(self.now.mono) else { break };
+            let Some(request) = self.clients.waits.pop_expired(self.now.mono) else { break };
             let looked_at = self.locks.get(request).wants.len();
             wants += looked_at;
             work::count(looked_at);
-            let client = self.client_requests.get_mut(request);
+            let client = self.clients.client_requests.get_mut(request);
             client.asks_ahead_ms = 0;
             match client.wait_until {
                 Some(until) if until > self.now.mono => {
-                    self.waits.insert(until, request);
+                    self.clients.waits.insert(until, request);
                     self.ask_ahead(request);
                 }
                 _ => self.time_out(request),
@@ -149,37 +178,37 @@ impl Replica {
 
     /// Asks the other owners for the holders of the locks in the way.
     fn ask_ahead(&mut self, request: RequestIndex) {
-        if self.descriptions.asked_ahead() >= MAX_PENDING {
+        if self.clients.descriptions.asked_ahead() >= MAX_PENDING {
             return;
         }
         let locks = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let owners = locks.iter().flat_map(|lock| self.locks.inspect().owners(lock));
         let owners: DcSet = owners.inspect(|_| work::count(1)).map(|(_, owner)| owner).collect();
-        let asked = owners.intersection(self.peers()).intersection(self.log.linked());
+        let asked = owners.intersection(self.members.peers()).intersection(self.log.linked());
         if asked.is_empty() {
             return;
         }
-        let query = self.descriptions.query();
+        let query = self.clients.descriptions.query();
         for peer in asked.iter() {
-            self.send(peer, Message::AskHolders { query, locks: locks.clone() });
+            self.out.send(self.log, peer, Message::AskHolders { query, locks: locks.clone() });
         }
-        self.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
+        self.clients.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
     }
 
     fn time_out(&mut self, request: RequestIndex) {
-        self.client_requests.get_mut(request).wait_until = None;
-        self.counts.timeouts += 1;
+        self.clients.client_requests.get_mut(request).wait_until = None;
+        self.out.counts.timeouts += 1;
         let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =
-            names.iter().map(|name| self.describe(name, EXPLAINED)).collect();
-        let asked = self.descriptions.ahead.take(self.locks.get(request).id);
+            names.iter().map(|name| lend!(Describer, self).describe(name, EXPLAINED)).collect();
+        let asked = self.clients.descriptions.ahead.take(self.locks.get(request).id);
         for lock in &mut locks {
-            lock.unknown = lock.owner_dcs().intersection(self.peers());
+            lock.unknown = lock.owner_dcs().intersection(self.members.peers());
             if let Some(asked) = &asked {
                 asked.add_to(lock, self.now.mono);
             }
             lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
         }
-        self.end_waiting(request, Refusal::TimedOut(locks));
+        lend!(Requests, self).end_waiting(request, Refusal::TimedOut(locks));
     }
 }

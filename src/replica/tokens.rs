@@ -16,8 +16,10 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::Replica;
+use super::clock_skew::Clocks;
+use super::ids::Ids;
 use super::message::Heartbeat;
+use super::outputs::Outputs;
 use super::record::Record;
 use crate::base::time::Timestamp;
 use geolock_api::names::{DcId, FencingToken, Position};
@@ -37,30 +39,48 @@ pub(super) struct Lead {
     floor: Timestamp,
 }
 
-impl Replica {
+impl Ids {
     /// Returns a token above all others that are known here.
-    pub(super) fn token(&mut self) -> FencingToken {
-        let stamp = self.stamp();
+    pub fn token(&mut self, out: &mut Outputs) -> FencingToken {
+        let stamp = self.stamp(out);
         FencingToken(stamp.plus(Duration::from_millis(self.lead.millis)).raw())
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
-    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
+    pub fn stamp_of(&self, token: FencingToken) -> Timestamp {
         Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
     }
 
     /// Takes over the lead of another datacenter, which the record at `position` contains.
-    pub(super) fn raise_lead(&mut self, millis: u64, position: Position) {
+    pub fn raise_lead(&mut self, millis: u64, position: Position) {
         if millis > self.lead.millis && millis <= MAX_LEAD_MS {
             (self.lead.millis, self.lead.position) = (millis, position);
         }
     }
 
+    /// The directory is an old one, or a new one in the place of a lost one, and is about to be used: raises
+    /// the lead so that its tokens are above those of before.
+    pub fn pass_lost_tokens(&mut self, out: &mut Outputs) {
+        if out.bugs.has(Bug::LostTokensNotPassed) {
+            return;
+        }
+        let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));
+        let next = reading.plus(Duration::from_millis(self.lead.millis));
+        if self.lead.floor > next {
+            let millis = self.lead.millis + (self.lead.floor.millis() - next.millis()) + 1;
+            let millis = millis.min(MAX_LEAD_MS);
+            let position = out.persist(Record::TokenLead { millis });
+            self.raise_lead(millis, position);
+        }
+    }
+}
+
+impl Clocks<'_> {
     /// Notes the reading that a peer heard from this datacenter before this link, perhaps before its disk was
     /// lost.
     pub(super) fn note_lost_readings(&mut self, yours: Option<(Timestamp, u64)>) {
         let Some((clock, age_ms)) = yours else { return };
-        if age_ms > MAX_LEAD_MS || clock.millis() > self.clock.physical_millis() + MAX_LEAD_MS {
+        if age_ms > MAX_LEAD_MS || clock.millis() > self.ids.clock.physical_millis() + MAX_LEAD_MS {
             return;
         }
         // The last run went on after that until this one began, at most. The report took some time.
@@ -68,33 +88,17 @@ impl Replica {
         let since = since.saturating_sub(self.config.agreed.peer_timeout);
         let age = Duration::from_millis(age_ms).saturating_sub(since);
         let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
-        self.lead.floor = self.lead.floor.max(clock.plus(age + ahead + MARGIN));
+        self.ids.lead.floor = self.ids.lead.floor.max(clock.plus(age + ahead + MARGIN));
         if !self.lifecycle.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
-            self.advance_number_past_millis(clock.plus(age).millis());
-        }
-    }
-
-    /// The directory is an old one, or a new one in the place of a lost one, and is about to be used: raises
-    /// the lead so that its tokens are above those of before.
-    pub(super) fn pass_lost_tokens(&mut self) {
-        if self.faulty(Bug::LostTokensNotPassed) {
-            return;
-        }
-        let reading = self.clock.latest().max(Timestamp::from_millis(self.clock.physical_millis()));
-        let next = reading.plus(Duration::from_millis(self.lead.millis));
-        if self.lifecycle.is_doubted() && self.lead.floor > next {
-            let millis = self.lead.millis + (self.lead.floor.millis() - next.millis()) + 1;
-            let millis = millis.min(MAX_LEAD_MS);
-            let position = self.persist(Record::TokenLead { millis });
-            self.raise_lead(millis, position);
+            self.ids.advance_number_past_millis(self.out, clock.plus(age).millis());
         }
     }
 
     /// Notes how high the tokens of a peer may be.
     pub(super) fn note_reading(&mut self, peer: DcId, heartbeat: &Heartbeat) {
         let lead_ms = if heartbeat.lead_ms > MAX_LEAD_MS { 0 } else { heartbeat.lead_ms };
-        self.links.note_reading(peer, heartbeat.clock, lead_ms, self.now.mono);
+        self.peers.links.note_reading(peer, heartbeat.clock, lead_ms, self.now.mono);
     }
 }

@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{CallId, HotLock, LockDescription, MAX_HOT_HOLDERS, Reply};
-use super::describe::{MAX_EXPLAINED, Purpose};
+use super::describe::{Describer, MAX_EXPLAINED, Purpose};
 use crate::lock_state::HotRow;
 use geolock_api::names::{DcId, DcSet};
 
@@ -20,9 +19,8 @@ pub(super) struct Top {
     asked: Vec<usize>,
 }
 
-impl Replica {
-    pub(super) fn on_top(&mut self, call: CallId, prefix: &[u8], limit: usize) {
-        let millis = self.clock.physical_millis();
+impl Describer<'_> {
+    pub(super) fn on_top(&mut self, call: CallId, prefix: &[u8], limit: usize, millis: u64) {
         let rows = self.locks.inspect().hottest(prefix, limit.clamp(1, MAX_TOP), millis);
         let rows: Vec<HotLock> = rows.into_iter().map(|row| self.hot_lock(row, millis)).collect();
         let is_elsewhere = |row: &HotLock| row.local_holders == 0 && !row.lock.unknown.is_empty();
@@ -45,10 +43,10 @@ impl Replica {
             lock: LockDescription {
                 holders: self.local_holders(&name, MAX_HOT_HOLDERS),
                 lock: name,
-                unknown: all.intersection(self.peers()),
+                unknown: all.intersection(self.members.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),
                 waiting,
-                unreachable: all.intersection(self.reachability.unreachable()),
+                unreachable: all.intersection(self.peers.reachability.unreachable()),
                 not_serving: self.not_serving_of(all),
                 owners,
             },
@@ -62,6 +60,6 @@ impl Replica {
             lock.holders.truncate(MAX_HOT_HOLDERS);
             rows[place].lock = lock;
         }
-        self.reply(call, Reply::Top(rows));
+        self.out.reply(call, Reply::Top(rows));
     }
 }

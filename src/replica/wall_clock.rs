@@ -10,12 +10,12 @@
 //! breaks makes no clock right.
 
 use super::Replica;
-use super::clock_skew::ClockSource;
+use super::clock_skew::{ClockSource, Clocks};
 use super::effect::Report;
-use super::lifecycle::Judgement;
+use super::lend::lend;
+use super::lifecycle::{Judgement, heads_to_tell};
 use super::message::Message;
 use crate::base::hybrid_clock::HybridClock;
-use crate::crdt::VersionVector;
 use geolock_api::names::DcId;
 
 /// Returns the physical part of a clock, in milliseconds since the Unix epoch.
@@ -23,18 +23,18 @@ pub(super) fn millis_of(clock: &HybridClock) -> i64 {
     i64::try_from(clock.physical_millis()).unwrap_or(i64::MAX)
 }
 
-impl Replica {
-    /// Judges the clock after a restart. If it is right, stamping begins.
-    pub(super) fn judge_clock(&mut self) {
+impl Clocks<'_> {
+    /// Judges the clock after a restart. If it is right, stamping may begin.
+    pub(super) fn judge_clock(&mut self) -> Judgement {
         let contradicted = self.is_contradicted();
-        if contradicted && self.now.wall.0 < self.clock.physical_millis() {
+        if contradicted && self.now.wall.0 < self.ids.clock.physical_millis() {
             // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
             // before it counts.
-            self.clock.set(self.now);
-            self.lifecycle.on_clock_set(self.clock.physical_millis());
+            self.ids.clock.set(self.now);
+            self.lifecycle.on_clock_set(self.ids.clock.physical_millis());
         }
         if contradicted != self.lifecycle.is_contradicted() {
-            self.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
+            self.out.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
         }
         let judgement = match contradicted {
             true => Judgement::Contradicted,
@@ -42,25 +42,15 @@ impl Replica {
             false => Judgement::Right,
         };
         self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
-        match judgement {
-            Judgement::Right => self.begin_stamping(),
-            Judgement::Unconfirmed => {}
-            Judgement::Contradicted => {
-                self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
-            }
+        self.ids.may_stamp = !self.lifecycle.is_starting();
+        if judgement == Judgement::Contradicted {
+            self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
         }
-    }
-
-    fn begin_stamping(&mut self) {
-        // A client that reclaims may name a reading of just before the crash.
-        self.renew_reservation();
-        self.note_skew();
-        self.on_heartbeat_due();
-        self.run_deferred();
+        judgement
     }
 
     /// Returns true if the clock is ahead of most heard peers by more than the limit. Then it would make no
-    /// entries right after the start ([`Replica::note_skew`]), until time has caught up with it.
+    /// entries right after the start ([`Clocks::note_skew`]), until time has caught up with it.
     fn is_contradicted(&self) -> bool {
         self.contradicting().count() * 2 > self.heard_clocks().count()
     }
@@ -78,21 +68,22 @@ impl Replica {
     /// Returns by how many milliseconds the clocks of peers are ahead of ours: of the peers that are heard,
     /// or else of those that were.
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
-        let is_heard = |peer: &DcId| self.log.is_linked(*peer) && self.links.clock_ahead_ms(*peer).is_some();
-        let nobody = !self.peers().iter().any(|peer| is_heard(&peer));
+        let is_heard =
+            |peer: &DcId| self.log.is_linked(*peer) && self.peers.links.clock_ahead_ms(*peer).is_some();
+        let nobody = !self.members.peers().iter().any(|peer| is_heard(&peer));
         let ahead = |peer: DcId| {
-            let (millis, at) = self.links.wall_clock(peer)?;
+            let (millis, at) = self.peers.links.wall_clock(peer)?;
             let passed = self.now.mono.saturating_since(at).as_millis() as i64;
-            Some(millis.saturating_add(passed) - millis_of(&self.clock))
+            Some(millis.saturating_add(passed) - millis_of(&self.ids.clock))
         };
-        self.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
+        self.members.peers().iter().filter(move |peer| nobody || is_heard(peer)).filter_map(ahead)
     }
 
     /// Returns true if a peer should be heard first: the clock has advanced since before the restart by more
     /// than the skew limit.
     fn waits_for_a_word(&self) -> bool {
-        let latest = self.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
-        let is_later = self.clock.physical_millis() > latest.millis();
+        let latest = self.ids.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
+        let is_later = self.ids.clock.physical_millis() > latest.millis();
         is_later && self.lifecycle.is_asking() && self.heard_clocks().count() == 0
     }
 
@@ -100,23 +91,27 @@ impl Replica {
     pub(super) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
         if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
-            let (durable, heads) = ((**self.log.durable()).clone(), self.heads_to_tell());
-            self.send(peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
+            let (durable, heads) = ((**self.log.durable()).clone(), heads_to_tell(self.config, self.log));
+            self.out.send(self.log, peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
         }
     }
 
-    /// A restarted peer sent its wall clock, which our clock does not take over, and its vector.
-    pub(super) fn on_wall_clock(
-        &mut self,
-        peer: DcId,
-        millis: u64,
-        durable: &VersionVector,
-        heads: &[(DcId, u64)],
-    ) {
-        let ahead_ms =
-            i64::try_from(millis).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock.physical_millis());
+    /// A restarted peer sent its wall clock, which our clock does not take over.
+    pub(super) fn on_wall_clock(&mut self, peer: DcId, millis: u64) {
+        let ahead_ms = i64::try_from(millis)
+            .unwrap_or(i64::MAX)
+            .saturating_sub_unsigned(self.ids.clock.physical_millis());
         self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
         self.step_forward();
-        self.compare_heads(peer, durable, heads);
+    }
+}
+
+impl Replica {
+    pub(super) fn begin_stamping(&mut self) {
+        // A client that reclaims may name a reading of just before the crash.
+        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
+        lend!(Clocks, self).note_skew();
+        lend!(Peering, self).on_heartbeat_due();
+        lend!(ClientCalls, self).run_deferred();
     }
 }

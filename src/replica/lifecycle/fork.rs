@@ -16,12 +16,15 @@
 use crate::base::bugs::Bug;
 use serde::{Deserialize, Serialize};
 
-use crate::causal_log::Entry;
+use crate::causal_log::{Entry, Log};
 use crate::crdt::VersionVector;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
+use crate::replica::lend::lend;
 use crate::replica::message::Heartbeat;
+use crate::replica::peering::Peering;
 use crate::replica::record::Record;
 use geolock_api::names::DcId;
 
@@ -40,81 +43,69 @@ pub struct Fork {
     pub peer: DcId,
 }
 
+/// `peer` has an entry of a log, by its number, with the hash `theirs`. Returns the fork if it has another
+/// hash here.
+fn fork_at(
+    config: &ReplicaConfig,
+    log: &Log,
+    (dc, seq): (DcId, u64),
+    (peer, theirs): (DcId, u64),
+) -> Option<Fork> {
+    let ours = log.hash_at(dc, seq);
+    let differ = ours != 0 && theirs != 0 && ours != theirs;
+    (differ && !config.bugs.has(Bug::ForksNotCompared)).then_some(Fork { dc, seq, ours, theirs, peer })
+}
+
+/// A state of `peer` has these hashes of the last entries of each log in `vector`. Returns the first fork.
+pub(in crate::replica) fn fork_in_hashes(
+    config: &ReplicaConfig,
+    log: &Log,
+    (peer, vector): (DcId, &VersionVector),
+    hashes: &[(DcId, Vec<u64>)],
+) -> Option<Fork> {
+    hashes.iter().find_map(|(dc, hashes)| {
+        let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
+        // The last one that both know stands for all before it.
+        let both_know = |(seq, hash): &(u64, &u64)| **hash != 0 && log.hash_at(*dc, *seq) != 0;
+        let (seq, hash) = numbered.find(both_know)?;
+        fork_at(config, log, (*dc, seq), (peer, *hash))
+    })
+}
+
+/// An entry came from `peer`, as a duplicate or as the next one of its log. Returns the fork that it shows.
+pub(in crate::replica) fn fork_in_entry(
+    config: &ReplicaConfig,
+    log: &Log,
+    peer: DcId,
+    entry: &Entry,
+) -> Option<Fork> {
+    if entry.seq > log.applied().get(entry.dc) {
+        return fork_at(config, log, (entry.dc, entry.seq - 1), (peer, entry.prev));
+    }
+    // The hash of the entry is computed only if there is one to compare it with.
+    let is_known = log.hash_at(entry.dc, entry.seq) != 0;
+    is_known.then(|| fork_at(config, log, (entry.dc, entry.seq), (peer, entry.hash()))).flatten()
+}
+
 impl Replica {
     /// An operator has chosen this data directory, and all others that differ are gone. Call it before the
     /// first step.
     pub fn resolve_fork(&mut self) {
         if self.lifecycle.on_fork_resolved() {
-            self.persist(Record::ForkResolved);
+            self.out.persist(Record::ForkResolved);
         }
     }
+}
 
-    pub(in crate::replica) fn note_fork(&mut self, fork: Fork) {
-        if self.lifecycle.is_forked() {
-            return;
-        }
-        // The decisions that this step has already made, such as the end of a wait, belong to the history
-        // here.
-        let ops = self.locks.take_ops();
-        if !ops.is_empty() {
-            self.make_entries(ops);
-        }
-        self.locks.permit(Permissions { grant: false, append: false });
-        self.lifecycle.on_fork(fork);
-        self.persist(Record::Forked(fork));
-        self.report(Report::Forked(fork));
-        self.stop_transfers();
-        // All members are to stop at once.
-        self.tell_links();
-    }
-
-    /// `peer` has the entry `seq` of the log of `dc`, with this hash.
-    pub(in crate::replica) fn compare_hash(&mut self, peer: DcId, dc: DcId, seq: u64, theirs: u64) {
-        if self.faulty(Bug::ForksNotCompared) {
-            return;
-        }
-        let ours = self.log.hash_at(dc, seq);
-        if ours != 0 && theirs != 0 && ours != theirs {
-            self.note_fork(Fork { dc, seq, ours, theirs, peer });
-        }
-    }
-
-    /// A state of `peer` has these hashes of the last entries of each log in `vector`.
-    pub(in crate::replica) fn compare_hashes(
-        &mut self,
-        peer: DcId,
-        vector: &VersionVector,
-        hashes: &[(DcId, Vec<u64>)],
-    ) {
-        for (dc, hashes) in hashes {
-            let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
-            // The last one that both know stands for all before it.
-            if let Some((seq, hash)) =
-                numbered.find(|(seq, hash)| **hash != 0 && self.log.hash_at(*dc, *seq) != 0)
-            {
-                self.compare_hash(peer, *dc, seq, *hash);
-            }
-        }
-    }
-
-    /// An entry came from `peer`, as a duplicate or as the next one of its log.
-    pub(in crate::replica) fn compare_entry(&mut self, peer: DcId, entry: &Entry) {
-        if entry.seq <= self.log.applied().get(entry.dc) {
-            if self.log.hash_at(entry.dc, entry.seq) != 0 {
-                self.compare_hash(peer, entry.dc, entry.seq, entry.hash());
-            }
-        } else if entry.prev != 0 {
-            self.compare_hash(peer, entry.dc, entry.seq - 1, entry.prev);
-        }
-    }
-
+impl Peering<'_> {
     /// Compares the logs that a peer announced with those here. Returns true if all are still one history.
     pub(in crate::replica) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
-        if let Some((dc, seq)) = heartbeat.fork {
+        let fork = heartbeat.fork.map(|(dc, seq)| {
             let ours = self.log.hash_at(dc, seq);
-            self.note_fork(Fork { dc, seq, ours, theirs: 0, peer });
-        }
+            Fork { dc, seq, ours, theirs: 0, peer }
+        });
+        self.note_fork(fork);
         !self.lifecycle.is_forked()
     }
 
@@ -125,28 +116,36 @@ impl Replica {
         durable: &VersionVector,
         heads: &[(DcId, u64)],
     ) {
-        for (dc, hash) in heads {
-            self.compare_hash(peer, *dc, durable.get(*dc), *hash);
+        let fork = heads
+            .iter()
+            .find_map(|(dc, hash)| fork_at(self.config, self.log, (*dc, durable.get(*dc)), (peer, *hash)));
+        self.note_fork(fork);
+        self.peers.links.note_heads(peer);
+    }
+
+    /// Two histories of one log exist: this datacenter stops. If that is known already, nothing changes.
+    pub(in crate::replica) fn note_fork(&mut self, fork: Option<Fork>) {
+        let Some(fork) = fork.filter(|_| !self.lifecycle.is_forked()) else { return };
+        // The decisions that this step has already made, such as the end of a wait, belong to the history
+        // here.
+        let ops = self.locks.take_ops();
+        if !ops.is_empty() {
+            lend!(Writer, self).make_entries(ops);
         }
-        self.links.note_heads(peer);
+        self.locks.permit(Permissions { grant: false, append: false });
+        self.lifecycle.on_fork(fork);
+        self.out.persist(Record::Forked(fork));
+        self.out.report(Report::Forked(fork));
+        lend!(StateTransfer, self).stop_transfers();
+        // All members are to stop at once.
+        lend!(LinkHandler, self).tell_links();
     }
+}
 
-    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
-    /// another history, which they do not show. Version 1 does not announce heads.
-    pub(in crate::replica) fn awaits_heads(&self, peer: DcId) -> bool {
-        self.lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+/// Returns the hashes of the last durable entries here, for peers.
+pub(in crate::replica) fn heads_to_tell(config: &ReplicaConfig, log: &Log) -> Vec<(DcId, u64)> {
+    if config.bugs.has(Bug::HeadsNotTold) {
+        return Vec::new();
     }
-
-    /// Returns the hashes of the last durable entries here, for peers.
-    pub(in crate::replica) fn heads_to_tell(&self) -> Vec<(DcId, u64)> {
-        if self.faulty(Bug::HeadsNotTold) {
-            return Vec::new();
-        }
-        self.log.durable_heads()
-    }
-
-    /// Returns the hash of the predecessor for the next own entry.
-    pub(in crate::replica) fn own_head(&self) -> u64 {
-        if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
-    }
+    log.durable_heads()
 }

@@ -14,10 +14,18 @@
 use super::own_log::seen_by_all;
 use super::questions::Question;
 use crate::base::bugs::Bug;
-use crate::causal_log::Violation;
+use crate::base::time::Now;
+use crate::causal_log::{Log, Violation};
+use crate::lock_state::Locks;
 use crate::replica::Replica;
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
+use crate::replica::ids::Ids;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
 use crate::replica::record::Record;
 use crate::replica::stability::Floor;
 use geolock_api::names::{DcId, DcSet};
@@ -29,7 +37,25 @@ impl Replica {
     /// Other members know the log, but not the leases that were opened, so nothing is granted before the
     /// longest of those must be over (`docs/algorithm.md#94-doubted-datacenters`).
     pub fn begin_restored(&mut self) {
-        self.persist(Record::Restored);
+        lend!(LogRecovery, self).mark_restored();
+    }
+}
+
+/// Asks the other members for the own log, and decides whether this directory has all of it.
+pub(in crate::replica) struct LogRecovery<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+}
+
+impl LogRecovery<'_> {
+    fn mark_restored(&mut self) {
+        self.out.persist(Record::Restored);
         self.become_doubted();
     }
 
@@ -55,7 +81,7 @@ impl Replica {
         let ours = self.log.applied().get(self.config.dc);
         // While the old disk catches up, its entries come one after the other; this is not reported.
         if !self.lifecycle.is_doubted() || seq > ours + 1 {
-            self.report(Report::OwnLogBehind { ours, theirs: seq });
+            self.out.report(Report::OwnLogBehind { ours, theirs: seq });
         }
         self.note_older_copy();
     }
@@ -69,11 +95,11 @@ impl Replica {
     /// locks are not free before these leases are over. A doubt that has begun is not begun again: nothing
     /// was granted since.
     fn note_older_copy(&mut self) {
-        if !self.lifecycle.has_joined() && self.faulty(Bug::LostDiskNotDoubted) {
+        if !self.lifecycle.has_joined() && self.config.bugs.has(Bug::LostDiskNotDoubted) {
             return;
         }
         if !self.lifecycle.is_doubted() {
-            self.begin_restored();
+            self.mark_restored();
         }
     }
 
@@ -90,9 +116,11 @@ impl Replica {
 
     /// Every member was heard, nothing is missing, and unknown leases are over.
     pub(in crate::replica) fn join(&mut self) {
-        self.pass_lost_tokens();
+        if self.lifecycle.is_doubted() {
+            self.ids.pass_lost_tokens(self.out);
+        }
         self.lifecycle.on_joined();
-        self.persist(Record::Joined);
+        self.out.persist(Record::Joined);
     }
 
     /// Asks the members without a link to this datacenter, through the linked ones.
@@ -104,54 +132,68 @@ impl Replica {
         let run = match self.lifecycle.questions.run() {
             Some(run) => run,
             // The seed differs between processes, the reading between runs of one process.
-            None => self.config.local.hash_seed ^ self.stamp().raw(),
+            None => self.config.local.hash_seed ^ self.ids.stamp(self.out).raw(),
         };
         let (of, round) = (self.config.dc, self.lifecycle.questions.begin_round(run));
-        linked.iter().for_each(|peer| self.send(peer, Message::AskLog { of, run, round }));
+        linked.iter().for_each(|peer| self.out.send(self.log, peer, Message::AskLog { of, run, round }));
     }
 
-    pub(in crate::replica) fn on_ask_log(&mut self, peer: DcId, of: DcId, run: u64, round: u64) {
-        if !self.members.contains(of) && self.knows_decisions() {
+    pub(in crate::replica) fn on_ask_log(
+        &mut self,
+        peer: DcId,
+        of: DcId,
+        run: u64,
+        round: u64,
+    ) -> Result<(), Violation> {
+        if !self.members.contains(of) && self.members.know_decisions() {
             // A new member, of which this datacenter has not heard.
-            return;
+            return Ok(());
         }
         if !self.members.contains(of) {
-            return self.close_link(peer, Violation::UnknownDc { dc: of });
+            return Err(Violation::UnknownDc { dc: of });
         }
         let question = Question { run, round, from: peer };
         if of == self.config.dc || !self.lifecycle.questions.note(of, question) {
-            return;
+            return Ok(());
         }
         let known = self.log.applied().get(of);
         // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
         // again.
         if !self.log.is_linked(of) && self.log.durable().get(of) == known {
-            self.send(peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
+            self.out.send(self.log, peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
         }
         let others = self.log.linked().difference([peer, of].into_iter().collect::<DcSet>());
-        others.iter().for_each(|other| self.send(other, Message::AskLog { of, run, round }));
+        others.iter().for_each(|other| self.out.send(self.log, other, Message::AskLog { of, run, round }));
+        Ok(())
     }
 
-    pub(in crate::replica) fn on_knows_log(&mut self, peer: DcId, of: DcId, run: u64, by: DcId, seq: u64) {
+    pub(in crate::replica) fn on_knows_log(
+        &mut self,
+        peer: DcId,
+        of: DcId,
+        run: u64,
+        (by, seq): (DcId, u64),
+    ) -> Result<(), Violation> {
         let members = self.members.all();
         let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
-        if strange.is_some() && self.knows_decisions() {
-            return;
+        if strange.is_some() && self.members.know_decisions() {
+            return Ok(());
         }
         if let Some(dc) = strange {
-            return self.close_link(peer, Violation::UnknownDc { dc });
+            return Err(Violation::UnknownDc { dc });
         }
         if of == self.config.dc {
             if by != of && self.lifecycle.questions.run() == Some(run) {
                 self.note_own_log(by, seq);
             }
-            return;
+            return Ok(());
         }
         if let Some(from) = self.lifecycle.questions.sender(of, run)
             && from != peer
             && self.log.is_linked(from)
         {
-            self.send(from, Message::KnowsLog { of, run, by, seq });
+            self.out.send(self.log, from, Message::KnowsLog { of, run, by, seq });
         }
+        Ok(())
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::replica::Replica;
+use crate::replica::clock_skew::Clocks;
+use crate::replica::describe::Describer;
 use crate::replica::effect::Report;
 use geolock_api::names::{DcId, DcSet};
 
@@ -70,27 +71,26 @@ impl fmt::Display for NotServing {
     }
 }
 
-impl Replica {
-    /// Returns the reason why this datacenter does not serve, if there is one.
-    pub(in crate::replica) fn not_serving(&self) -> Option<NotServing> {
-        let grace_ends = self.leases.last_grace().unwrap_or(self.now.mono);
-        self.lifecycle.not_serving(grace_ends.saturating_since(self.lease_time()))
-    }
-
+impl Describer<'_> {
     /// Returns the members of `all` that are reachable and do not serve, and this one if it does not.
     pub(in crate::replica) fn not_serving_of(&self, all: DcSet) -> Vec<(DcId, NotServing)> {
-        let here = self.not_serving().map(|why| (self.config.dc, why));
-        let peers = all.intersection(self.peers()).iter();
+        let here = self
+            .lifecycle
+            .not_serving(self.clients.grace_left(self.config, self.now))
+            .map(|why| (self.config.dc, why));
+        let peers = all.intersection(self.members.peers()).iter();
         let there =
-            peers.filter_map(|peer| Some((peer, self.reachability.not_serving(peer, self.now.mono)?)));
+            peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));
         here.into_iter().chain(there).collect()
     }
+}
 
+impl Clocks<'_> {
     /// Reports the changed state of reachable peers to the operator.
     pub(in crate::replica) fn report_serving(&mut self, changed: DcSet) {
         for peer in changed.iter() {
-            let why = self.reachability.not_serving(peer, self.now.mono);
-            self.report(Report::PeerServes { peer, why });
+            let why = self.peers.reachability.not_serving(peer, self.now.mono);
+            self.out.report(Report::PeerServes { peer, why });
         }
     }
 }

@@ -14,8 +14,9 @@
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
-use crate::replica::Replica;
 use crate::replica::call::Refusal;
+use crate::replica::config::ReplicaConfig;
+use crate::replica::lifecycle::LogRecovery;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
@@ -122,9 +123,40 @@ impl PeerVersions {
         let all = (0_u8..).map_while(DcId::new).zip(self.spoken);
         all.filter(|(_, version)| *version > 1).collect()
     }
+
+    /// Refuses locks with a home until all members are known to understand their names, and those whose home
+    /// is no member.
+    #[inline]
+    pub fn admit_homes<'a>(
+        &self,
+        config: &ReplicaConfig,
+        locks: impl IntoIterator<Item = &'a LockName>,
+    ) -> Result<(), Refusal> {
+        locks
+            .into_iter()
+            .filter(|lock| lock.home().is_some())
+            .try_for_each(|lock| self.admit_home(config, lock))
+    }
+
+    #[cold]
+    fn admit_home(&self, config: &ReplicaConfig, lock: &LockName) -> Result<(), Refusal> {
+        if !self.may_use(HOMED) && !config.bugs.has(Bug::HomedTooEarly) {
+            return Err(Refusal::NotYet { needs: HOMED, behind: self.behind(HOMED) });
+        }
+        match lock.home().filter(|home| !config.agreed.members.contains(*home)) {
+            Some(home) => Err(Refusal::UnknownHome { home, members: config.agreed.members }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a peer that speaks no more than this version if all members have spoken a higher one: it
+    /// cannot read, or not relay, what they write.
+    pub fn admit(&self, speaks: u16) -> Result<(), Violation> {
+        if speaks < self.all { Err(Violation::OldVersion { speaks, all: self.all }) } else { Ok(()) }
+    }
 }
 
-impl Replica {
+impl LogRecovery<'_> {
     /// A member reports the versions that members speak, itself among them.
     pub(in crate::replica) fn note_versions(&mut self, speaks: &[(DcId, u16)]) {
         for (dc, version) in speaks {
@@ -138,41 +170,9 @@ impl Replica {
     pub(in crate::replica) fn record_versions(&mut self) {
         let may_write = self.lifecycle.disk_space() != DiskSpace::Full && !self.lifecycle.is_forked();
         if may_write && let Some(version) = self.lifecycle.versions().to_record() {
-            let position = self.persist(Record::AllSpeak { version });
+            let position = self.out.persist(Record::AllSpeak { version });
             self.lifecycle.versions_mut().note_recorded(version);
             self.locks.set_homed_since(position);
-        }
-    }
-
-    /// Refuses a peer that speaks no more than this version if all members have spoken a higher one: it
-    /// cannot read, or not relay, what they write.
-    pub(in crate::replica) fn refuse_version(&mut self, peer: DcId, speaks: u16) -> bool {
-        let all = self.lifecycle.versions().all();
-        if speaks < all {
-            self.close_link(peer, Violation::OldVersion { speaks, all });
-        }
-        speaks < all
-    }
-
-    /// Refuses locks with a home until all members are known to understand their names, and those whose home
-    /// is no member.
-    #[inline]
-    pub(in crate::replica) fn admit_homes<'a>(
-        &self,
-        locks: impl IntoIterator<Item = &'a LockName>,
-    ) -> Result<(), Refusal> {
-        locks.into_iter().filter(|lock| lock.home().is_some()).try_for_each(|lock| self.admit_home(lock))
-    }
-
-    #[cold]
-    fn admit_home(&self, lock: &LockName) -> Result<(), Refusal> {
-        let versions = self.lifecycle.versions();
-        if !versions.may_use(HOMED) && !self.faulty(Bug::HomedTooEarly) {
-            return Err(Refusal::NotYet { needs: HOMED, behind: versions.behind(HOMED) });
-        }
-        match lock.home().filter(|home| !self.config.agreed.members.contains(*home)) {
-            Some(home) => Err(Refusal::UnknownHome { home, members: self.config.agreed.members }),
-            None => Ok(()),
         }
     }
 }

@@ -4,14 +4,17 @@ use super::{Action, Settled};
 use crate::base::capacity::DiskSpace;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
+use crate::replica::clock_skew::Clocks;
 use crate::replica::effect::Report;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Judgement;
 use crate::replica::message::Message;
 
 impl Replica {
     /// Updates the lifecycle, and all that depends on it. Most steps have nothing to update.
     #[inline]
     pub(in crate::replica) fn update_lifecycle(&mut self) {
-        if self.lifecycle.needs_update(self.log.weight()) || !self.deferred.is_empty() {
+        if self.lifecycle.needs_update(self.log.weight()) || !self.clients.deferred.is_empty() {
             self.follow_lifecycle();
         }
     }
@@ -19,27 +22,25 @@ impl Replica {
     fn follow_lifecycle(&mut self) {
         while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
             match action {
-                Action::JudgeClock => self.judge_clock(),
-                Action::AwaitRegained => self.regained = self.position,
-                Action::Join => self.join(),
+                Action::JudgeClock => {
+                    if lend!(Clocks, self).judge_clock() == Judgement::Right {
+                        self.begin_stamping();
+                    }
+                }
+                Action::AwaitRegained => self.out.regained = self.out.position,
+                Action::Join => lend!(LogRecovery, self).join(),
             }
         }
         // Before the phase is settled: reclaims end the grace of their leases.
-        self.resume_deferred();
+        lend!(ClientCalls, self).resume_deferred();
         let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
-        phase.into_iter().for_each(|phase| self.report(Report::PhaseChanged(phase)));
-        log_full.into_iter().for_each(|full| self.report(Report::LogFull { full }));
-        self.permit(permissions);
-        let reason = self.not_serving();
+        phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
+        log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
+        lend!(Clocks, self).permit(permissions);
+        let reason = self.lifecycle.not_serving(self.clients.grace_left(&self.config, self.now));
         if self.lifecycle.announce(reason) {
             // At once, not with the next heartbeat: the peers park and send by it.
-            self.tell_links();
-        }
-    }
-
-    fn permit(&mut self, permissions: Permissions) {
-        if self.locks.permit(permissions) {
-            self.park_what_needs_others();
+            lend!(LinkHandler, self).tell_links();
         }
     }
 
@@ -47,15 +48,23 @@ impl Replica {
     pub(in crate::replica) fn on_disk_space(&mut self, room: DiskSpace) {
         let before = self.lifecycle.on_disk_space(room);
         if room != before {
-            self.report(Report::DiskRoom { room });
+            self.out.report(Report::DiskRoom { room });
         }
         if before == DiskSpace::Full && room != DiskSpace::Full {
             self.drain_inbox();
             // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
             for peer in self.log.linked().iter() {
                 let durable = (**self.log.durable()).clone();
-                self.send(peer, Message::HeldBack { durable });
+                self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }
+        }
+    }
+}
+
+impl Clocks<'_> {
+    fn permit(&mut self, permissions: Permissions) {
+        if self.locks.permit(permissions) {
+            self.park_what_needs_others();
         }
     }
 }

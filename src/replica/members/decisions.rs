@@ -5,10 +5,15 @@
 
 use super::{Admitted, Change, Members};
 use crate::base::bugs::Bug;
-use crate::membership::{Command, Epoch, Facts, Index, Proposal, Voter};
-use crate::replica::Replica;
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
+use crate::membership::{Command, Facts, Index, Proposal, Voter};
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
+use crate::replica::lifecycle::Lifecycle;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
+use crate::replica::peers::Peers;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet};
 
@@ -55,14 +60,25 @@ impl Members {
     }
 }
 
-impl Replica {
+/// Follows the decisions of the control group.
+pub(in crate::replica) struct Decisions<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+}
+
+impl Decisions<'_> {
     /// The control group, or a peer, says that this is decision number `index`. One that is known already
     /// changes nothing; one that does not follow comes again.
     pub(in crate::replica) fn on_decided(&mut self, index: Index, proposal: Proposal) {
         if index != self.members.config.index().next() {
             return;
         }
-        self.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
+        self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
         self.take_decision(index, proposal);
         self.tell_decisions();
     }
@@ -76,9 +92,9 @@ impl Replica {
     /// The peers, or the right to serve, may have changed.
     pub(super) fn follow_peers(&mut self) {
         self.log.set_peers(self.members.peers());
-        self.reachability.set_peers(self.members.peers());
+        self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
-        let is_early = self.faulty(Bug::ServesUnsettled) && !self.members.awaits_state();
+        let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
     }
 
@@ -90,8 +106,8 @@ impl Replica {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.knows_decisions() {
-            self.send(peer, Message::KnowsDecisions { index: self.members.config.index() });
+        if self.members.know_decisions() {
+            self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
         }
     }
 
@@ -100,7 +116,7 @@ impl Replica {
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
-            self.send(peer, Message::Decisions { after: index, proposals });
+            self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.config.index() {
             self.tell_decisions_to(peer);
         }
@@ -121,23 +137,12 @@ impl Replica {
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
         let facts = self.members.facts(self.reachable_members());
         match self.members.config.check_proposal(&facts, command) {
-            Ok(proposal) => self.effects.push_back(Effect::Propose(Box::new(proposal))),
-            Err(refused) => self.report(Report::ProposalRefused { why: refused.to_string() }),
+            Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
+            Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }
     }
 
     fn reachable_members(&self) -> DcSet {
-        self.members.peers().difference(self.reachability.unreachable())
-    }
-
-    /// Returns true if decisions say who the members are, so a message may name one that is not known here
-    /// yet.
-    pub(in crate::replica) fn knows_decisions(&self) -> bool {
-        self.members.are_decided() || self.members.awaits_state()
-    }
-
-    /// Returns the epoch of own entries.
-    pub(in crate::replica) fn epoch(&self) -> Epoch {
-        self.members.epoch()
+        self.members.peers().difference(self.peers.reachability.unreachable())
     }
 }

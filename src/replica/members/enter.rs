@@ -8,7 +8,8 @@ use super::join::Join;
 use super::{Change, Members, MembersState};
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::membership::Epoch;
-use crate::replica::Replica;
+use crate::replica::members::Decisions;
+use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
 impl Members {
@@ -30,6 +31,11 @@ impl Members {
         change
     }
 
+    /// Returns the members of the epoch of an entry.
+    pub fn of(&self, entry: &Entry) -> DcSet {
+        self.at(Epoch(entry.epoch))
+    }
+
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
@@ -43,7 +49,7 @@ impl Members {
     }
 }
 
-impl Replica {
+impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
@@ -76,6 +82,16 @@ impl Replica {
         *entered = epoch.max(*entered);
     }
 
+    /// Says, in the own log, that this new member has a state and has entered its epoch. What that does is in
+    /// the state.
+    pub(super) fn announce_state(&mut self) {
+        let epoch = self.members.entered;
+        self.members.entered_by[self.config.dc.index()] = epoch;
+        self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
+    }
+}
+
+impl Decisions<'_> {
     /// Sets the members as of a checkpoint or a state.
     pub(in crate::replica) fn install_members(&mut self, state: &MembersState) {
         self.members.install(state);
@@ -86,18 +102,5 @@ impl Replica {
             self.log.admit(join.part, join.generation.base());
         }
         self.follow_peers();
-    }
-
-    /// Says, in the own log, that this new member has a state and has entered its epoch. What that does is in
-    /// the state.
-    pub(super) fn announce_state(&mut self) {
-        let epoch = self.members.entered;
-        self.members.entered_by[self.config.dc.index()] = epoch;
-        self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
-    }
-
-    /// Returns the members of the epoch of an entry.
-    pub(in crate::replica) fn members_of(&self, entry: &Entry) -> DcSet {
-        self.members.at(Epoch(entry.epoch))
     }
 }

@@ -14,8 +14,9 @@ use crate::causal_log::Op;
 use crate::crdt::Sponsored;
 use crate::lock_state::Naming;
 use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
-use crate::replica::Replica;
 use crate::replica::effect::Effect;
+use crate::replica::members::Decisions;
+use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
 /// A member that is not settled, as seen here.
@@ -71,9 +72,14 @@ impl Members {
         };
         if may_name { Task::Name } else { Task::Nothing }
     }
+
+    /// Returns true if the next step has more to do for a new member.
+    pub fn are_naming(&self) -> bool {
+        self.joins.iter().any(|join| join.naming.is_some())
+    }
 }
 
-impl Replica {
+impl Writer<'_> {
     /// Does what the members that are joining need from this datacenter. Call it when all that moved in this
     /// step is in the log.
     pub(in crate::replica) fn update_members(&mut self) {
@@ -89,11 +95,6 @@ impl Replica {
         self.enter_epochs();
         let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
         parts.iter().for_each(|part| self.help_to_join(part));
-    }
-
-    /// Returns true if the next step has more to do for a new member.
-    pub(in crate::replica) fn is_naming(&self) -> bool {
-        self.members.joins.iter().any(|join| join.naming.is_some()) && self.lifecycle.may_enter()
     }
 
     fn help_to_join(&mut self, part: DcId) {
@@ -136,7 +137,9 @@ impl Replica {
     pub(in crate::replica) fn take_in_done_beyond(&mut self, entries: &[(DcId, DcId)]) {
         entries.iter().for_each(|(dc, part)| self.take_in_done(*dc, *part));
     }
+}
 
+impl Decisions<'_> {
     /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be
     /// lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
@@ -147,7 +150,7 @@ impl Replica {
         if is_done && is_durable && !self.members.awaits_state() {
             let command = Command::Settled { dc: me, generation };
             let proposal = Proposal { checked: self.members.config().revision(), command };
-            self.effects.push_back(Effect::Propose(Box::new(proposal)));
+            self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }
 }

@@ -13,6 +13,7 @@ mod state;
 use std::collections::VecDeque;
 
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
+pub(in crate::replica) use decisions::Decisions;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 use join::Join;
 pub use state::{JoinState, MembersState};
@@ -72,6 +73,12 @@ impl Members {
         }
     }
 
+    /// Returns this datacenter.
+    #[inline]
+    pub fn me(&self) -> DcId {
+        self.me
+    }
+
     /// Returns all members of the entered epoch, this datacenter included.
     #[inline]
     pub fn all(&self) -> DcSet {
@@ -95,10 +102,22 @@ impl Members {
         self.config.member_set().union(self.all).difference(DcSet::only(self.me))
     }
 
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
+    /// joins and does not know the members yet.
+    pub fn may_link(&self, dc: DcId) -> bool {
+        self.peers().contains(dc) || self.awaits_state
+    }
+
     /// Returns true if there is a list of decisions: then it counts, not the configuration.
     #[inline]
     pub fn are_decided(&self) -> bool {
         self.config.index() > Index(0)
+    }
+
+    /// Returns true if decisions say who the members are, so a message may name one that is not known here
+    /// yet.
+    pub fn know_decisions(&self) -> bool {
+        self.are_decided() || self.awaits_state
     }
 
     pub fn config(&self) -> &Config {

@@ -186,7 +186,7 @@ fn a_contradicted_clock_is_not_set_further_ahead() {
     c.pass(1_000);
     assert_eq!(status(&mut c, 0).phase, Phase::Starting);
     let now = 1_700_000_000_000 + c.now;
-    assert!(c.nodes[0].replica.clock.physical_millis() < now + 30_000);
+    assert!(c.nodes[0].replica.ids.clock.physical_millis() < now + 30_000);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn of_two_clocks_the_one_that_restarts_behind_stops_nobody() {
 
 /// Returns by how many milliseconds the hybrid clock of a datacenter is ahead.
 fn physical_ahead_ms(c: &Cluster, id: usize) -> i64 {
-    c.nodes[id].replica.clock.physical_millis() as i64 - (1_700_000_000_000 + c.now) as i64
+    c.nodes[id].replica.ids.clock.physical_millis() as i64 - (1_700_000_000_000 + c.now) as i64
 }
 
 #[test]

@@ -248,7 +248,7 @@ impl Cluster {
             let position = Position(node.records.len() as u64);
             self.handle(id, Event::Durable { position });
             // Durable records are processed in portions.
-            while self.nodes[usize::from(id)].replica.has_more_durable() {
+            while self.nodes[usize::from(id)].replica.out.has_more_durable() {
                 self.handle(id, Event::Tick);
             }
         }

@@ -1,6 +1,7 @@
 //! Stories about two histories of one log: a datacenter continued from an old disk while the member that knew
 //! more was away.
 
+use crate::replica::lend::lend;
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
@@ -289,7 +290,7 @@ fn a_lost_disk_whose_clock_was_right_puts_no_token_ahead() {
         c.link_again(0);
         c.pass(70_000);
         assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
-        assert_eq!(c.nodes[0].replica.lead.millis, 0, "after {away} s");
+        assert_eq!(c.nodes[0].replica.ids.lead.millis, 0, "after {away} s");
     }
 }
 
@@ -298,16 +299,16 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     let mut c = Cluster::new(2, 0, 0);
     c.use_lock(0, "x");
     let replica = &mut c.nodes[0].replica;
-    replica.raise_lead(u64::MAX, Position::default());
-    assert_eq!(replica.lead.millis, 0);
+    replica.ids.raise_lead(u64::MAX, Position::default());
+    assert_eq!(replica.ids.lead.millis, 0);
     c.crash(0, 0);
     let replica = &mut c.nodes[0].replica;
-    replica.note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
-    replica.note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
+    lend!(Clocks, replica).note_lost_readings(Some((Timestamp::from_millis(1 << 43), 0)));
+    lend!(Clocks, replica).note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
     c.link_again(0);
     c.pass(70_000);
     assert_eq!(c.nodes[0].replica.phase(), Phase::Serving);
-    assert_eq!(c.nodes[0].replica.lead.millis, 0);
+    assert_eq!(c.nodes[0].replica.ids.lead.millis, 0);
 }
 
 #[test]

@@ -125,10 +125,10 @@ fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
     c.restart_ahead(0, HOUR, 0);
     c.ahead.clear();
     c.restart_ahead(0, 0, 0);
-    assert!(c.nodes[0].replica.lead.millis > HOUR / 2);
+    assert!(c.nodes[0].replica.ids.lead.millis > HOUR / 2);
     let all = c.nodes[1].records.len();
     c.restart_ahead(1, HOUR, all);
-    assert_eq!(c.nodes[1].replica.lead.millis, 0, "dc0 has written nothing since");
+    assert_eq!(c.nodes[1].replica.ids.lead.millis, 0, "dc0 has written nothing since");
     c.has_committed(0, 1, None, put("k", "b"));
     let before = c.acquired(1, "y", Mode::Shared);
     assert!(Timestamp::from_raw(before.token.0).millis() > 1_700_000_000_000 + 2 * HOUR);

@@ -1,5 +1,6 @@
 //! Stories about a server that starts on an old state of its disk: it learns the promises that it made since.
 
+use crate::replica::deferred_calls::knows_earlier_runs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -405,7 +406,7 @@ fn a_commit_that_comes_back_is_told_when_it_is_on_disk_again() {
     c.pass(600);
     c.sync(0);
     c.link(0, 1);
-    while !c.nodes[0].replica.knows_earlier_runs() {
+    while !knows_earlier_runs(&c.nodes[0].replica.lifecycle, &c.nodes[0].replica.log) {
         c.deliver(0, 1);
         c.deliver(1, 0);
         c.sync(1);

@@ -247,7 +247,7 @@ fn a_checkpoint_that_is_wanted_meanwhile_waits_for_the_state() {
             (0..3).for_each(|id| c.handle(id, Event::Tick));
         }
         c.sync(0);
-        if c.nodes[2].replica.transfers.is_taking() {
+        if c.nodes[2].replica.copies.transfers.is_taking() {
             c.handle(2, Event::Checkpoint);
             assert_eq!(c.nodes[2].checkpoint, None);
         }

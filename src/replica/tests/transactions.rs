@@ -418,7 +418,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
     c.cut(0, 1);
     let tag = c.call(1, Call::Read(look));
     assert_eq!(c.stepped(1, tag).values.len(), 1_000);
-    assert_eq!(c.nodes[1].replica.kept_for_transactions(), 0);
+    assert_eq!(c.nodes[1].replica.data.transactions.kept_bytes(), 0);
 }
 
 #[test]

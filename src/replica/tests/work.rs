@@ -147,7 +147,7 @@ fn removals_are_forgotten_some_at_a_time() {
     c.pass(10_000);
     for id in [0, 1] {
         assert_eq!(c.nodes[id].replica.counts().tombstones_pending, 0, "dc{id}");
-        assert!(c.nodes[id].replica.store.counts().keys == 0, "nothing is left of the set in dc{id}");
+        assert!(c.nodes[id].replica.data.store.counts().keys == 0, "nothing is left of the set in dc{id}");
     }
 }
 

@@ -2,18 +2,24 @@
 
 use super::content::Content;
 use super::snapshot_waits::{Waiter, first_missing};
-use super::{Death, Open, Txn, TxnId, Waiting};
+use super::steps::validate_reads;
+use super::{Open, Txn, TxnId, Waiting};
 use crate::base::bugs::Bug;
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
-use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::client_requests::ClientRequest;
-use crate::replica::clients::NewAcquire;
+use crate::replica::clients::{NewAcquire, admit_load, not_free};
+use crate::replica::grants::Requests;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
 use crate::replica::store_call::{
-    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal,
-    TxnState, reads_weight,
+    Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState,
+    reads_weight,
 };
+use crate::replica::transactions::TxnCalls;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
 
 /// The kind of a begin.
@@ -23,56 +29,59 @@ enum Begun {
     Again,
 }
 
-impl Replica {
+impl TxnCalls<'_> {
     pub(in crate::replica) fn on_begin(&mut self, call: CallId, begin: Begin) {
         match self.admit_begin(call, &begin) {
             Ok(Begun::New(lease)) => self.start_begin(call, begin, lease),
             Ok(Begun::Again) => {}
-            Err(refusal) => self.refuse(call, refusal),
+            Err(refusal) => self.out.refuse(call, refusal),
         }
     }
 
     fn admit_begin(&mut self, call: CallId, begin: &Begin) -> Result<Begun, Refusal> {
         let id = TxnId { lease: begin.lease, key: begin.key };
-        let lease = match self.authorise(begin.lease, begin.proof, call) {
-            Ok(lease) => lease,
-            Err(refusal) => {
-                let durability = begin.step.durability;
-                let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
-                return told.map(|()| Begun::Again);
-            }
-        };
-        self.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
-        self.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
+        let lease =
+            match self.clients.authorise(self.config.lease_time(self.now), begin.lease, begin.proof, call) {
+                Ok(lease) => lease,
+                Err(refusal) => {
+                    let durability = begin.step.durability;
+                    let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
+                    return told.map(|()| Begun::Again);
+                }
+            };
+        self.data.transactions.outcomes.acknowledge(begin.lease, begin.acknowledged_through);
+        self.data.transactions.dead.acknowledge(begin.lease, begin.acknowledged_through);
         if self.begin_again(call, id, begin)? {
             return Ok(Begun::Again);
         }
-        if id.key <= self.transactions.outcomes.acknowledged_through(begin.lease) {
+        if id.key <= self.data.transactions.outcomes.acknowledged_through(begin.lease) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
-        let had_its_turn = self.leases.get(lease).finished.is_over(id.key);
-        if had_its_turn && !self.deferred.take_turn(id) {
+        let had_its_turn = self.clients.leases.get(lease).finished.is_over(id.key);
+        if had_its_turn && !self.clients.deferred.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
         if self.lifecycle.is_draining() {
             return Err(Refusal::Draining);
         }
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
-        if self.transactions.len() + self.transactions.majority.len() >= self.config.local.max_transactions {
+        if self.data.transactions.len() + self.data.transactions.majority.len()
+            >= self.config.local.max_transactions
+        {
             return Err(full(Limit::Transactions));
         }
         self.admit_bytes(begin.step.weight())?;
-        if self.transactions.outcomes.is_full(begin.lease) {
+        if self.data.transactions.outcomes.is_full(begin.lease) {
             return Err(full(Limit::Outcomes));
         }
-        self.validate_at_least(&begin.at_least)?;
+        validate_vector(&begin.at_least.snapshot, self.members, self.log, self.lifecycle)?;
         if let Some(locks) = &begin.locks {
             if locks.label.len() > MAX_LABEL {
                 return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
             }
-            self.admit_request(lease)?;
+            lend!(AcquireCalls, self).admit_request(lease)?;
         }
         Ok(Begun::New(lease))
     }
@@ -86,14 +95,16 @@ impl Replica {
         durability: Durability,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
-        if matches!(refusal, Refusal::UnknownLease(_)) && self.transactions.outcomes.is_lost(id.lease, id.key)
+        if matches!(refusal, Refusal::UnknownLease(_))
+            && self.data.transactions.outcomes.is_lost(id.lease, id.key)
         {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
         let (Refusal::UnknownLease(_), Proof::Secret(secret)) = (&refusal, proof) else {
             return Err(refusal);
         };
-        let Some(outcome) = self.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned() else {
+        let Some(outcome) = self.data.transactions.outcomes.get_ended(id.lease, secret, id.key).cloned()
+        else {
             return Err(refusal);
         };
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
@@ -105,7 +116,7 @@ impl Replica {
 
     /// Handles a begin whose transaction is known already. Returns false if it is new.
     fn begin_again(&mut self, call: CallId, id: TxnId, begin: &Begin) -> Result<bool, Refusal> {
-        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+        if let Some(outcome) = self.data.transactions.outcomes.get(id.lease, id.key).cloned() {
             if !outcome.content.may_be_of(begin) {
                 return Err(Refusal::IdempotencyKeyReused(id.key));
             }
@@ -113,19 +124,19 @@ impl Replica {
             return Ok(true);
         }
         let is_same = |content: Content| content.may_be_of(begin);
-        if self.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
+        if self.data.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
-        if let Some(death) = self.transactions.dead.take(&id) {
-            return Err(self.epitaph(id, death));
+        if let Some(death) = self.data.transactions.dead.take(&id) {
+            return Err(death.refusal(id, self.config));
         }
-        match self.transactions.rows.get_mut(&id) {
+        match self.data.transactions.rows.get_mut(&id) {
             None => Ok(false),
             Some(Txn::Waiting(waiting)) => {
                 waiting.call = call;
                 let request = waiting.request.and_then(|request| self.locks.find(request));
                 if let Some(request) = request {
-                    let client = self.client_requests.get_mut(request);
+                    let client = self.clients.client_requests.get_mut(request);
                     client.call = client.call.is_some().then_some(call);
                 }
                 Ok(true)
@@ -141,58 +152,32 @@ impl Replica {
         }
     }
 
-    /// Returns the refusal that tells the client how its transaction died.
-    pub(super) fn epitaph(&self, id: TxnId, death: Death) -> Refusal {
-        let refusal = match death {
-            Death::TooOld => TxnRefusal::TooOld(id.key, self.config.local.max_transaction),
-            Death::LocksLost => TxnRefusal::LocksLost(id.key),
-            Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
-            Death::ForceReleased(forced) => TxnRefusal::ForceReleased { key: id.key, forced },
-        };
-        refusal.into()
-    }
-
-    fn validate_at_least(&self, at_least: &AtLeast) -> Result<(), TxnRefusal> {
-        self.validate_vector(&at_least.snapshot)
-    }
-
-    /// Checks that a vector from a client can be one of this cluster.
-    pub(in crate::replica) fn validate_vector(&self, vector: &VersionVector) -> Result<(), TxnRefusal> {
-        let members = self.members.all();
-        // A new member may not be known here yet.
-        let is_strange = |dc: DcId| !members.contains(dc) && !self.knows_decisions();
-        if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
-            return Err(TxnRefusal::UnknownDc(dc));
-        }
-        let me = self.config.dc;
-        let (seq, made) = (vector.get(me), self.log.applied().get(me));
-        // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
-        let is_wrong = seq > made && !self.lifecycle.is_starting() && self.lifecycle.knows_own_log();
-        if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
-    }
-
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
         let id = TxnId { lease: begin.lease, key: begin.key };
-        self.leases.get_mut(lease).finished.begin(Some(id.key));
+        self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
-            if let Err(refusal) = self.admit_homes(locks.wants.locks().iter().map(|(lock, _)| lock)) {
-                return self.refuse(call, refusal);
+            if let Err(refusal) = self
+                .lifecycle
+                .versions()
+                .admit_homes(self.config, locks.wants.locks().iter().map(|(lock, _)| lock))
+            {
+                return self.out.refuse(call, refusal);
             }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
-            match self.start_request(&new, client) {
+            match lend!(AcquireCalls, self).start_request(&new, client) {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
-                    let refusal = self.not_free(locks.wait);
-                    return self.refuse(call, refusal);
+                    let refusal = not_free(locks.wait);
+                    return self.out.refuse(call, refusal);
                 }
             }
         }
         let waits_for_locks = request.is_some();
         let (bytes, content) = (begin.step.weight(), Content::of(&begin));
         let waiting = Waiting { call, begin, content, request, token: None, bytes };
-        self.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
+        self.data.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {
             self.await_snapshot(id);
         }
@@ -207,7 +192,7 @@ impl Replica {
         token: FencingToken,
     ) {
         let txn = TxnId { lease, key };
-        if let Some(Txn::Waiting(waiting)) = self.transactions.rows.get_mut(&txn)
+        if let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get_mut(&txn)
             && waiting.request == Some(id)
             && waiting.token.is_none()
         {
@@ -217,13 +202,13 @@ impl Replica {
     }
 
     fn await_snapshot(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { return };
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { return };
         let at_least = &waiting.begin.at_least;
         match self.first_missing(&at_least.snapshot) {
             None => self.open(id),
             Some(entry) => {
                 let until = self.now.mono + at_least.patience.min(MAX_SNAPSHOT_WAIT);
-                self.transactions.waits.insert(Waiter::Txn(id), entry, until);
+                self.data.transactions.waits.insert(Waiter::Txn(id), entry, until);
             }
         }
     }
@@ -233,92 +218,79 @@ impl Replica {
         let durable = self.log.durable();
         // No snapshot opens between the installation of a state and its durability, nor before a regained log
         // is on disk.
-        let wanted: &VersionVector = if self.faulty(Bug::AtLeastIgnored) { durable } else { wanted };
+        let wanted: &VersionVector = if self.config.bugs.has(Bug::AtLeastIgnored) { durable } else { wanted };
         let missing = first_missing(wanted, durable).or_else(|| first_missing(self.log.taken()?, durable));
-        missing.or_else(|| self.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
+        missing
+            .or_else(|| self.out.is_regaining().then(|| first_missing(self.log.applied(), durable)).flatten())
     }
 
     fn open(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else {
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("a transaction opens once");
         };
         let snapshot = self.log.durable().clone();
-        let at = self.store.open_snapshot(&snapshot);
+        let at = self.data.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
         let Waiting { call, begin, content, request, token, .. } = *waiting;
         let open = Open { at, snapshot, request, token, content, changes: Vec::new(), bytes: 0, expires };
-        self.transactions.deadlines.insert(expires, id);
-        self.transactions.rows.insert(id, Txn::Open(Box::new(open)));
+        self.data.transactions.deadlines.insert(expires, id);
+        self.data.transactions.rows.insert(id, Txn::Open(Box::new(open)));
         self.first_step(call, id, begin.step);
     }
 
     pub(in crate::replica) fn on_next_step(&mut self, call: CallId, next_step: NextStep) {
         let id = TxnId { lease: next_step.lease, key: next_step.key };
-        if let Err(refusal) = self.authorise(next_step.lease, next_step.proof, call) {
+        if let Err(refusal) =
+            self.clients.authorise(self.config.lease_time(self.now), next_step.lease, next_step.proof, call)
+        {
             let (proof, durability) = (next_step.proof, next_step.step.durability);
             if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
-                self.refuse(call, refusal);
+                self.out.refuse(call, refusal);
             }
             return;
         }
-        if let Some(outcome) = self.transactions.outcomes.get(id.lease, id.key).cloned() {
+        if let Some(outcome) = self.data.transactions.outcomes.get(id.lease, id.key).cloned() {
             return match next_step.step.then {
                 Then::Commit => self.tell_committed(call, id, &outcome, next_step.step.durability),
-                Then::Continue | Then::Abort => self.refuse(call, TxnRefusal::Committed(id.key).into()),
+                Then::Continue | Then::Abort => self.out.refuse(call, TxnRefusal::Committed(id.key).into()),
             };
         }
-        if let Some(death) = self.transactions.dead.take(&id) {
-            return self.refuse(call, self.epitaph(id, death));
+        if let Some(death) = self.data.transactions.dead.take(&id) {
+            return self.out.refuse(call, death.refusal(id, self.config));
         }
-        match self.transactions.rows.get(&id) {
+        match self.data.transactions.rows.get(&id) {
             Some(Txn::Open(_)) => self.next_step(call, id, next_step.after, next_step.step),
             Some(Txn::Waiting(_)) if next_step.step.then == Then::Abort => {
-                self.give_up(id);
-                self.reply(call, Reply::Stepped(Box::new(aborted())));
+                lend!(Requests, self).give_up(id);
+                self.out.reply(call, Reply::Stepped(Box::new(aborted())));
             }
-            Some(Txn::Waiting(_)) => self.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
-            None if id.key <= self.transactions.outcomes.acknowledged_through(id.lease) => {
-                self.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+            Some(Txn::Waiting(_)) => self.out.refuse(call, TxnRefusal::NotOpenYet(id.key).into()),
+            None if id.key <= self.data.transactions.outcomes.acknowledged_through(id.lease) => {
+                self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
             }
-            None => self.refuse(call, TxnRefusal::Unknown(id.key).into()),
-        }
-    }
-
-    /// The client cancels a transaction that is not open yet.
-    fn give_up(&mut self, id: TxnId) {
-        let Some(Txn::Waiting(waiting)) = self.transactions.rows.remove(&id) else { return };
-        self.transactions.waits.forget_txn(id);
-        match waiting.request.and_then(|request| self.locks.find(request)) {
-            Some(request) if self.locks.get(request).is_held() => {
-                let waits_for_snapshot = waiting.token.is_some();
-                self.end_held(request, geolock_api::names::Position::default());
-                if waits_for_snapshot {
-                    self.refuse(waiting.call, Refusal::Cancelled);
-                }
-            }
-            Some(request) => self.end_waiting(request, Refusal::Cancelled),
-            None => self.refuse(waiting.call, Refusal::Cancelled),
+            None => self.out.refuse(call, TxnRefusal::Unknown(id.key).into()),
         }
     }
 
     pub(in crate::replica) fn on_read(&mut self, call: CallId, read: Read) {
-        let checked = self.validate_at_least(&read.at_least).and_then(|()| self.validate_reads(&read.reads));
+        let checked = validate_vector(&read.at_least.snapshot, self.members, self.log, self.lifecycle)
+            .and_then(|()| validate_reads(&read.reads));
         if let Err(refusal) = checked {
-            return self.refuse(call, refusal.into());
+            return self.out.refuse(call, refusal.into());
         }
         let Some(entry) = self.first_missing(&read.at_least.snapshot) else {
             return self.read(call, &read);
         };
         if let Err(refusal) = self.admit_read(&read) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         let until = self.now.mono + read.at_least.patience.min(MAX_SNAPSHOT_WAIT);
-        self.transactions.waits.insert(Waiter::Read(call, read), entry, until);
+        self.data.transactions.waits.insert(Waiter::Read(call, read), entry, until);
     }
 
     /// Refuses a read if no more reads may wait.
     fn admit_read(&self, read: &Read) -> Result<(), Refusal> {
-        if self.transactions.waits.len() >= self.config.local.max_transactions {
+        if self.data.transactions.waits.len() >= self.config.local.max_transactions {
             let retry_after = crate::replica::clients::RETRY_AFTER;
             return Err(Refusal::ResourceExhausted { limit: Limit::Transactions, retry_after });
         }
@@ -327,16 +299,16 @@ impl Replica {
 
     fn read(&mut self, call: CallId, read: &Read) {
         let snapshot = self.log.durable().clone();
-        let at = self.store.open_snapshot(&snapshot);
+        let at = self.data.store.open_snapshot(&snapshot);
         let values = self.read_all(&read.reads, at, &snapshot, &[]);
-        self.store.close_snapshot(at);
+        self.data.store.close_snapshot(at);
         match values {
             Ok(values) => {
                 let (state, durable) = (TxnState::Aborted, Durable::Here);
                 let stepped = Stepped { snapshot, token: None, values, state, durable };
-                self.reply(call, Reply::Stepped(Box::new(stepped)));
+                self.out.reply(call, Reply::Stepped(Box::new(stepped)));
             }
-            Err(refusal) => self.refuse(call, refusal.into()),
+            Err(refusal) => self.out.refuse(call, refusal.into()),
         }
     }
 
@@ -344,17 +316,17 @@ impl Replica {
     pub(in crate::replica) fn wake_snapshot_waits(&mut self) {
         loop {
             let durable = self.log.durable().clone();
-            let Some((waiter, until)) = self.transactions.waits.next_ready(&durable) else { return };
+            let Some((waiter, until)) = self.data.transactions.waits.next_ready(&durable) else { return };
             let wanted = match &waiter {
                 Waiter::Read(_, read) => Some(&read.at_least.snapshot),
-                Waiter::Txn(id) => match self.transactions.rows.get(id) {
+                Waiter::Txn(id) => match self.data.transactions.rows.get(id) {
                     Some(Txn::Waiting(waiting)) => Some(&waiting.begin.at_least.snapshot),
                     _ => None,
                 },
             };
             let missing = wanted.and_then(|wanted| self.first_missing(wanted));
             match (missing, waiter) {
-                (Some(entry), waiter) => self.transactions.waits.insert(waiter, entry, until),
+                (Some(entry), waiter) => self.data.transactions.waits.insert(waiter, entry, until),
                 (None, Waiter::Read(call, read)) => self.read(call, &read),
                 (None, Waiter::Txn(id)) => self.await_snapshot(id),
             }
@@ -363,31 +335,45 @@ impl Replica {
 
     pub(super) fn expire_snapshot_waits(&mut self) {
         for _ in 0..super::EXPIRED_PER_STEP {
-            let Some(waiter) = self.transactions.waits.next_expired(self.now.mono) else { break };
+            let Some(waiter) = self.data.transactions.waits.next_expired(self.now.mono) else { break };
             crate::base::work::count(1);
             match waiter {
                 Waiter::Read(call, read) => {
-                    let refusal = self.not_reached(&read.at_least.snapshot);
-                    self.refuse(call, refusal);
+                    let refusal = not_reached(&read.at_least.snapshot, self.log.durable());
+                    self.out.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
-                    let Some(Txn::Waiting(waiting)) = self.transactions.rows.get(&id) else { continue };
-                    let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
+                    let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
+                    let (call, refusal) =
+                        (waiting.call, not_reached(&waiting.begin.at_least.snapshot, self.log.durable()));
                     let request = waiting.request.and_then(|request| self.locks.find(request));
-                    self.transactions.rows.remove(&id);
+                    self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
-                        self.end_held(request, geolock_api::names::Position::default());
+                        lend!(Requests, self).end_held(request, geolock_api::names::Position::default());
                     }
-                    self.refuse(call, refusal);
+                    self.out.refuse(call, refusal);
                 }
             }
         }
     }
+}
 
-    fn not_reached(&self, wanted: &VersionVector) -> Refusal {
-        let durable = self.log.durable();
-        let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
-        TxnRefusal::SnapshotNotReached { lacks }.into()
+impl Requests<'_> {
+    /// The client cancels a transaction that is not open yet.
+    fn give_up(&mut self, id: TxnId) {
+        let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else { return };
+        self.data.transactions.waits.forget_txn(id);
+        match waiting.request.and_then(|request| self.locks.find(request)) {
+            Some(request) if self.locks.get(request).is_held() => {
+                let waits_for_snapshot = waiting.token.is_some();
+                self.end_held(request, geolock_api::names::Position::default());
+                if waits_for_snapshot {
+                    self.out.refuse(waiting.call, Refusal::Cancelled);
+                }
+            }
+            Some(request) => self.end_waiting(request, Refusal::Cancelled),
+            None => self.out.refuse(waiting.call, Refusal::Cancelled),
+        }
     }
 }
 
@@ -395,4 +381,29 @@ impl Replica {
 pub(super) fn aborted() -> Stepped {
     let (snapshot, values, state) = (std::sync::Arc::default(), Vec::new(), TxnState::Aborted);
     Stepped { snapshot, token: None, values, state, durable: Durable::Here }
+}
+
+/// Checks that a vector from a client can be one of this cluster.
+pub(in crate::replica) fn validate_vector(
+    vector: &VersionVector,
+    members: &Members,
+    log: &Log,
+    lifecycle: &Lifecycle,
+) -> Result<(), TxnRefusal> {
+    let all = members.all();
+    // A new member may not be known here yet.
+    let is_strange = |dc: DcId| !all.contains(dc) && !members.know_decisions();
+    if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
+        return Err(TxnRefusal::UnknownDc(dc));
+    }
+    let me = members.me();
+    let (seq, made) = (vector.get(me), log.applied().get(me));
+    // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
+    let is_wrong = seq > made && !lifecycle.is_starting() && lifecycle.knows_own_log();
+    if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
+}
+
+fn not_reached(wanted: &VersionVector, durable: &VersionVector) -> Refusal {
+    let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
+    TxnRefusal::SnapshotNotReached { lacks }.into()
 }

@@ -25,6 +25,8 @@ mod steps;
 
 use std::sync::Arc;
 
+pub(super) use begin::validate_vector;
+pub(super) use commit::can_commit;
 use content::Content;
 use dead::Dead;
 use majority_waits::MajorityWaits;
@@ -34,15 +36,26 @@ pub(super) use outcomes::Outcomes;
 use rows::Rows;
 use snapshot_waits::SnapshotWaits;
 
-use super::Replica;
 use super::call::{CallId, Refusal};
 use super::force_release::ForceReleased;
 use super::store_call::Begin;
 use crate::base::deadlines::Deadlines;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::Change;
+use crate::causal_log::{Change, Log};
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
+use crate::replica::clients::Clients;
+use crate::replica::config::ReplicaConfig;
+use crate::replica::data::Data;
+use crate::replica::grants::Requests;
+use crate::replica::ids::Ids;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::outputs::Outputs;
+use crate::replica::store_call::TxnRefusal;
+use crate::replica::watches::Watches;
 use geolock_api::names::{FencingToken, IdempotencyKey, LeaseId, Position, RequestId};
 
 /// Most transactions, and waits for snapshots, that one step ends because their time is over.
@@ -116,6 +129,19 @@ pub(super) enum Death {
     StateReplaced,
 }
 
+impl Death {
+    /// Returns the refusal that tells the client how its transaction died.
+    pub(super) fn refusal(self, id: TxnId, config: &ReplicaConfig) -> Refusal {
+        let refusal = match self {
+            Death::TooOld => TxnRefusal::TooOld(id.key, config.local.max_transaction),
+            Death::LocksLost => TxnRefusal::LocksLost(id.key),
+            Death::StateReplaced => TxnRefusal::StateReplaced(id.key),
+            Death::ForceReleased(forced) => TxnRefusal::ForceReleased { key: id.key, forced },
+        };
+        refusal.into()
+    }
+}
+
 impl Transactions {
     /// Returns the content of a transaction that has not ended.
     fn content_of(&self, id: TxnId) -> Option<Content> {
@@ -148,28 +174,51 @@ impl Transactions {
         let (first, last) = (TxnId { lease, key: 0 }, TxnId { lease, key: IdempotencyKey::MAX });
         self.rows.range(first..=last).collect()
     }
+
+    /// Returns the approximate number of bytes that transactions and waiting reads keep.
+    pub fn kept_bytes(&self) -> usize {
+        let waiting = self.waits.bytes() + self.majority.bytes();
+        self.rows.bytes() + waiting
+    }
 }
 
-impl Replica {
+/// Calls on transactions, from the begin to the commit.
+pub(in crate::replica) struct TxnCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl TxnCalls<'_> {
     /// Ends transactions that were open for too long, and waits whose time is over.
     pub(super) fn expire_transactions(&mut self) {
         for _ in 0..EXPIRED_PER_STEP {
-            let Some(id) = self.transactions.deadlines.pop_expired(self.now.mono) else { break };
+            let Some(id) = self.data.transactions.deadlines.pop_expired(self.now.mono) else { break };
             work::count(1);
-            if let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) {
+            if let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) {
                 // It has just been removed from the deadlines.
                 open.expires = Instant::FAR_FUTURE;
-                self.kill(id, Death::TooOld);
+                lend!(Requests, self).kill(id, Death::TooOld);
             }
         }
         self.expire_snapshot_waits();
-        self.expire_majority_waits();
-        self.transactions.outcomes.expire(self.now.mono);
+        lend!(MajorityCommits, self).expire_majority_waits();
+        self.data.transactions.outcomes.expire(self.now.mono);
     }
+}
 
+impl Requests<'_> {
     /// Ends an open transaction that can no longer commit; its client learns it from its next call.
     fn kill(&mut self, id: TxnId, death: Death) {
-        let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) else {
             unreachable!("only open transactions are killed, {id:?} is not");
         };
         self.bury(id, death);
@@ -178,8 +227,8 @@ impl Replica {
 
     /// Remembers a dead transaction until its client asks; at most as many as may be open.
     fn bury(&mut self, id: TxnId, death: Death) {
-        self.counts.transactions_killed += 1;
-        self.transactions.dead.insert(id, death, self.config.local.max_transactions);
+        self.out.counts.transactions_killed += 1;
+        self.data.transactions.dead.insert(id, death, self.config.local.max_transactions);
     }
 
     /// Releases the locks and the snapshot of an open transaction. `position`: of its commit, if it has one.
@@ -192,34 +241,34 @@ impl Replica {
 
     /// Removes the deadline of a transaction and closes its snapshot.
     fn forget_open(&mut self, id: TxnId, expires: Instant, at: Position) {
-        self.transactions.deadlines.remove(expires, id);
-        self.store.close_snapshot(at);
+        self.data.transactions.deadlines.remove(expires, id);
+        self.data.store.close_snapshot(at);
     }
 
     /// The contents that snapshots show are about to be replaced: ends all open transactions.
     pub(super) fn end_open_transactions(&mut self) {
-        for id in self.transactions.rows.open() {
+        for id in self.data.transactions.rows.open() {
             self.kill(id, Death::StateReplaced);
         }
     }
 
     /// The request of a transaction ended before the transaction did.
     pub(super) fn txn_lost_locks(&mut self, id: TxnId, death: Death) {
-        match self.transactions.rows.get(&id) {
+        match self.data.transactions.rows.get(&id) {
             // The code that ended the request answers its call, unless the request was granted.
             Some(Txn::Waiting(waiting)) => {
                 let (call, granted) = (waiting.call, waiting.token.is_some());
-                self.transactions.rows.remove(&id);
-                self.transactions.waits.forget_txn(id);
+                self.data.transactions.rows.remove(&id);
+                self.data.transactions.waits.forget_txn(id);
                 if granted {
-                    let refusal = self.epitaph(id, death);
-                    self.refuse(call, refusal);
+                    let refusal = death.refusal(id, self.config);
+                    self.out.refuse(call, refusal);
                 }
             }
             Some(Txn::Open(open)) => {
                 let (expires, at) = (open.expires, open.at);
                 self.forget_open(id, expires, at);
-                self.transactions.rows.remove(&id);
+                self.data.transactions.rows.remove(&id);
                 self.bury(id, death);
             }
             None => {}
@@ -228,16 +277,16 @@ impl Replica {
 
     /// A lease ends: its transactions end before its requests do.
     pub(super) fn end_transactions_of(&mut self, lease: LeaseId) {
-        self.transactions.dead.acknowledge(lease, IdempotencyKey::MAX);
-        for id in self.transactions.of_lease(lease) {
-            match self.transactions.rows.remove(&id) {
+        self.data.transactions.dead.acknowledge(lease, IdempotencyKey::MAX);
+        for id in self.data.transactions.of_lease(lease) {
+            match self.data.transactions.rows.remove(&id) {
                 Some(Txn::Open(open)) => self.forget_open(id, open.expires, open.at),
                 Some(Txn::Waiting(waiting)) => {
-                    self.transactions.waits.forget_txn(id);
+                    self.data.transactions.waits.forget_txn(id);
                     // A transaction that waits for locks is answered when its request ends.
                     let answered = waiting.request.is_some() && waiting.token.is_none();
                     if !answered {
-                        self.refuse(waiting.call, Refusal::LeaseEnded);
+                        self.out.refuse(waiting.call, Refusal::LeaseEnded);
                     }
                 }
                 None => {}

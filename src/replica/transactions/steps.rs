@@ -3,16 +3,19 @@
 use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 
+use super::commit::can_commit;
 use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
 use crate::crdt::value::ReadBudget;
-use crate::replica::Replica;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
+use crate::replica::grants::Requests;
+use crate::replica::lend::lend;
 use crate::replica::store_call::{
     Durability, Durable, MAX_CHANGE_BYTES, MAX_READS, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::transactions::TxnCalls;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
 use geolock_api::value::Reading;
@@ -22,28 +25,28 @@ const MAX_READ_BYTES: usize = 4 << 20;
 /// Up to this many changes are checked with every step; more are checked at the commit.
 const CHECKED_EARLY: usize = 256;
 
-impl Replica {
+impl TxnCalls<'_> {
     /// Makes the step of a begin. If it is refused, the transaction does not exist.
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
-            self.abort(id);
-            self.refuse(call, refusal);
+            lend!(Requests, self).abort(id);
+            self.out.refuse(call, refusal);
         }
     }
 
     /// Makes a step that follows `after` changes. Changes of it that the transaction already has are skipped.
     pub(super) fn next_step(&mut self, call: CallId, id: TxnId, after: usize, mut step: Step) {
-        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
         let made = open.changes.len();
         let Some(again) = made.checked_sub(after) else {
-            return self.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
+            return self.out.refuse(call, TxnRefusal::StepMissing { key: id.key, after, made }.into());
         };
         step.changes.drain(..again.min(step.changes.len()));
         let bytes = step.changes.iter().map(Change::weight).sum();
         if let Err(refusal) = self.admit_bytes(bytes) {
-            return self.refuse(call, refusal);
+            return self.out.refuse(call, refusal);
         }
         self.step(call, id, step);
     }
@@ -51,13 +54,13 @@ impl Replica {
     /// Makes a step of an open transaction. If it is refused, the transaction is as before.
     pub(super) fn step(&mut self, call: CallId, id: TxnId, step: Step) {
         if let Err(refusal) = self.try_step(call, id, step) {
-            self.refuse(call, refusal);
+            self.out.refuse(call, refusal);
         }
     }
 
     /// Refuses `bytes` more if transactions and waiting reads would keep too much.
     pub(super) fn admit_bytes(&self, bytes: usize) -> Result<(), Refusal> {
-        if self.kept_for_transactions() + bytes > self.config.local.max_transaction_bytes {
+        if self.data.transactions.kept_bytes() + bytes > self.config.local.max_transaction_bytes {
             return Err(Refusal::ResourceExhausted {
                 limit: Limit::TransactionBytes,
                 retry_after: RETRY_AFTER,
@@ -66,20 +69,14 @@ impl Replica {
         Ok(())
     }
 
-    /// Returns the approximate number of bytes that transactions and waiting reads keep.
-    pub(in crate::replica) fn kept_for_transactions(&self) -> usize {
-        let waiting = self.transactions.waits.bytes() + self.transactions.majority.bytes();
-        self.transactions.rows.bytes() + waiting
-    }
-
     fn try_step(&mut self, call: CallId, id: TxnId, step: Step) -> Result<(), Refusal> {
-        self.validate_reads(&step.reads)?;
+        validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
         if let Some(stranger) = named.into_iter().find(|dc| !self.members.contains(*dc)) {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }
-        let Some(Txn::Open(open)) = self.transactions.rows.get(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
         let before = open.changes.len();
@@ -90,16 +87,16 @@ impl Replica {
         }
         if step.then == Then::Commit && changes > 0 {
             // Before any change is taken in: a refused step leaves no changes behind.
-            let can = self.can_commit();
+            let can = can_commit(self.lifecycle);
             if can.is_err()
-                && self.faulty(Bug::RefusedStays)
-                && let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id)
+                && self.config.bugs.has(Bug::RefusedStays)
+                && let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id)
             {
                 open.changes.extend(step.changes.iter().cloned());
             }
             can?;
         }
-        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
         // Taken out while the store reads.
@@ -108,7 +105,7 @@ impl Replica {
         all.extend(step.changes);
         let done = self.check_and_read(&all, &step.reads, at, &snapshot, step.then).map_err(Refusal::from);
         let done = done.and_then(|values| self.admit_answer(&all, step.then, step.durability, values));
-        let Some(Txn::Open(open)) = self.transactions.rows.get_mut(&id) else {
+        let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");
         };
         if done.is_err() {
@@ -116,17 +113,17 @@ impl Replica {
         }
         open.changes = all;
         if done.is_ok() {
-            self.transactions.rows.grow(id, added);
+            self.data.transactions.rows.grow(id, added);
         }
         let (state, durable) = (TxnState::Open, Durable::Here);
         let stepped = Stepped { snapshot, token, values: done?, state, durable };
         match step.then {
-            Then::Continue => self.reply(call, Reply::Stepped(Box::new(stepped))),
+            Then::Continue => self.out.reply(call, Reply::Stepped(Box::new(stepped))),
             Then::Commit => self.commit(call, id, stepped, step.durability),
             Then::Abort => {
-                self.abort(id);
+                lend!(Requests, self).abort(id);
                 let stepped = Stepped { state: TxnState::Aborted, ..stepped };
-                self.reply(call, Reply::Stepped(Box::new(stepped)));
+                self.out.reply(call, Reply::Stepped(Box::new(stepped)));
             }
         }
         Ok(())
@@ -141,7 +138,7 @@ impl Replica {
         values: Vec<Option<Reading>>,
     ) -> Result<Vec<Option<Reading>>, Refusal> {
         let asks = durability != Durability::Local;
-        if then == Then::Commit && !values.is_empty() && (asks || self.needs_majority(changes)) {
+        if then == Then::Commit && !values.is_empty() && (asks || self.config.local.needs_majority(changes)) {
             self.admit_bytes(values.iter().flatten().map(Reading::weight).sum())?;
         }
         Ok(values)
@@ -162,13 +159,9 @@ impl Replica {
             Then::Abort => false,
         };
         if checks {
-            self.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
+            self.data.store.check(changes, snapshot).inspect_err(|error| self.ask_for_rights(error))?;
         }
         self.read_all(reads, at, snapshot, changes)
-    }
-
-    pub(super) fn validate_reads(&self, reads: &[Key]) -> Result<(), TxnRefusal> {
-        if reads.len() > MAX_READS { Err(TxnRefusal::TooManyReads(reads.len())) } else { Ok(()) }
     }
 
     pub(super) fn read_all(
@@ -187,7 +180,7 @@ impl Replica {
         for key in reads {
             let own = by_key.get(key).into_iter().flatten().copied();
             let mut budget = ReadBudget::new(MAX_READ_BYTES - bytes);
-            let value = self.store.read(key, at, snapshot, own, &mut budget);
+            let value = self.data.store.read(key, at, snapshot, own, &mut budget);
             bytes += value.as_ref().map_or(1, Reading::weight);
             if bytes > MAX_READ_BYTES || budget.is_overdrawn() {
                 return Err(TxnRefusal::ReadsTooLarge(MAX_READ_BYTES));
@@ -196,12 +189,14 @@ impl Replica {
         }
         Ok(values)
     }
+}
 
+impl Requests<'_> {
     /// Ends an open transaction without a trace.
     pub(super) fn abort(&mut self, id: TxnId) {
-        if let Some(Txn::Open(open)) = self.transactions.rows.remove(&id) {
+        if let Some(Txn::Open(open)) = self.data.transactions.rows.remove(&id) {
             let open: Open = *open;
-            self.counts.aborts += 1;
+            self.out.counts.aborts += 1;
             self.close(id, open, Position::default());
         }
     }
@@ -218,4 +213,8 @@ fn validate_changes(changes: &[Change]) -> Result<usize, TxnRefusal> {
         sum += bytes;
     }
     Ok(sum)
+}
+
+pub(super) fn validate_reads(reads: &[Key]) -> Result<(), TxnRefusal> {
+    if reads.len() > MAX_READS { Err(TxnRefusal::TooManyReads(reads.len())) } else { Ok(()) }
 }

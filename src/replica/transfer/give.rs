@@ -8,10 +8,11 @@ use crate::base::time::Instant;
 use crate::base::wire::WireError;
 use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
-use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lifecycle::CHAINED;
 use crate::replica::message::Message;
+use crate::replica::recover::last_stamps;
+use crate::replica::transfer::{StateTransfer, Transfers};
 use geolock_api::names::{DcId, Position};
 
 /// Most keys, requests or items of locks that one step packs.
@@ -58,14 +59,32 @@ impl Giving {
     }
 }
 
-impl Replica {
+impl Transfers {
+    /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
+    pub fn given(&self) -> Option<VersionVector> {
+        let mut given = self.giving.values().map(|giving| &*giving.vector);
+        let first = given.next()?.clone();
+        Some(given.fold(first, |all, other| all.meet(other)))
+    }
+
+    pub fn stop_taking_from(&mut self, peer: DcId) {
+        let _gone = self.intake.take_if(|intake| intake.from == Some(peer));
+    }
+
+    /// The journal was read to its end: an incomplete state in it will never be complete.
+    pub fn forget_unfinished_state(&mut self) {
+        self.intake = None;
+    }
+}
+
+impl StateTransfer<'_> {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
         // Right after a start no state can be sent, and a peer that asks would wait for it.
         let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
-        if can_give && !self.transfers.giving.contains_key(&peer) {
+        if can_give && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().clone();
-            self.send(peer, Message::TooFarBehind { truncated });
+            self.out.send(self.log, peer, Message::TooFarBehind { truncated });
         }
     }
 
@@ -76,24 +95,24 @@ impl Replica {
                 return;
             }
             let giving = self.begin_giving(peer);
-            self.transfers.giving.insert(peer, giving);
+            self.copies.transfers.giving.insert(peer, giving);
         }
         let until = self.now.mono + PATIENCE;
-        if let Some(giving) = self.transfers.giving.get_mut(&peer) {
+        if let Some(giving) = self.copies.transfers.giving.get_mut(&peer) {
             giving.credit = giving.credit.saturating_add(more).min(WINDOW);
             giving.until = until;
         }
     }
 
     fn begin_giving(&mut self, peer: DcId) -> Giving {
-        let (at, vector) = (self.position, Arc::new(self.log.applied().clone()));
-        self.store.open_snapshot_at(at, &vector);
+        let (at, vector) = (self.out.position, Arc::new(self.log.applied().clone()));
+        self.data.store.open_snapshot_at(at, &vector);
         let mut packer = Packer::default();
-        let stamps = self.last_stamps();
+        let stamps = last_stamps(self.log);
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
         if self.lifecycle.versions().speaks(peer, CHAINED) {
-            let (hashes, lead_ms) = (self.log.last_hashes(), self.lead.millis);
+            let (hashes, lead_ms) = (self.log.last_hashes(), self.ids.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
         if let Some(state) = self.members.state(self.locks.sponsors()) {
@@ -113,13 +132,13 @@ impl Replica {
 
     /// Makes some of the pieces that peers asked for.
     pub(in crate::replica) fn give_some(&mut self) {
-        if self.transfers.giving.is_empty() {
+        if self.copies.transfers.giving.is_empty() {
             return;
         }
-        let durable = self.output_commit.durable();
-        let wanting = self.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
+        let durable = self.out.output_commit.durable();
+        let wanting = self.copies.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };
-        let mut giving = self.transfers.giving.remove(&peer).expect("it is there");
+        let mut giving = self.copies.transfers.giving.remove(&peer).expect("it is there");
         let mut packed = 0;
         while giving.credit > 0 && giving.next != Next::Over && packed < ITEMS_PER_STEP {
             if !giving.packer.is_full() && giving.next != Next::End {
@@ -127,7 +146,7 @@ impl Replica {
                     Ok(items) => packed += items,
                     Err(error) => {
                         // A client cannot write an item that large.
-                        self.report(Report::StateNotGiven { peer, why: error.to_string() });
+                        self.out.report(Report::StateNotGiven { peer, why: error.to_string() });
                         return self.end_reading(&mut giving);
                     }
                 }
@@ -136,19 +155,19 @@ impl Replica {
                 giving.credit -= 1;
                 if piece.last {
                     self.end_reading(&mut giving);
-                    self.counts.state_transfers_sent += 1;
+                    self.out.counts.state_transfers_sent += 1;
                 }
-                self.send(peer, Message::State(piece));
+                self.out.send(self.log, peer, Message::State(piece));
             }
         }
-        self.transfers.giving.insert(peer, giving);
+        self.copies.transfers.giving.insert(peer, giving);
     }
 
     /// All pieces are sent, or the peer has the state from another member: closes the readers.
     fn end_reading(&mut self, giving: &mut Giving) {
         if giving.next != Next::Over {
             giving.next = Next::Over;
-            self.store.close_snapshot(giving.at);
+            self.data.store.close_snapshot(giving.at);
         }
         giving.reader.take().into_iter().for_each(|reader| self.locks.reading().close(reader));
     }
@@ -175,7 +194,7 @@ impl Replica {
         }
         match giving.next {
             Next::Row(row) => {
-                let (contents, next) = self.store.export(giving.at, row, 1);
+                let (contents, next) = self.data.store.export(giving.at, row, 1);
                 giving.next = next.map_or(Next::End, Next::Row);
                 let mut items = contents.into_iter().map(|(key, content)| StateItem::Key(key, content));
                 items.try_for_each(|item| giving.packer.push(&item)).map(|()| 1)
@@ -187,10 +206,10 @@ impl Replica {
     /// A peer announced its durable vector: it may have installed the state, and may have caught up.
     pub(in crate::replica) fn note_taken(&mut self, peer: DcId, durable: &VersionVector) {
         let is_had = |giving: &Giving| durable.covers(&giving.vector);
-        if !self.transfers.giving.get(&peer).is_some_and(is_had) {
+        if !self.copies.transfers.giving.get(&peer).is_some_and(is_had) {
             return;
         }
-        let Some(mut giving) = self.transfers.giving.remove(&peer) else { return };
+        let Some(mut giving) = self.copies.transfers.giving.remove(&peer) else { return };
         // It has the state, perhaps from another member.
         self.end_reading(&mut giving);
         let here = self.log.durable();
@@ -201,11 +220,11 @@ impl Replica {
             giving.vector = Arc::new(durable.clone());
             giving.until = self.now.mono + PATIENCE;
         }
-        self.transfers.giving.insert(peer, giving);
+        self.copies.transfers.giving.insert(peer, giving);
     }
 
     pub(in crate::replica) fn stop_giving(&mut self, peer: DcId) {
-        if let Some(mut giving) = self.transfers.giving.remove(&peer) {
+        if let Some(mut giving) = self.copies.transfers.giving.remove(&peer) {
             self.end_reading(&mut giving);
         }
     }
@@ -213,15 +232,8 @@ impl Replica {
     /// Gives up the transfers that no peer asks for any more.
     pub(super) fn expire_giving(&mut self) {
         let is_over = |giving: &Giving| giving.until <= self.now.mono;
-        let over = self.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
+        let over = self.copies.transfers.giving.iter().filter(|(_, giving)| is_over(giving));
         let over: Vec<DcId> = over.map(|(peer, _)| *peer).collect();
         over.into_iter().for_each(|peer| self.stop_giving(peer));
-    }
-
-    /// Returns the vector up to which no taker needs entries; `None` if there is no taker.
-    pub(in crate::replica) fn given(&self) -> Option<VersionVector> {
-        let mut given = self.transfers.giving.values().map(|giving| &*giving.vector);
-        let first = given.next()?.clone();
-        Some(given.fold(first, |all, other| all.meet(other)))
     }
 }

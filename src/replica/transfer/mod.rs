@@ -30,7 +30,31 @@ use std::time::Duration;
 
 pub use stream::StatePiece;
 
+use crate::base::time::Now;
+use crate::causal_log::Log;
+use crate::lock_state::Locks;
+use crate::replica::config::ReplicaConfig;
+use crate::replica::copies::Copies;
+use crate::replica::data::Data;
+use crate::replica::ids::Ids;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::outputs::Outputs;
 use geolock_api::names::DcId;
+
+/// Sends and receives copies of the state.
+pub(in crate::replica) struct StateTransfer<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) copies: &'a mut Copies,
+}
 
 /// Pieces that a taker asks for ahead. With every durable piece it asks for one more, so this bounds the
 /// pieces in flight.

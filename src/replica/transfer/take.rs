@@ -11,10 +11,13 @@ use crate::lock_state::Foreign;
 use crate::membership::Epoch;
 use crate::replica::Replica;
 use crate::replica::effect::Report;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::fork_in_hashes;
 use crate::replica::members::MembersState;
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
+use crate::replica::transfer::StateTransfer;
 use crate::store_state::Store;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, Position};
@@ -22,107 +25,50 @@ use geolock_api::names::{DcId, Position};
 /// A state that is being received.
 pub(super) struct Intake {
     /// `None` while the journal is replayed.
-    from: Option<DcId>,
+    pub(super) from: Option<DcId>,
     incoming: Incoming,
     /// The transfer is given up then, unless another piece comes.
     until: Instant,
 }
 
-impl Replica {
+impl StateTransfer<'_> {
     /// `peer` has truncated the entries up to `truncated`: asks for its state, if this datacenter lacks any
     /// of them.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated) && !self.members.awaits_state();
         if has_it
             || self.lifecycle.is_forked()
-            || self.transfers.is_taking()
+            || self.copies.transfers.is_taking()
             || self.log.taken().is_some()
             || self.lifecycle.disk_space() != DiskSpace::Enough
         {
             return;
         }
-        self.report(Report::StateWanted { peer });
+        self.out.report(Report::StateWanted { peer });
         self.begin_taking(Some(peer));
-        self.send(peer, Message::AskState { anew: true, more: WINDOW });
+        self.out.send(self.log, peer, Message::AskState { anew: true, more: WINDOW });
     }
 
     fn begin_taking(&mut self, from: Option<DcId>) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
-        let members = (!self.knows_decisions()).then(|| self.members.all());
+        let members = (!self.members.know_decisions()).then(|| self.members.all());
         let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
-        self.transfers.intake = Some(Intake { from, incoming, until });
-    }
-
-    pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) {
-        let until = self.now.mono + PATIENCE;
-        // A late piece of a transfer that was given up is ignored.
-        let Some(intake) = self.transfers.intake.as_mut().filter(|intake| intake.from == Some(peer)) else {
-            return;
-        };
-        intake.until = until;
-        if self.lifecycle.disk_space() == DiskSpace::Full {
-            // The pieces cannot be journaled; the whole state is asked for again when there is room.
-            return self.stop_taking_from(peer);
-        }
-        if let Err(fault) = intake.incoming.push(&piece) {
-            return self.refuse_state(peer, &fault);
-        }
-        let is_whole = piece.last;
-        let position = self.persist(Record::StatePiece(piece));
-        if is_whole {
-            self.finish_taking(peer);
-        } else {
-            // So no more pieces are in flight than the journal keeps up with.
-            self.emit_when_durable(position, Output::AskState(peer));
-        }
+        self.copies.transfers.intake = Some(Intake { from, incoming, until });
     }
 
     /// A piece is durable: asks for one more.
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
-        let is_taking = self.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
+        let is_taking = self.copies.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
         if is_taking && self.log.is_linked(peer) {
-            self.send(peer, Message::AskState { anew: false, more: 1 });
+            self.out.send(self.log, peer, Message::AskState { anew: false, more: 1 });
         }
-    }
-
-    /// All pieces are here: installs the state if it is valid and of use now.
-    fn finish_taking(&mut self, peer: DcId) {
-        let intake = self.transfers.intake.take().expect("its last piece has just come");
-        let head = intake.incoming.head.as_ref().expect("a whole state has a head");
-        if let Some(why) = self.is_of_no_use(head, intake.incoming.members_state.as_ref()) {
-            return self.report(Report::StateOfNoUse { peer, why });
-        }
-        let is_first = self.members.awaits_state();
-        let foreign = foreign(head, &intake.incoming, &self.log, is_first);
-        if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
-            return self.refuse_state(peer, &fault);
-        }
-        let contested = self.locks.inspect().contested(&foreign, self.log.applied());
-        let vector = head.vector.clone();
-        self.compare_hashes(peer, &vector, &intake.incoming.hashes);
-        if self.lifecycle.is_forked() {
-            return;
-        }
-        // Locks that this disk did not know it had given away.
-        contested.iter().for_each(|lock| self.take_from_holders(lock));
-        let position = self.persist(Record::StateTaken { vector: vector.clone() });
-        self.end_open_transactions();
-        self.install_state(intake.incoming, position);
-        if !self.lifecycle.has_joined() && self.knows_decisions() {
-            // A new member: nobody has a log of its generation.
-            self.join();
-        }
-        self.counts.state_transfers_received += 1;
-        self.report(Report::StateTaken { peer, vector });
-        // Entries that waited for entries of the state can be applied.
-        self.drain_inbox();
     }
 
     /// Returns the reason why a state cannot be installed now, if there is one.
     fn is_of_no_use(&self, head: &Head, members: Option<&MembersState>) -> Option<&'static str> {
-        let latest = self.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
+        let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
             Some("it is of an epoch before ours")
         } else if self.log.applied().covers(&head.vector) {
@@ -136,17 +82,110 @@ impl Replica {
         }
     }
 
+    /// Replays a piece from the journal.
+    pub(in crate::replica) fn replay_piece(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
+        if piece.number == 0 {
+            self.begin_taking(None);
+        }
+        match &mut self.copies.transfers.intake {
+            Some(intake) => intake.incoming.push(piece),
+            None => Err(StateFault::Order { found: piece.number, wanted: 0 }),
+        }
+    }
+
+    /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
+    pub(in crate::replica) fn stop_transfers(&mut self) {
+        self.copies.transfers.intake = None;
+        self.members.peers().iter().for_each(|peer| self.stop_giving(peer));
+    }
+
+    /// Gives up transfers whose other side is silent.
+    pub(in crate::replica) fn expire_transfers(&mut self) {
+        self.expire_giving();
+        let now = self.now.mono;
+        let _given_up = self.copies.transfers.intake.take_if(|intake| intake.until <= now);
+    }
+}
+
+impl Replica {
+    pub(in crate::replica) fn on_state(&mut self, peer: DcId, piece: StatePiece) -> Result<(), Violation> {
+        let until = self.now.mono + PATIENCE;
+        // A late piece of a transfer that was given up is ignored.
+        let Some(intake) = self.copies.transfers.intake.as_mut().filter(|intake| intake.from == Some(peer))
+        else {
+            return Ok(());
+        };
+        intake.until = until;
+        if self.lifecycle.disk_space() == DiskSpace::Full {
+            // The pieces cannot be journaled; the whole state is asked for again when there is room.
+            self.copies.transfers.stop_taking_from(peer);
+            return Ok(());
+        }
+        if let Err(fault) = intake.incoming.push(&piece) {
+            return Err(refusal(&fault));
+        }
+        let is_whole = piece.last;
+        let position = self.out.persist(Record::StatePiece(piece));
+        if is_whole {
+            return self.finish_taking(peer);
+        }
+        // So no more pieces are in flight than the journal keeps up with.
+        match self.out.output_commit.may_emit(position) {
+            true => lend!(StateTransfer, self).ask_for_more(peer),
+            false => self.out.output_commit.queue(position, Output::AskState(peer)),
+        }
+        Ok(())
+    }
+
+    /// All pieces are here: installs the state if it is valid and of use now.
+    fn finish_taking(&mut self, peer: DcId) -> Result<(), Violation> {
+        let intake = self.copies.transfers.intake.take().expect("its last piece has just come");
+        let head = intake.incoming.head.as_ref().expect("a whole state has a head");
+        if let Some(why) =
+            lend!(StateTransfer, self).is_of_no_use(head, intake.incoming.members_state.as_ref())
+        {
+            self.out.report(Report::StateOfNoUse { peer, why });
+            return Ok(());
+        }
+        let is_first = self.members.awaits_state();
+        let foreign = foreign(head, &intake.incoming, &self.log, is_first);
+        if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
+            return Err(refusal(&fault));
+        }
+        let contested = self.locks.inspect().contested(&foreign, self.log.applied());
+        let vector = head.vector.clone();
+        let fork = fork_in_hashes(&self.config, &self.log, (peer, &vector), &intake.incoming.hashes);
+        lend!(Peering, self).note_fork(fork);
+        if self.lifecycle.is_forked() {
+            return Ok(());
+        }
+        // Locks that this disk did not know it had given away.
+        contested.iter().for_each(|lock| lend!(Requests, self).take_from_holders(lock));
+        let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
+        lend!(Requests, self).end_open_transactions();
+        self.install_state(intake.incoming, position);
+        if !self.lifecycle.has_joined() && self.members.know_decisions() {
+            // A new member: nobody has a log of its generation.
+            lend!(LogRecovery, self).join();
+        }
+        self.out.counts.state_transfers_received += 1;
+        self.out.report(Report::StateTaken { peer, vector });
+        // Entries that waited for entries of the state can be applied.
+        self.drain_inbox();
+        Ok(())
+    }
+
     /// Installs the state, and applies the entries of our own log that it lacks on top.
     fn install_state(&mut self, incoming: Incoming, position: Position) {
         let head = incoming.head.as_ref().expect("a whole state has a head");
-        head.stamps.iter().for_each(|(_, stamp)| self.clock.observe(*stamp));
+        head.stamps.iter().for_each(|(_, stamp)| self.ids.clock.observe(*stamp));
         let before = self.log.applied().clone();
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
-            self.regained = position;
+            self.out.regained = position;
         }
         let is_first = self.members.awaits_state();
         if let Some(state) = &incoming.members_state {
-            self.install_members(state);
+            lend!(Decisions, self).install_members(state);
         }
         self.locks.install_state(
             &foreign(head, &incoming, &self.log, is_first),
@@ -155,47 +194,37 @@ impl Replica {
             self.now.mono,
         );
         let done = done_beyond(head, &self.log);
-        self.take_in_done_beyond(&done);
+        lend!(Writer, self).take_in_done_beyond(&done);
         let Head { vector, stamps } = head;
-        let position = if self.faulty(Bug::StateToldBeforeDurable) { Position::default() } else { position };
+        let position =
+            if self.config.bugs.has(Bug::StateToldBeforeDurable) { Position::default() } else { position };
         self.log.install_state(vector, stamps, position);
         self.log.install_hashes(&incoming.hashes);
-        self.raise_lead(incoming.lead_ms, position);
-        if self.faulty(Bug::StateToldBeforeDurable) {
-            self.log.note_durable(self.output_commit.durable(), self.now.mono);
+        self.ids.raise_lead(incoming.lead_ms, position);
+        if self.config.bugs.has(Bug::StateToldBeforeDurable) {
+            self.log.note_durable(self.out.output_commit.durable(), self.now.mono);
         }
         let (mut store, mut expiring) = (incoming.store, incoming.expiring);
         store.end_restore(vector);
-        store.note_durable(self.output_commit.durable());
-        let restores_own = !self.faulty(Bug::StateWithoutOwn);
+        store.note_durable(self.out.output_commit.durable());
+        let restores_own = !self.config.bugs.has(Bug::StateWithoutOwn);
         for entry in self.log.kept().filter(|entry| restores_own && entry.seq > vector.get(entry.dc)) {
             apply_commits(&mut store, entry, position, &mut expiring);
         }
-        self.store = store;
-        self.store.note_stable(self.stability.stable());
-        self.count_anew(expiring);
-        self.end_watches();
-        self.transfers.giving.clear();
-        if self.checkpoint_builder.take().is_some() {
+        self.data.store = store;
+        self.data.store.note_stable(self.peers.stability.stable());
+        lend!(KeyExpiry, self).count_anew(expiring);
+        lend!(WatchCalls, self).end_watches();
+        self.copies.transfers.giving.clear();
+        if self.copies.checkpoint_builder.take().is_some() {
             self.on_checkpoint_wanted();
         }
-        self.pump = true;
-    }
-
-    /// Replays a piece from the journal.
-    pub(in crate::replica) fn replay_piece(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
-        if piece.number == 0 {
-            self.begin_taking(None);
-        }
-        match &mut self.transfers.intake {
-            Some(intake) => intake.incoming.push(piece),
-            None => Err(StateFault::Order { found: piece.number, wanted: 0 }),
-        }
+        self.out.pump = true;
     }
 
     /// Replays the installation of a state from the journal. Everything in the journal is durable.
     pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
-        let intake = self.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
+        let intake = self.copies.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
         let incoming = intake.ok_or("the state that it takes over is not there")?.incoming;
         let head = incoming.head.as_ref().expect("a whole state has a head");
         if head.vector != *taken {
@@ -210,32 +239,6 @@ impl Replica {
         self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
         Ok(())
-    }
-
-    fn refuse_state(&mut self, peer: DcId, fault: &dyn std::error::Error) {
-        self.close_link(peer, Violation::State { why: fault.to_string() });
-    }
-
-    pub(in crate::replica) fn stop_taking_from(&mut self, peer: DcId) {
-        let _gone = self.transfers.intake.take_if(|intake| intake.from == Some(peer));
-    }
-
-    /// The journal was read to its end: an incomplete state in it will never be complete.
-    pub(in crate::replica) fn forget_unfinished_state(&mut self) {
-        self.transfers.intake = None;
-    }
-
-    /// Ends all transfers: no state of another history is installed, and no state of this one is sent.
-    pub(in crate::replica) fn stop_transfers(&mut self) {
-        self.transfers.intake = None;
-        self.peers().iter().for_each(|peer| self.stop_giving(peer));
-    }
-
-    /// Gives up transfers whose other side is silent.
-    pub(in crate::replica) fn expire_transfers(&mut self) {
-        self.expire_giving();
-        let now = self.now.mono;
-        let _given_up = self.transfers.intake.take_if(|intake| intake.until <= now);
     }
 }
 
@@ -269,4 +272,8 @@ fn apply_commits(
 ) {
     let commits = entry.ops.iter().enumerate().filter(|(_, op)| op.as_commit().is_some());
     commits.for_each(|(index, _)| store.apply(entry, index, position, |key, _| expiring.push(key.clone())));
+}
+
+fn refusal(fault: &dyn std::error::Error) -> Violation {
+    Violation::State { why: fault.to_string() }
 }

@@ -16,12 +16,13 @@
 
 use std::collections::VecDeque;
 
-use super::super::Replica;
 use super::super::call::{CallId, Reply};
 use super::super::effect::Effect;
 use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
-use crate::lock_state::{HolderCursor, RequestIndex, Walk};
+use crate::lock_state::{HolderCursor, Locks, RequestIndex, Walk};
+use crate::replica::grants::Requests;
+use crate::replica::watches::WatchCalls;
 use geolock_api::names::{LockName, Mode};
 
 /// Most unread bytes of a client; further events are dropped.
@@ -101,10 +102,10 @@ impl Watches {
     }
 }
 
-impl Replica {
+impl Requests<'_> {
     /// The reply to a grant may be sent: sends the grant to watches, too.
     pub(in crate::replica) fn tell_granted(&mut self, request: RequestIndex) {
-        self.client_requests.get_mut(request).is_told = true;
+        self.clients.client_requests.get_mut(request).is_told = true;
         if self.watches.follow_holders() {
             self.tell_holding(request, LockEvent::Granted);
         }
@@ -113,15 +114,9 @@ impl Replica {
     /// A held request ends.
     pub(in crate::replica) fn tell_released(&mut self, request: RequestIndex) {
         // If the grant was never sent, its release is not sent either.
-        if self.watches.follow_holders() && self.is_told(request) {
+        if self.watches.follow_holders() && self.clients.client_requests.get(request).is_told {
             self.tell_holding(request, LockEvent::Released);
         }
-    }
-
-    /// Returns true if the grant of a held request may be known outside. The journal alone does not show
-    /// that: the end of a lease may delay a grant further, but a grant that was sent stays sent.
-    fn is_told(&self, request: RequestIndex) -> bool {
-        self.client_requests.get(request).is_told
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
@@ -133,27 +128,24 @@ impl Replica {
         let all: Vec<_> = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
         for (call, places) in matches {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
-            let Some(holding) = self.holding(request, locks) else { return };
-            let told = self.watches.tell_holder(call, event(holding), &mut self.effects);
-            self.counts.watch_events_dropped += u64::from(!told);
+            let Some(holding) = holding(self.locks, request, locks) else { return };
+            let told = self.watches.tell_holder(call, event(holding), &mut self.out.effects);
+            self.out.counts.watch_events_dropped += u64::from(!told);
         }
     }
+}
 
-    fn holding(&self, request: RequestIndex, locks: Vec<(LockName, Mode)>) -> Option<Holding> {
-        let (row, token) = (self.locks.get(request), self.locks.get(request).token()?);
-        Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks })
-    }
-
+impl WatchCalls<'_> {
     /// The client of a watch has read `weight` of its holder events.
     pub(in crate::replica) fn on_watch_taken(&mut self, call: CallId, watch: u64, weight: usize) {
-        self.reply(call, Reply::WatchTaken);
+        self.out.reply(call, Reply::WatchTaken);
         let watch = CallId { session: call.session, tag: watch };
         let Some(row) = self.watches.rows.get_mut(&watch) else { return };
         let holders = &mut row.holders;
         holders.unread = holders.unread.saturating_sub(weight);
         match holders.state {
             State::Behind if row.subject == Subject::Locks && holders.unread <= ANEW_AT => {
-                self.watches.begin_holders(watch, &mut self.effects);
+                self.watches.begin_holders(watch, &mut self.out.effects);
             }
             State::Scanning { .. } if holders.unread < PAUSE_AT => self.watches.queue_scan(watch),
             _ => {}
@@ -185,7 +177,7 @@ impl Replica {
                 return self.watches.queue_scan(call);
             }
             let Some(of) = row.patterns.get(*pattern) else {
-                self.watches.tell_holder(call, LockEvent::HoldersSynced, &mut self.effects);
+                self.watches.tell_holder(call, LockEvent::HoldersSynced, &mut self.out.effects);
                 if let Some(row) = self.watches.rows.get_mut(&call) {
                     row.holders.state = State::Current;
                 }
@@ -202,10 +194,10 @@ impl Replica {
             };
             match step {
                 Walk::Holder { request, lock, mode } => {
-                    if self.is_told(request)
-                        && let Some(holding) = self.holding(request, vec![(lock, mode)])
+                    if self.clients.client_requests.get(request).is_told
+                        && let Some(holding) = holding(self.locks, request, vec![(lock, mode)])
                     {
-                        self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.effects);
+                        self.watches.tell_holder(call, LockEvent::Granted(holding), &mut self.out.effects);
                     }
                 }
                 Walk::Paused => {}
@@ -213,4 +205,9 @@ impl Replica {
             }
         }
     }
+}
+
+fn holding(locks: &Locks, request: RequestIndex, wants: Vec<(LockName, Mode)>) -> Option<Holding> {
+    let (row, token) = (locks.get(request), locks.get(request).token()?);
+    Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks: wants })
 }

@@ -30,17 +30,23 @@ use std::time::Duration;
 
 use crdts::CvRDT;
 
-use super::Replica;
 use super::call::{CallId, Limit, Refusal, Reply};
 use super::clients::RETRY_AFTER;
 use super::effect::{Effect, Notice};
 use super::watch_call::{Changed, LockEvent, LockMove, LockNews, MAX_PATTERNS, Pattern};
 use super::watch_call::{Subject, Watch, WatchRefusal};
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
-use crate::causal_log::{Entry, LockParts, Op};
+use crate::causal_log::{Entry, LockParts, Log, Op};
 use crate::crdt::VersionVector;
 use crate::leases::SessionId;
+use crate::lock_state::Locks;
+use crate::replica::clients::{Clients, admit_load};
+use crate::replica::config::ReplicaConfig;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::outputs::Outputs;
+use crate::replica::transactions::validate_vector;
 use geolock_api::names::{DcId, DcSet};
 use history::{HISTORY_BYTES, History};
 use holders::Holders;
@@ -200,34 +206,49 @@ fn all_of(session: SessionId) -> std::ops::RangeInclusive<CallId> {
     CallId { session, tag: 0 }..=CallId { session, tag: u64::MAX }
 }
 
-impl Replica {
+/// Calls on watches, and what they are sent.
+pub(in crate::replica) struct WatchCalls<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) members: &'a Members,
+    pub(in crate::replica) clients: &'a Clients,
+    pub(in crate::replica) watches: &'a mut Watches,
+}
+
+impl WatchCalls<'_> {
     pub(super) fn on_watch(&mut self, call: CallId, watch: Watch) {
         let from = match self.admit_watch(call, &watch) {
             Ok(from) => from,
-            Err(refusal) => return self.refuse(call, refusal),
+            Err(refusal) => return self.out.refuse(call, refusal),
         };
-        self.reply(call, Reply::Watching { from: from.clone() });
+        self.out.reply(call, Reply::Watching { from: from.clone() });
         let Watch { subject, patterns, .. } = watch;
         let reached = (self.watches.history.passed(), self.now.mono);
         let row = Row { subject, patterns, from, reached, holders: Holders::default() };
         self.watches.insert(call, row);
-        let misses = self.faulty(Bug::WatchMissesPast);
+        let misses = self.config.bugs.has(Bug::WatchMissesPast);
         if !misses {
-            self.watches.catch_up(call, self.log.durable(), &mut self.effects);
+            self.watches.catch_up(call, self.log.durable(), &mut self.out.effects);
         }
         if subject == Subject::Locks {
-            self.watches.begin_holders(call, &mut self.effects);
+            self.watches.begin_holders(call, &mut self.out.effects);
         }
     }
 
     /// Checks if a watch may begin; returns the vector that it begins from.
     fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
-        self.admit_load()?;
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
         let patterns = watch.patterns.len();
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
         }
-        self.admit_homes(watch.patterns.iter().filter_map(Pattern::as_lock))?;
+        self.lifecycle
+            .versions()
+            .admit_homes(self.config, watch.patterns.iter().filter_map(Pattern::as_lock))?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
             return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
         }
@@ -237,7 +258,7 @@ impl Replica {
         }
         let from = match &watch.from {
             Some(from) => {
-                self.validate_vector(from)?;
+                validate_vector(from, self.members, self.log, self.lifecycle)?;
                 from.clone()
             }
             None => (**self.log.durable()).clone(),
@@ -254,7 +275,7 @@ impl Replica {
     /// Ends a watch. Succeeds if it has ended already.
     pub(super) fn on_unwatch(&mut self, call: CallId, watch: u64) {
         self.watches.remove(CallId { session: call.session, tag: watch });
-        self.reply(call, Reply::Unwatched);
+        self.out.reply(call, Reply::Unwatched);
     }
 
     /// A state of another datacenter was installed. The entries that it contains cannot be sent, so all
@@ -267,7 +288,7 @@ impl Replica {
             self.watches.remove(call);
             let why = WatchRefusal::TooOld { begins: begins.clone() };
             let notice = Notice::WatchEnded { watch: call.tag, why };
-            self.effects.push_back(Effect::Notify { session: call.session, notice });
+            self.out.effects.push_back(Effect::Notify { session: call.session, notice });
         }
     }
 
@@ -275,7 +296,7 @@ impl Replica {
     pub(super) fn tell_watches(&mut self, entries: Vec<Arc<Entry>>) {
         let watches = &mut self.watches;
         for entry in entries {
-            watches.followers.tell(&watches.rows, &entry, &mut self.effects);
+            watches.followers.tell(&watches.rows, &entry, &mut self.out.effects);
             watches.history.remember(&entry);
         }
         self.tell_reached(None);
@@ -299,7 +320,7 @@ impl Replica {
             let mut vector = row.from.clone();
             vector.merge((**self.log.durable()).clone());
             let notice = Notice::Progress { watch: call.tag, vector };
-            self.effects.push_back(Effect::Notify { session: call.session, notice });
+            self.out.effects.push_back(Effect::Notify { session: call.session, notice });
         }
     }
 }

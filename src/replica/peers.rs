@@ -1,0 +1,53 @@
+//! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
+
+use super::anti_entropy::AntiEntropy;
+use super::config::ReplicaConfig;
+use super::lifecycle::Lifecycle;
+use super::links::Links;
+use super::members::Members;
+use super::reachability::Reachability;
+use super::round_trips::RoundTrips;
+use super::stability::Stability;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::Inbox;
+use crate::lock_state::Locks;
+use geolock_api::names::{DcId, DcSet};
+
+/// The state that concerns the other datacenters.
+pub(super) struct Peers {
+    pub inbox: Inbox,
+    pub reachability: Reachability,
+    pub links: Links,
+    pub round_trips: RoundTrips,
+    pub stability: Stability,
+    pub anti_entropy: AntiEntropy,
+    pub heartbeat_at: Instant,
+}
+
+impl Peers {
+    pub fn new(peers: DcSet, config: &ReplicaConfig, now: Now) -> Peers {
+        Peers {
+            inbox: Inbox::new(),
+            reachability: Reachability::new(peers, config.agreed.peer_timeout),
+            links: Links::new(),
+            round_trips: RoundTrips::new(),
+            stability: Stability::default(),
+            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
+            heartbeat_at: now.mono,
+        }
+    }
+
+    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
+    /// another history, which they do not show. Version 1 does not announce heads.
+    pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
+        lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+    }
+
+    /// Returns the members that are away, as seen from here.
+    pub fn away(&self, members: &Members, lifecycle: &Lifecycle, locks: &Locks) -> DcSet {
+        match locks.is_alone() || lifecycle.clock_behind_ms().is_some() {
+            true => members.peers(),
+            false => self.reachability.away(),
+        }
+    }
+}

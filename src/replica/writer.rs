@@ -1,0 +1,112 @@
+//! Own entries: what this datacenter did, in the order in which it did it.
+
+use std::sync::Arc;
+
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::ids::Ids;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::record::Record;
+use crate::base::bugs::Bug;
+use crate::base::time::Now;
+use crate::causal_log::{Action, Change, Commit, Entry, Log, Op};
+use crate::lock_state::Locks;
+use geolock_api::keys::Key;
+use geolock_api::names::Position;
+
+/// Bytes at which the operations of one entry stop, approximately. Far below a frame.
+const ENTRY_WEIGHT: usize = 1 << 20;
+/// Most locks and parts in one entry, unless one request has more: an entry is applied in one step.
+const ENTRY_ROWS: usize = 32;
+/// Most locks of one transfer operation.
+const TRANSFER_LOCKS: usize = 32;
+
+/// Appends own entries to the log, and applies what entries say of the store and the members.
+pub(super) struct Writer<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) data: &'a mut Data,
+}
+
+impl Writer<'_> {
+    /// Appends own entries: one, unless it would be too large for a frame or for one step of its receivers.
+    pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
+        let mut chunk = Vec::new();
+        let (mut weight, mut rows) = (0, 0);
+        for op in ops.into_iter().flat_map(split_op) {
+            (weight, rows) = (weight + op.weight(), rows + op.rows());
+            if (weight > ENTRY_WEIGHT || rows > ENTRY_ROWS) && !chunk.is_empty() {
+                self.make_entry(std::mem::take(&mut chunk));
+                (weight, rows) = (op.weight(), op.rows());
+            }
+            chunk.push(op);
+        }
+        self.make_entry(chunk);
+    }
+
+    /// Appends one own entry. Returns its position in the journal.
+    pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
+        let at = self.ids.stamp(self.out);
+        let dc = self.config.dc;
+        let deps = self.log.applied().clone();
+        let seq = deps.get(dc) + 1;
+        self.locks.note_own_entry(seq, &ops, self.now.mono);
+        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.members.epoch().0);
+        // An entry of version 1 has no field for the lead.
+        let lead_ms = if self.lifecycle.versions().are_chained() { self.ids.lead.millis } else { 0 };
+        assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
+        let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
+        let position = self.out.persist(Record::Entry(entry.clone()));
+        for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
+            self.take_in_commit(&entry, index, commit, position);
+        }
+        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
+        self.log.apply(entry, position, self.now.mono);
+        self.out.counts.entries_made += 1;
+        self.out.pump = true;
+        position
+    }
+
+    /// Returns the hash of the predecessor for the next own entry.
+    pub(super) fn own_head(&self) -> u64 {
+        if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
+    }
+
+    pub(super) fn end_keys(&mut self, mut keys: Vec<Key>) {
+        // A key may be done and expired.
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return;
+        }
+        self.out.counts.keys_expired += keys.len() as u64;
+        let seen = self.log.applied().clone();
+        let action = Action::Expired;
+        let action = if self.config.bugs.has(Bug::ExpiryByRemoval) { Action::Remove } else { action };
+        let changes = keys.into_iter().map(|key| Change { key, action: action.clone() }).collect();
+        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+    }
+}
+
+/// Cuts a transfer of many locks into pieces of moderate size. A request stays whole; its names are at most
+/// 1 MiB.
+fn split_op(op: Op) -> Vec<Op> {
+    match op {
+        Op::Transfer { to, parts } if op_is_large(&parts) => {
+            parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
+        }
+        op => vec![op],
+    }
+}
+
+fn op_is_large(parts: &[crate::causal_log::LockParts]) -> bool {
+    parts.len() > TRANSFER_LOCKS
+}
