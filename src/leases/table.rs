@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
@@ -11,6 +10,7 @@ use super::finished::FinishedKeys;
 use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
 use crate::base::deadlines::Deadlines;
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Instant;
 use crate::base::work;
 use geolock_api::names::{DcId, LeaseId, Secret};
@@ -23,7 +23,7 @@ pub(crate) struct Leases {
     dc: DcId,
     hash_seed: u64,
     rows: Slab<Lease>,
-    by_id: HashMap<LeaseId, LeaseIndex, FxBuildHasher>,
+    by_id: KeyedMap<LeaseId, LeaseIndex, FxBuildHasher>,
     by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
     expiries: Deadlines<LeaseIndex>,
     graces: Deadlines<LeaseIndex>,
@@ -45,7 +45,7 @@ impl Leases {
             dc,
             hash_seed,
             rows: Slab::new(),
-            by_id: HashMap::default(),
+            by_id: KeyedMap::default(),
             by_session: BTreeMap::new(),
             expiries: Deadlines::default(),
             graces: Deadlines::default(),

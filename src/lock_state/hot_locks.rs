@@ -18,9 +18,7 @@
 
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Instant;
 use geolock_api::names::LockName;
 
@@ -64,7 +62,7 @@ pub(super) struct HotLocks {
     rows: Vec<Row>,
     /// By row, in microseconds of waiting.
     weights: Vec<u64>,
-    places: HashMap<LockName, usize, FixedState>,
+    places: KeyedMap<LockName, usize>,
     halves_at: Instant,
     now: Instant,
 }
@@ -74,7 +72,7 @@ impl HotLocks {
         HotLocks {
             rows: Vec::new(),
             weights: Vec::new(),
-            places: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            places: KeyedMap::with_seed(hash_seed),
             halves_at: Instant::ZERO + HALF_LIFE,
             now: Instant::ZERO,
         }

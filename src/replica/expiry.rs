@@ -21,11 +21,11 @@ use crate::base::bugs::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use slab::Slab;
 
 use super::Replica;
 use crate::base::deadlines::Deadlines;
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Instant;
 use crate::causal_log::{Action, Change, Commit, Op};
 use crate::store_state::{Lifetime, Touched};
@@ -38,7 +38,7 @@ const KEYS_PER_STEP: usize = 1_000;
 /// The expiring keys and their times.
 pub(super) struct Expiry {
     rows: Slab<Row>,
-    by_key: HashMap<Key, u32, foldhash::fast::FixedState>,
+    by_key: KeyedMap<Key, u32>,
     /// Keys whose time is running.
     due: Deadlines<u32>,
     /// Keys whose time is over, by the datacenter that is to end them and the time at which it was over.
@@ -64,7 +64,7 @@ impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
             rows: Slab::new(),
-            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            by_key: KeyedMap::with_seed(hash_seed),
             due: Deadlines::default(),
             left_to: BTreeMap::new(),
             done: BTreeSet::new(),

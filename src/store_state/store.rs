@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use slab::Slab;
 
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Timestamp;
 use crate::base::work;
 use crate::causal_log::{Action, Change, Entry, Op};
@@ -31,7 +31,7 @@ type Row = u32;
 /// All keys of a datacenter, with the open snapshots.
 pub(crate) struct Store {
     me: DcId,
-    pub(super) by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
+    pub(super) by_key: KeyedMap<Key, Row>,
     pub(super) records: Slab<Record>,
     snapshots: Snapshots,
     durable: Position,
@@ -88,7 +88,7 @@ impl Store {
     pub fn new(me: DcId, hash_seed: u64) -> Store {
         Store {
             me,
-            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            by_key: KeyedMap::with_seed(hash_seed),
             records: Slab::new(),
             snapshots: Snapshots::default(),
             durable: Position::default(),
