@@ -19,11 +19,13 @@ impl<K> Default for Deadlines<K> {
 }
 
 impl<K: Ord + Copy> Deadlines<K> {
+    /// Adds a deadline of a key.
     pub fn insert(&mut self, at: Instant, key: K) {
         self.all.insert((at, key));
         self.next = self.next.min(at);
     }
 
+    /// Removes a deadline of a key, if it is there.
     pub fn remove(&mut self, at: Instant, key: K) {
         self.all.remove(&(at, key));
         if self.next == at {
@@ -31,11 +33,13 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
+    /// Returns the earliest deadline.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         (!self.is_empty()).then_some(self.next)
     }
 
+    /// Returns the latest deadline.
     pub fn last(&self) -> Option<Instant> {
         self.all.last().map(|(at, _)| *at)
     }
@@ -62,10 +66,12 @@ impl<K: Ord + Copy> Deadlines<K> {
         self.next = self.all.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at);
     }
 
+    /// Returns the number of deadlines.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
+    /// Returns true if there is no deadline.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -25,9 +25,11 @@ pub struct Histogram {
 /// The durations longer than `above_us` and at most `up_to_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
+    /// Lower bound, in microseconds; not included.
     pub above_us: u64,
     /// `None` for the last bucket, which has no upper bound.
     pub up_to_us: Option<u64>,
+    /// Number of durations between the bounds.
     pub count: u64,
 }
 
@@ -38,6 +40,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// Counts a duration.
     pub fn record(&mut self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.counts[place(nanos)] += 1;

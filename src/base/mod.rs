@@ -1,6 +1,7 @@
 //! Ground, for every room: time as values, clocks, deadlines, histograms, tables that grow bit by bit, random
 //! numbers that a seed repeats, hash maps without iteration, and the codec.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 pub mod bugs;
 pub mod capacity;

@@ -16,7 +16,9 @@ pub struct Wall(pub u64);
 /// Readings of the edge's clocks when an event was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
+    /// The monotonic clock.
     pub mono: Instant,
+    /// The wall clock.
     pub wall: Wall,
 }
 
@@ -46,10 +48,12 @@ impl TimeToLive {
         }
     }
 
+    /// Returns whole milliseconds.
     pub const fn millis(self) -> u64 {
         self.0
     }
 
+    /// Returns the time to live as a duration.
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
@@ -74,7 +78,9 @@ impl From<TimeToLive> for u64 {
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// Before every reading.
     pub const ZERO: Timestamp = Timestamp(0);
+    /// After every reading.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
     /// Returns the first reading of that millisecond.
@@ -82,14 +88,17 @@ impl Timestamp {
         Timestamp(millis << 16)
     }
 
+    /// Returns the reading with these bits.
     pub const fn from_raw(raw: u64) -> Timestamp {
         Timestamp(raw)
     }
 
+    /// Returns all bits.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
+    /// Returns whole milliseconds.
     pub const fn millis(self) -> u64 {
         self.0 >> 16
     }

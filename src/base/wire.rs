@@ -36,6 +36,7 @@ pub const MAX_STATE_ITEM: usize = 1 << 30;
 pub struct WireError {
     /// Name of the value that was being encoded or decoded.
     pub what: &'static str,
+    /// The fault, from the codec.
     pub reason: String,
 }
 

@@ -21,6 +21,7 @@
 
 mod encoding;
 mod recency;
+mod register;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -31,60 +32,11 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::recency::{Recency, Use};
+pub use self::register::{DoubleOwner, PartMove, Register};
 use super::default_owner::{default_owner, default_parts};
 use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName};
-
-/// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
-/// the greater number. Version 0 means never moved, or at home ([`Register::HOME`]).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub struct Register(u64);
-
-impl Register {
-    /// The part is at home, and its member is not settled: without this register it would go along with the
-    /// part of its sponsor. No owner has so high a number.
-    pub const HOME: Register = Register(0x40);
-
-    pub fn new(version: u64, owner: DcId) -> Register {
-        assert!(version < 1 << 56, "version {version} of a part: 2^56 moves never happen");
-        Register(version << 8 | u64::from(owner.get()))
-    }
-
-    pub const fn version(self) -> u64 {
-        self.0 >> 8
-    }
-
-    /// Returns true for [`Register::HOME`].
-    pub const fn is_home(self) -> bool {
-        self.0 == Register::HOME.0
-    }
-
-    /// Returns the owner, or `None` for a part that is at home or never moved.
-    pub const fn owner(self) -> Option<DcId> {
-        if self.version() == 0 { None } else { DcId::new(self.0 as u8) }
-    }
-}
-
-/// A move of one part to one owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartMove {
-    pub lock: LockName,
-    pub part: DcId,
-    pub owner: DcId,
-    pub version: u64,
-}
-
-/// Two different owners at the same version: a broken invariant. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("two owners of part {part} of lock {lock} at version {version}: {ours} here, {theirs} there")]
-pub struct DoubleOwner {
-    pub lock: LockName,
-    pub part: DcId,
-    pub version: u64,
-    pub ours: DcId,
-    pub theirs: DcId,
-}
 
 /// The registers of a lock, by part number; as many as the highest moved part needs.
 type Registers = SmallVec<[Register; 3]>;
@@ -121,10 +73,12 @@ impl Row {
 pub struct OwnedRows(Vec<Row>);
 
 impl OwnedRows {
+    /// Returns the number of moved parts.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Returns true if no part has moved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -240,6 +194,7 @@ impl Ownership {
         OwnedRows(rows.map(|row| before.remove(&row).unwrap_or_else(|| self.at(row).unused())).collect())
     }
 
+    /// Ends a reader; rows need no longer be kept for it.
     pub fn close_reader(&mut self, reader: ReaderId) {
         self.readers.retain(|other| other.id != reader);
     }
@@ -259,10 +214,12 @@ impl Ownership {
         &self.sponsors
     }
 
+    /// Returns the parts that are not settled, to be changed.
     pub fn sponsors_mut(&mut self) -> &mut Sponsors {
         &mut self.sponsors
     }
 
+    /// Returns the owner of a part.
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
         self.owner_in(self.row(lock), lock, part)
     }
@@ -309,6 +266,7 @@ impl Ownership {
         self.rows.len()
     }
 
+    /// Returns true if every part of every lock is at home.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -21,6 +21,7 @@ pub struct Sponsors {
 /// A part that is not settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Sponsored {
+    /// The part.
     pub part: DcId,
     /// The member with whose part it goes along.
     pub sponsor: DcId,

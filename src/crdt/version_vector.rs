@@ -15,6 +15,7 @@ use geolock_api::names::{DcId, MAX_DCS, MAX_NUMBER};
 pub struct VersionVector(Vec<u64>);
 
 impl VersionVector {
+    /// Returns the number of entries of a datacenter.
     pub fn get(&self, dc: DcId) -> u64 {
         self.0.get(dc.index()).copied().unwrap_or(0)
     }

@@ -1,5 +1,6 @@
 //! Pure. Leases of clients: expiry, sessions, the requests of each, the grace period after a restart.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod finished;
 mod lease;

@@ -63,7 +63,9 @@ pub(crate) struct Store {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{key}: {error}")]
 pub struct ChangeError {
+    /// The key.
     pub key: Key,
+    /// The reason.
     pub error: OpError,
 }
 

@@ -12,7 +12,9 @@ const BLOCKS_AT_A_TIME: usize = 16;
 
 /// The index of a row: a number with a type of its own, so nobody looks in one table for a row of another.
 pub trait RowIndex: Copy {
+    /// Returns the index of a row.
     fn from_row(row: usize) -> Self;
+    /// Returns the number of the row.
     fn row(self) -> usize;
 }
 
@@ -36,11 +38,13 @@ impl<T, I: RowIndex> Blocks<T, I> {
         self.blocks.len() * BLOCK
     }
 
+    /// Returns a row.
     #[inline]
     pub fn get(&self, index: I) -> Option<&T> {
         Some(&self.blocks.get(index.row() / BLOCK)?[index.row() % BLOCK])
     }
 
+    /// Returns a row, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
         Some(&mut self.blocks.get_mut(index.row() / BLOCK)?[index.row() % BLOCK])
@@ -109,15 +113,18 @@ impl<T, I> Default for Rows<T, I> {
 }
 
 impl<T, I: RowIndex> Rows<T, I> {
+    /// Returns an empty table.
     pub fn new() -> Rows<T, I> {
         Rows::default()
     }
 
+    /// Returns the number of rows in use.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns true if no row is in use.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -129,6 +136,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         self.unused
     }
 
+    /// Returns a row.
     #[inline]
     pub fn get(&self, index: I) -> Option<&T> {
         match self.blocks.get(index)? {
@@ -137,6 +145,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         }
     }
 
+    /// Returns a row, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
         match self.blocks.get_mut(index)? {
@@ -145,6 +154,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         }
     }
 
+    /// Returns true if the row is in use.
     #[inline]
     pub fn contains(&self, index: I) -> bool {
         self.get(index).is_some()

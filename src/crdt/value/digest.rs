@@ -19,11 +19,13 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// Adds both sums.
     #[must_use]
     pub fn plus(self, other: Shown) -> Shown {
         Shown { sum: self.sum.wrapping_add(other.sum), bytes: self.bytes.wrapping_add(other.bytes) }
     }
 
+    /// Subtracts both sums.
     #[must_use]
     pub fn minus(self, other: Shown) -> Shown {
         Shown { sum: self.sum.wrapping_sub(other.sum), bytes: self.bytes.wrapping_sub(other.bytes) }
