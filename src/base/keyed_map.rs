@@ -1,4 +1,5 @@
 //! A hash map that cannot be iterated.
+#![expect(clippy::disallowed_types, reason = "this is the one place that wraps it")]
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};

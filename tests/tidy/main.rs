@@ -19,6 +19,8 @@ struct Source {
     /// The folder or file below the sources of its package, or within one of the [`HALLS`]; with the package
     /// before it, except the server.
     room: String,
+    /// The path of the module in its package.
+    module: Vec<String>,
     text: String,
     is_test: bool,
 }
@@ -72,19 +74,25 @@ fn read(root: &Path, path: PathBuf) -> Source {
     let name = |part: std::path::Component<'_>| {
         part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
     };
-    let mut parts = relative.components().map(name);
-    let first = parts.next().expect("a file has a name");
-    let room = match parts.next() {
-        Some(second) if HALLS.contains(&first.as_str()) && second != "mod" => format!("{first}::{second}"),
-        _ => first,
-    };
+    let mut module: Vec<String> = relative.components().map(name).collect();
+    let room = room_of(&module);
+    module.pop_if(|last| ["mod", "lib", "main"].contains(&last.as_str()));
     let is_test = relative.components().any(|part| {
         matches!(
             part.as_os_str().to_str(),
             Some("tests" | "tests.rs" | "mutations.rs" | "stories.rs" | "fakes.rs")
         )
     });
-    Source { path, room, text, is_test }
+    Source { path, room, module, text, is_test }
+}
+
+/// Returns the room of a module of the server.
+fn room_of<S: AsRef<str>>(module: &[S]) -> String {
+    let first = module.first().expect("a module has a name").as_ref();
+    match module.get(1).map(AsRef::as_ref) {
+        Some(second) if HALLS.contains(&first) && second != "mod" => format!("{first}::{second}"),
+        _ => first.to_owned(),
+    }
 }
 
 impl Source {

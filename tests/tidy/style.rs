@@ -1,5 +1,8 @@
 //! Lengths of files and functions, and the form of comments.
 
+use std::fs;
+
+use crate::files::files;
 use crate::{Source, everything, report};
 
 /// Longest file, in lines.
@@ -31,16 +34,7 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
     for (number, line) in code.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
         let text = line.trim_start();
-        let starts = [
-            "fn ",
-            "pub fn ",
-            "pub(super) fn ",
-            "pub(crate) fn ",
-            "async fn ",
-            "pub async fn ",
-            "pub(super) async fn ",
-        ];
-        if starts.iter().any(|start| text.starts_with(start)) && open.is_none() {
+        if begins_function(text) && open.is_none() {
             open = Some((number, indent, text.to_string()));
         } else if let Some((start, at, name)) = &open
             && indent == *at
@@ -58,6 +52,21 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
         }
     }
     long.into_iter()
+}
+
+fn begins_function(line: &str) -> bool {
+    let mut rest = line;
+    if let Some(public) = rest.strip_prefix("pub") {
+        rest = public
+            .strip_prefix('(')
+            .and_then(|scope| scope.split_once(") "))
+            .map_or(public, |(_, rest)| rest);
+    }
+    for word in ["const ", "async "] {
+        rest = rest.trim_start();
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    rest.trim_start().starts_with("fn ")
 }
 
 #[test]
@@ -85,5 +94,23 @@ fn comments_fit_beside_code_and_name_their_subject() {
             }
         }
     }
+    report(&faults);
+}
+
+#[test]
+fn comments_of_other_files_fit_too() {
+    let settings = files(".", &["toml", "proto"]);
+    let own = settings.iter().filter(|path| !path.components().any(|part| part.as_os_str() == "target"));
+    let mut faults = Vec::new();
+    for path in own {
+        let text = fs::read_to_string(path).expect("a file of the repository is readable");
+        for (number, line) in text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with(['#', '/']);
+            if is_comment && line.chars().count() > MAX_WIDTH {
+                faults.push(format!("{}:{}: wider than {MAX_WIDTH}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(settings.len() >= 8, "the files are found");
     report(&faults);
 }
