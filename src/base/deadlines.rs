@@ -23,6 +23,7 @@ impl<K: Ord + Copy> Deadlines<K> {
     pub fn insert(&mut self, at: Instant, key: K) {
         self.all.insert((at, key));
         self.next = self.next.min(at);
+        debug_assert_eq!(self.next, self.earliest(), "the copy of the earliest deadline is current");
     }
 
     /// Removes a deadline of a key, if it is there.
@@ -31,6 +32,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         if self.next == at {
             self.look_up();
         }
+        debug_assert_eq!(self.next, self.earliest(), "the copy of the earliest deadline is current");
     }
 
     /// Returns the earliest deadline.
@@ -59,11 +61,16 @@ impl<K: Ord + Copy> Deadlines<K> {
     fn pop(&mut self) -> Option<K> {
         let first = self.all.pop_first();
         self.look_up();
+        debug_assert!(first.is_none_or(|(at, _)| at <= self.next), "deadlines come in order");
         first.map(|(_, key)| key)
     }
 
     fn look_up(&mut self) {
-        self.next = self.all.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at);
+        self.next = self.earliest();
+    }
+
+    fn earliest(&self) -> Instant {
+        self.all.first().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
     }
 
     /// Returns the number of deadlines.

@@ -15,6 +15,9 @@ const LAST_DOUBLING: u32 = 26;
 /// Number of buckets, with one for all longer durations.
 const BUCKETS: usize = (LAST_DOUBLING as usize) << FINE | 1;
 
+// The last finite bucket ends where the one for longer durations begins.
+const _: () = assert!(LAST_DOUBLING > FINE && BUCKETS < 128, "a copy of a histogram is cheap");
+
 /// A histogram of durations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
@@ -78,7 +81,9 @@ fn place(nanos: u64) -> usize {
         return BUCKETS - 1;
     }
     let within = (micros >> (doubling - FINE)) as usize & ((1 << FINE) - 1);
-    ((doubling - FINE + 1) as usize) << FINE | within
+    let place = ((doubling - FINE + 1) as usize) << FINE | within;
+    debug_assert!((begin(place)..begin(place + 1)).contains(&micros), "a duration is within its bucket");
+    place
 }
 
 /// Returns the lower bound of a bucket, in microseconds.

@@ -59,6 +59,9 @@ impl TimeToLive {
     }
 }
 
+// A stamp plus a time to live is a stamp.
+const _: () = assert!(TimeToLive::MAX_MILLIS < 1 << 40, "ten years leave most of the 48 bits");
+
 impl TryFrom<u64> for TimeToLive {
     type Error = TimeToLiveError;
 
@@ -85,6 +88,7 @@ impl Timestamp {
 
     /// Returns the first reading of that millisecond.
     pub const fn from_millis(millis: u64) -> Timestamp {
+        debug_assert!(millis >> 48 == 0, "milliseconds of a stamp have 48 bits");
         Timestamp(millis << 16)
     }
 

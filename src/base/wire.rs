@@ -58,6 +58,10 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 /// about acknowledgements.
 pub const PROTOCOL_VERSION: u16 = 3;
 
+// Links negotiate the highest version of both.
+const _: () = assert!(PROTOCOL_VERSION == *VERSIONS.end(), "the newest version is spoken");
+const _: () = assert!(MAX_FRAME <= MAX_STATE_ITEM && MAX_STATE_ITEM <= MAX_CHECKPOINT, "limits nest");
+
 /// As [`encode`], for the pieces of a state transfer.
 pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
     encode_limited::<T, MAX_STATE_ITEM>(what, value)

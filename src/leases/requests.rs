@@ -70,13 +70,19 @@ impl Keys {
         }
     }
 
+    /// Returns true if no request has a key.
+    pub fn is_empty(&self) -> bool {
+        self.one.is_none() && self.others.is_empty()
+    }
+
     /// Inserts a key that is not in the index.
     pub fn insert(&mut self, key: IdempotencyKey, request: RequestIndex) {
+        debug_assert!(self.get(key).is_none(), "key {key} belongs to one request at a time");
         match self.one {
             None => self.one = Some((key, request)),
             Some(_) => {
                 let before = self.others.insert(key, request);
-                assert!(before.is_none(), "a key belongs to one request at a time");
+                assert!(before.is_none(), "key {key} belongs to one request at a time");
             }
         }
     }

@@ -9,6 +9,8 @@ impl Replica {
     /// If an invariant is broken; the message names it.
     pub fn check(&self) {
         self.lifecycle.check(self.log.applied(), self.leases.in_grace());
+        self.log.check();
+        self.leases.check();
         self.locks.check();
         self.store.check_invariants();
         self.store.expiring_keys().for_each(|(key, _)| self.expiry.check(key));

@@ -95,6 +95,7 @@ impl Digests {
                 self.sums.insert(key.bucket().into(), after.sum);
             }
         }
+        debug_assert_eq!(self.sums.get(key.bucket()), Some(&after.sum), "a bucket that changed has a sum");
         after.sum
     }
 

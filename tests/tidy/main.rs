@@ -1,7 +1,8 @@
 //! The rules of the repository, as far as a test can check them: imports between rooms, what pure rooms may
-//! not use, unfinished work; and, in tests, benches and examples as well, the length of files and functions,
-//! and the form of comments.
+//! not use, how densely they assert, unfinished work; and, in tests, benches and examples as well, the length
+//! of files and functions, and the form of comments.
 
+mod assertions;
 #[path = "../fixture/files.rs"]
 mod files;
 mod imports;

@@ -50,6 +50,7 @@ impl<T> Fifo<T> {
         if block.is_empty() && self.blocks.len() > 1 {
             self.blocks.pop_front();
         }
+        debug_assert!(self.blocks.len() == 1 || !self.is_empty(), "no block before the last one is empty");
         Some(value)
     }
 

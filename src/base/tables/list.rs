@@ -50,6 +50,7 @@ impl<T> List<T> {
             _ => self.blocks.push(vec![value]),
         }
         self.len += 1;
+        debug_assert_eq!(self.blocks.len(), self.len.div_ceil(BLOCK), "all blocks but the last are full");
     }
 
     /// Removes a value; the last one takes its place.
@@ -63,6 +64,8 @@ impl<T> List<T> {
             self.blocks.pop();
         }
         self.len -= 1;
+        debug_assert_eq!(self.blocks.len(), self.len.div_ceil(BLOCK), "all blocks but the last are full");
+        assert!(place <= self.len, "place {place} of {} has a value", self.len + 1);
         if place == self.len {
             last
         } else {

@@ -7,6 +7,7 @@ use std::ops::{Index, IndexMut};
 const BLOCK: usize = 1 << 8;
 /// Memory for this number of rows is never released.
 const KEPT: usize = 1 << 14;
+const _: () = assert!(BLOCK.is_power_of_two() && KEPT.is_multiple_of(BLOCK), "a row is found by shifts");
 /// Maximum number of blocks that are released at a time.
 const BLOCKS_AT_A_TIME: usize = 16;
 
@@ -60,6 +61,7 @@ impl<T, I: RowIndex> Blocks<T, I> {
     /// Releases some of the unused blocks from this row on, if there are many. Returns true if there are more
     /// to release.
     pub fn give_back(&mut self, from: usize) -> bool {
+        debug_assert!(from <= self.capacity(), "rows in use are in blocks");
         let kept = (from + KEPT).div_ceil(BLOCK);
         self.blocks.truncate(kept.max(self.blocks.len().saturating_sub(BLOCKS_AT_A_TIME)));
         self.blocks.len() > kept
@@ -178,6 +180,7 @@ impl<T, I: RowIndex> Rows<T, I> {
                 self.blocks.grow(|| Place::Free(None));
             }
             self.unused += 1;
+            debug_assert_eq!(self.len, self.unused, "without removed rows, every row is in use");
             self.blocks[index] = Place::Taken(value);
             return index;
         };
@@ -198,6 +201,7 @@ impl<T, I: RowIndex> Rows<T, I> {
             Place::Taken(value) => {
                 self.removed = Some(index);
                 self.len -= 1;
+                debug_assert!(self.len < self.unused, "the removed row can be used again");
                 value
             }
             Place::Free(_) => missing(index.row()),

@@ -15,7 +15,9 @@ impl Register {
     /// Returns the register of a part after its `version`th move.
     pub fn new(version: u64, owner: DcId) -> Register {
         assert!(version < 1 << 56, "version {version} of a part: 2^56 moves never happen");
-        Register(version << 8 | u64::from(owner.get()))
+        let register = Register(version << 8 | u64::from(owner.get()));
+        debug_assert!(version == 0 || register.owner() == Some(owner), "a register names its owner");
+        register
     }
 
     /// Returns the number of moves.
