@@ -377,7 +377,7 @@ impl Log {
 
     /// Handles a report that a peer holds entries back because others are missing: all that it lacks is sent
     /// at once.
-    pub fn note_lacking(&mut self, peer: DcId, durable: &VersionVector) {
+    pub fn note_missing(&mut self, peer: DcId, durable: &VersionVector) {
         // Retransmission on request would repair these bugs.
         if self.bugs.has(Bug::LostRequestNotResent) || self.bugs.has(Bug::RelayOnConnectOnly) {
             return;

@@ -222,7 +222,7 @@ impl Replica {
             }
             Message::EntriesV1(entries) => self.on_entries(peer, entries),
             Message::HeldBack { durable } => {
-                self.log.note_lacking(peer, &durable);
+                self.log.note_missing(peer, &durable);
                 self.pump = true;
             }
             Message::AskHolders { query, locks } => self.on_ask_holders(peer, query, &locks),

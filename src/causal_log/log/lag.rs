@@ -41,7 +41,7 @@ impl Log {
     }
 
     /// Returns the number of entries that a peer has acknowledged and that are missing here.
-    pub fn lacking(&self, peer: DcId) -> u64 {
+    pub fn missing_entries(&self, peer: DcId) -> u64 {
         self.acknowledged(peer).iter().map(|(dc, seq)| seq.saturating_sub(self.applied.get(dc))).sum()
     }
 

@@ -18,7 +18,9 @@ pub(in crate::server::api) fn acquire(
 ) -> Result<Call, BorderError> {
     let key = idempotency_key(message.idempotency_key);
     if by == ProofBy::Secret && key.is_none() {
-        return Err(Malformed("`key`: a unary acquire needs one, so that it can be called again"));
+        return Err(Malformed(
+            "`idempotency_key`: a unary acquire needs one, so that it can be called again",
+        ));
     }
     let wait = match message.wait {
         Some(acquire_request::Wait::TryOnce(_)) => Wait::Try,
@@ -69,11 +71,11 @@ pub(in crate::server::api) fn cancel(
 }
 
 fn target_key(raw: u64) -> Result<Target, BorderError> {
-    idempotency_key(raw).map(Target::Key).ok_or(Malformed("`key`: keys are above 0"))
+    idempotency_key(raw).map(Target::Key).ok_or(Malformed("`idempotency_key`: keys are above 0"))
 }
 
 pub(super) const NO_WAIT: BorderError = Malformed("`wait`: set `try_once`, `wait_ms` or `wait_forever`");
-const NO_TARGET: BorderError = Malformed("`target`: set `request` or `key`");
+const NO_TARGET: BorderError = Malformed("`target`: set `request` or `idempotency_key`");
 
 /// A reclaim, or a piece of one.
 #[derive(Debug, PartialEq, Eq)]

@@ -59,7 +59,8 @@ pub(in crate::server::api) fn next_step(
     }))
 }
 
-const NO_KEY: BorderError = Malformed("`key`: a transaction has one, so that it can be asked for again");
+const NO_KEY: BorderError =
+    Malformed("`idempotency_key`: a transaction has one, so that it can be asked for again");
 
 fn begin_locks(message: proto::BeginLocks) -> Result<BeginLocks, BorderError> {
     let wait = match message.wait {
