@@ -344,12 +344,6 @@ impl Ownership {
         if registers.len() <= part.index() {
             registers.resize(part.index() + 1, Register::default());
         }
-        debug_assert!(
-            to.is_home()
-                || to.version() > registers[part.index()].version()
-                || registers[part.index()].is_home(),
-            "versions of a part increase"
-        );
         registers[part.index()] = to;
     }
 

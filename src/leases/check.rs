@@ -11,9 +11,8 @@ impl Leases {
         for (row, lease) in &self.rows {
             let (index, id) = (LeaseIndex(row as u32), lease.id);
             assert_eq!(self.find(id), Some(index), "lease {id} is found by its id");
-            assert!(lease.scheduled <= lease.expires, "the expiry of lease {id} is checked in time");
             assert!(lease.waiting <= lease.requests.len(), "waiting requests of lease {id} are requests");
-            assert!(lease.requests.len() > 0 || lease.keys.is_empty(), "keys of lease {id} name requests");
+            assert!(!lease.requests.is_empty() || lease.keys.is_empty(), "keys of lease {id} name requests");
             let listed = lease.session.and_then(|session| self.by_session.get(&session));
             assert_eq!(
                 lease.session.is_some(),

@@ -184,7 +184,6 @@ impl Leases {
             self.graces.insert(expires, index);
         }
         lease.expires = expires;
-        debug_assert!(lease.scheduled <= expires, "expiry is checked when it is due, or before");
         expires.saturating_since(now)
     }
 
