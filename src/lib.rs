@@ -36,8 +36,11 @@
 //!
 //! The terms are those of the glossary in `docs/algorithm.md#1-terms`. ARCHITECTURE.md follows one acquire
 //! from client to client; CONTRIBUTING.md says in which order to read.
-// Edges read clocks and start threads; pure rooms deny it again.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "edges read clocks and start threads; pure rooms deny it again"
+)]
 
 pub mod access;
 pub mod base;

@@ -1,7 +1,7 @@
 //! The client API as generated from `api/proto/geolock/v1/geolock.proto`; what it means is written there.
 
 // Generated code: its documentation is the .proto, and the generator adds types that have none.
-#![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs)]
+#![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs, reason = "generated")]
 
 tonic::include_proto!("geolock.v1");
 

@@ -132,11 +132,11 @@ impl Dialled {
     }
 
     /// Connects for a session.
-    pub(super) async fn dial_session(&self) -> Result<Way, LinkError> {
+    pub(super) async fn dial_session(&self) -> Result<Carrier, LinkError> {
         if let Some(native) = &self.native {
             let socket = timeout(self.timeout, native.dial(self.timeout)).await;
             if let Some(socket) = socket.map_err(|_| LinkError::Silent(self.timeout))?? {
-                return Ok(Way::Native(socket, self.dial_when_needed()));
+                return Ok(Carrier::Native(socket, self.dial_when_needed()));
             }
             tracing::debug!(endpoint = self.name, "the server speaks gRPC only");
         }
@@ -145,7 +145,7 @@ impl Dialled {
         let connector = Connector { host, port, time: self.timeout, seen: seen.clone() };
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
         let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
-        Ok(Way::Grpc(self.api(channel), seen))
+        Ok(Carrier::Grpc(self.api(channel), seen))
     }
 
     /// Starts a stream from the server on a connection of its own. The stream may be silent for hours, so the
@@ -163,10 +163,10 @@ impl Dialled {
     }
 
     /// Opens the stream. A server that refuses this client says so here, or in the first answer.
-    pub(super) async fn open(&self, way: Way, mut outgoing: Outgoing) -> Result<Answers, LinkError> {
-        let (mut client, seen) = match way {
-            Way::Grpc(client, seen) => (client, seen),
-            Way::Native(socket, _) => {
+    pub(super) async fn open(&self, carrier: Carrier, mut outgoing: Outgoing) -> Result<Answers, LinkError> {
+        let (mut client, seen) = match carrier {
+            Carrier::Grpc(client, seen) => (client, seen),
+            Carrier::Native(socket, _) => {
                 return Ok(Answers::Native(NativeAnswers::open(socket, &self.bearer, outgoing)));
             }
         };
@@ -178,18 +178,18 @@ impl Dialled {
     }
 }
 
-/// A connection for a session.
-pub(super) enum Way {
+/// The connection that carries a session.
+pub(super) enum Carrier {
     Grpc(Api, LastSeen),
     /// With a channel for calls beside the session.
     Native(NativeSocket, Api),
 }
 
-impl Way {
+impl Carrier {
     /// Returns the channel for calls beside the session.
     pub(super) fn api(&self) -> &Api {
         match self {
-            Way::Grpc(api, _) | Way::Native(_, api) => api,
+            Carrier::Grpc(api, _) | Carrier::Native(_, api) => api,
         }
     }
 }

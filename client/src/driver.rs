@@ -207,11 +207,11 @@ fn as_client_error(dialled: &Dialled, error: LinkError) -> ClientError {
 }
 
 async fn dial(dialled: &Dialled, shared: &Arc<Shared>, current: &Current) -> Result<Answers, LinkError> {
-    let way = dialled.dial_session().await?;
-    current.set(&dialled.name, way.api().clone());
+    let carrier = dialled.dial_session().await?;
+    current.set(&dialled.name, carrier.api().clone());
     // The session counts the time from here, before anything is sent.
     let outgoing = shared.connected();
-    dialled.open(way, outgoing).await
+    dialled.open(carrier, outgoing).await
 }
 
 /// Returns the pause after that many failures in a row. It grows up to a limit, and it is random so that

@@ -16,6 +16,7 @@ pub enum DiskSpace {
 /// The load of a datacenter, compared with the calls of its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Load {
+    /// The server keeps up.
     #[default]
     Fits,
     /// The server is far behind: new calls of clients are refused, calls under way continue.

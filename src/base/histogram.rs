@@ -15,6 +15,9 @@ const LAST_DOUBLING: u32 = 26;
 /// Number of buckets, with one for all longer durations.
 const BUCKETS: usize = (LAST_DOUBLING as usize) << FINE | 1;
 
+// The last finite bucket ends where the one for longer durations begins.
+const _: () = assert!(LAST_DOUBLING > FINE && BUCKETS < 128, "a copy of a histogram is cheap");
+
 /// A histogram of durations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
@@ -25,9 +28,11 @@ pub struct Histogram {
 /// The durations longer than `above_us` and at most `up_to_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
+    /// Lower bound, in microseconds; not included.
     pub above_us: u64,
     /// `None` for the last bucket, which has no upper bound.
     pub up_to_us: Option<u64>,
+    /// Number of durations between the bounds.
     pub count: u64,
 }
 
@@ -38,6 +43,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// Counts a duration.
     pub fn record(&mut self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.counts[place(nanos)] += 1;
@@ -75,7 +81,9 @@ fn place(nanos: u64) -> usize {
         return BUCKETS - 1;
     }
     let within = (micros >> (doubling - FINE)) as usize & ((1 << FINE) - 1);
-    ((doubling - FINE + 1) as usize) << FINE | within
+    let place = ((doubling - FINE + 1) as usize) << FINE | within;
+    debug_assert!((begin(place)..begin(place + 1)).contains(&micros), "a duration is within its bucket");
+    place
 }
 
 /// Returns the lower bound of a bucket, in microseconds.

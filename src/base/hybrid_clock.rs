@@ -36,6 +36,7 @@ impl HybridClock {
 
     /// Advances to `now`. If the wall clock has jumped, returns once by how many milliseconds it is ahead.
     pub fn advance(&mut self, now: Now) -> Option<i64> {
+        let before = self.physical;
         let elapsed = now.mono.as_nanos().saturating_sub(self.at.as_nanos());
         self.at = now.mono.max(self.at);
         self.physical = self.physical.saturating_add(elapsed);
@@ -43,6 +44,7 @@ impl HybridClock {
         let most = if error > JUMP { elapsed / 10 } else { elapsed / 100 } as i64;
         self.physical = self.physical.saturating_add_signed(error.clamp(-most, most));
 
+        debug_assert!(self.physical >= before, "the physical part never goes back");
         let far_off = error.unsigned_abs() > JUMP as u64;
         let jumped = far_off && !self.far_off;
         self.far_off = far_off;
@@ -59,6 +61,7 @@ impl HybridClock {
             return 0;
         }
         self.physical = self.physical.saturating_add(by_ms * 1_000_000);
+        debug_assert!(self.physical_millis() <= now.wall.0, "a step ends at the wall clock, not beyond it");
         by_ms
     }
 
@@ -71,7 +74,9 @@ impl HybridClock {
 
     /// Returns a new reading, above all earlier ones.
     pub fn tick(&mut self) -> Timestamp {
-        self.last = self.last.next().max(Timestamp::from_millis(self.physical_millis()));
+        let before = self.last;
+        self.last = before.next().max(Timestamp::from_millis(self.physical_millis()));
+        debug_assert!(self.last > before || before == Timestamp::MAX, "no reading is repeated");
         self.last
     }
 
@@ -97,7 +102,9 @@ impl HybridClock {
 
     /// Returns a bound for the readings in the next `ahead`, unless a higher stamp is observed.
     pub fn bound(&self, ahead: Duration) -> Timestamp {
-        self.last.max(Timestamp::from_millis(self.physical_millis())).plus(ahead)
+        let bound = self.last.max(Timestamp::from_millis(self.physical_millis())).plus(ahead);
+        debug_assert!(bound >= self.last, "a bound is above all readings so far");
+        bound
     }
 }
 

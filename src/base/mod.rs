@@ -1,11 +1,14 @@
 //! Ground, for every room: time as values, clocks, deadlines, histograms, tables that grow bit by bit, random
-//! numbers that a seed repeats, and the codec.
+//! numbers that a seed repeats, hash maps without iteration, and the codec.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 pub mod bugs;
 pub mod capacity;
 pub mod deadlines;
 pub mod histogram;
 pub mod hybrid_clock;
+pub mod keyed_map;
 pub(crate) mod rng;
 pub mod tables;
 pub mod time;

@@ -51,6 +51,7 @@ impl Rng {
 
     /// Uniform in `from..=to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        assert!(from <= to, "there is no number from {from} to {to}");
         from + self.below(to - from + 1)
     }
 
@@ -64,11 +65,13 @@ impl Rng {
     }
 
     pub fn percent(&mut self, percent: u64) -> bool {
+        debug_assert!(percent <= 100, "{percent} of 100");
         self.below(100) < percent
     }
 
     /// Uniform in `-magnitude..=magnitude`.
     pub fn signed(&mut self, magnitude: i64) -> i64 {
+        assert!(magnitude >= 0, "a magnitude has no sign");
         self.below(2 * magnitude.unsigned_abs() + 1) as i64 - magnitude
     }
 

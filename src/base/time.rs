@@ -16,7 +16,9 @@ pub struct Wall(pub u64);
 /// Readings of the edge's clocks when an event was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
+    /// The monotonic clock.
     pub mono: Instant,
+    /// The wall clock.
     pub wall: Wall,
 }
 
@@ -46,14 +48,19 @@ impl TimeToLive {
         }
     }
 
+    /// Returns whole milliseconds.
     pub const fn millis(self) -> u64 {
         self.0
     }
 
+    /// Returns the time to live as a duration.
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
 }
+
+// A stamp plus a time to live is a stamp.
+const _: () = assert!(TimeToLive::MAX_MILLIS < 1 << 40, "ten years leave most of the 48 bits");
 
 impl TryFrom<u64> for TimeToLive {
     type Error = TimeToLiveError;
@@ -74,22 +81,28 @@ impl From<TimeToLive> for u64 {
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// Before every reading.
     pub const ZERO: Timestamp = Timestamp(0);
+    /// After every reading.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
     /// Returns the first reading of that millisecond.
     pub const fn from_millis(millis: u64) -> Timestamp {
+        debug_assert!(millis >> 48 == 0, "milliseconds of a stamp have 48 bits");
         Timestamp(millis << 16)
     }
 
+    /// Returns the reading with these bits.
     pub const fn from_raw(raw: u64) -> Timestamp {
         Timestamp(raw)
     }
 
+    /// Returns all bits.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
+    /// Returns whole milliseconds.
     pub const fn millis(self) -> u64 {
         self.0 >> 16
     }

@@ -36,6 +36,7 @@ pub const MAX_STATE_ITEM: usize = 1 << 30;
 pub struct WireError {
     /// Name of the value that was being encoded or decoded.
     pub what: &'static str,
+    /// The fault, from the codec.
     pub reason: String,
 }
 
@@ -56,6 +57,10 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
 /// about acknowledgements.
 pub const PROTOCOL_VERSION: u16 = 3;
+
+// Links negotiate the highest version of both.
+const _: () = assert!(PROTOCOL_VERSION == *VERSIONS.end(), "the newest version is spoken");
+const _: () = assert!(MAX_FRAME <= MAX_STATE_ITEM && MAX_STATE_ITEM <= MAX_CHECKPOINT, "limits nest");
 
 /// As [`encode`], for the pieces of a state transfer.
 pub fn encode_state<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {

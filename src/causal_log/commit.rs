@@ -31,13 +31,16 @@ pub struct Commit {
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
+    /// The key that it changes.
     pub key: Key,
+    /// The action on the key.
     pub action: Action,
 }
 
 /// The action of a change on its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Action {
+    /// Applies an operation to the value of the key.
     Update(Update),
     /// Removes the key with all that it has. A concurrent update of the key is lost, so a removed key does
     /// not come back.
@@ -52,6 +55,7 @@ pub enum Action {
 
 /// A rule that a commit of a peer breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum CommitFault {
     #[error("it stands beside another commit of the same entry")]
     Second,

@@ -12,10 +12,12 @@ use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
 /// One record of a datacenter's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
+    /// The cluster of the maker.
     pub cluster: ClusterId,
     /// The epoch of the maker: that of the last [`Op::Enter`] in its log, this entry included; 0 before the
     /// first.
     pub epoch: u64,
+    /// The maker.
     pub dc: DcId,
     /// Number in the log: 1 for a datacenter's first entry, without gaps.
     pub seq: u64,
@@ -23,6 +25,7 @@ pub struct Entry {
     pub at: Timestamp,
     /// The vector that the maker had applied when it made this entry; `deps[dc] == seq - 1`.
     pub deps: VersionVector,
+    /// The operations, in the order in which they apply.
     pub ops: Vec<Op>,
     /// [`Entry::hash`] of the previous entry of the same log, so the hash of an entry covers all entries up
     /// to it. 0 for the first entry, and while the maker does not know the hash or not all members are known
@@ -36,6 +39,7 @@ pub struct Entry {
 
 /// An operation, see `docs/algorithm.md#41-entries`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Op {
     /// Adds a request to the request table of every datacenter.
     Request { id: RequestId, at: Timestamp, wants: Wants },
@@ -57,7 +61,9 @@ pub enum Op {
 /// Parts of one lock that move, each with the version of its register after the move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockParts {
+    /// The lock.
     pub lock: LockName,
+    /// The parts, with their versions.
     pub parts: Vec<(DcId, u64)>,
 }
 
@@ -76,6 +82,7 @@ pub const MAX_NAME_BYTES_PER_REQUEST: usize = 1 << 20;
 
 /// A reason for which a list of locks cannot be requested. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum WantsError {
     #[error("a request names at least 1 lock; this one names none")]
     Empty,
@@ -119,6 +126,7 @@ impl Wants {
         }
     }
 
+    /// Returns the locks, sorted by name.
     pub fn locks(&self) -> &[(LockName, Mode)] {
         let Wants::All(locks) = self;
         locks
@@ -151,6 +159,7 @@ impl Entry {
 }
 
 impl Op {
+    /// Returns the commit, if it is one.
     pub fn as_commit(&self) -> Option<&Commit> {
         match self {
             Op::Commit(commit) => Some(commit),

@@ -73,12 +73,18 @@ impl Inbox {
         if let Some(removed) = link.entries.remove(&(entry.dc, entry.seq)) {
             link.bytes -= removed.weight();
             self.len -= 1;
+            assert!(link.bytes > 0 || link.entries.is_empty(), "entries held back have bytes");
         }
     }
 
     pub fn clear(&mut self, peer: DcId) {
         let gone = std::mem::take(&mut self.links[peer.index()]);
         self.len -= gone.entries.len();
+        debug_assert_eq!(
+            self.len,
+            self.links.iter().map(|link| link.entries.len()).sum::<usize>(),
+            "the count of entries held back"
+        );
     }
 
     pub fn len(&self) -> usize {

@@ -16,6 +16,7 @@
 //! behind, `majority` which own entries more than half of the members have.
 
 mod chain;
+mod check;
 mod lag;
 mod majority;
 mod truncation;
@@ -160,6 +161,7 @@ impl Log {
         now: Instant,
     ) {
         assert!(self.kept.is_empty(), "a log is restored before anything else");
+        assert_eq!((self.first, self.durable_end), (0, 0), "a log is restored before anything else");
         for (dc, stamp) in stamps {
             self.stamps[dc.index()] = *stamp;
         }
@@ -181,6 +183,8 @@ impl Log {
         self.restore_hashes(hashes, kept);
         self.note_durable(Position::default(), now);
         self.durable = Arc::new(self.applied.clone());
+        assert_eq!(self.durable_end, self.first + self.kept.len() as u64, "a disk has durable entries only");
+        debug_assert!(self.applied.covers(&self.truncated), "truncated entries were applied");
     }
 
     /// Returns the entries that are applied here and not kept any more.
@@ -229,6 +233,8 @@ impl Log {
             entry.dc,
             entry.seq
         );
+        debug_assert!(entry.at > self.last_stamp(entry.dc), "stamps of {} increase", entry.dc);
+        debug_assert!(self.members.contains(entry.dc), "{} is a member", entry.dc);
         self.applied.raise(entry.dc, entry.seq);
         self.stamps[entry.dc.index()] = entry.at;
         self.chain_on(&entry);
@@ -237,6 +243,7 @@ impl Log {
 
     fn push(&mut self, entry: Arc<Entry>, position: Position, applied_at: Instant) {
         let (weight, dc, seq) = (entry.weight(), entry.dc, entry.seq);
+        debug_assert!(weight <= u32::MAX as usize, "an entry fits a frame");
         self.weight += weight;
         let durable_at = applied_at;
         self.kept.push_back(Kept { position, applied_at, durable_at, weight: weight as u32, dc, seq, entry });
@@ -261,16 +268,21 @@ impl Log {
         if let Some((_, vector)) = taken {
             Arc::make_mut(&mut self.durable).merge(vector);
         }
+        debug_assert!(self.applied.covers(&self.durable), "nothing is durable that was not applied");
+        debug_assert!(self.own_end <= self.durable_end, "own durable entries are durable entries");
+        debug_assert!(self.durable_end - self.first <= self.kept.len() as u64, "durable entries are kept");
         has_taken || self.durable_end > before
     }
 
     /// Sets the members to which there may be links.
     pub fn set_peers(&mut self, peers: DcSet) {
+        debug_assert!(!peers.contains(self.me), "{} is no peer of its own", self.me);
         self.peers = peers.union(self.linked());
     }
 
     /// Sets the members that entries are kept for.
     pub fn set_members(&mut self, members: DcSet) {
+        debug_assert!(!members.is_empty(), "a cluster has members");
         self.members = members;
     }
 
@@ -289,6 +301,7 @@ impl Log {
     }
 
     pub fn link_up(&mut self, peer: DcId) {
+        assert!(peer != self.me, "{peer} has no link to itself");
         self.peers.insert(peer);
         self.rows[peer.index()].link = Some(Link { cursor: self.first, ..Link::default() });
     }
@@ -319,6 +332,7 @@ impl Log {
     /// Records the durable vector and the links that a peer announced. Returns true if the peer lacks
     /// truncated entries.
     pub fn note_told(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) -> bool {
+        debug_assert!(peer != self.me, "{peer} knows its own vector");
         let row = &mut self.rows[peer.index()];
         row.linked = linked;
         // Its first entry says that it has a state.
@@ -363,7 +377,7 @@ impl Log {
 
     /// Handles a report that a peer holds entries back because others are missing: all that it lacks is sent
     /// at once.
-    pub fn note_lacking(&mut self, peer: DcId, durable: &VersionVector) {
+    pub fn note_missing(&mut self, peer: DcId, durable: &VersionVector) {
         // Retransmission on request would repair these bugs.
         if self.bugs.has(Bug::LostRequestNotResent) || self.bugs.has(Bug::RelayOnConnectOnly) {
             return;
@@ -391,6 +405,7 @@ impl Log {
             link.in_flight = link.in_flight.saturating_sub(messages);
             let batches = batches.min(link.batches.len());
             link.batches_weight -= link.batches.drain(..batches).sum::<usize>();
+            debug_assert_eq!(link.batches_weight, link.batches.iter().sum::<usize>(), "the weight in flight");
         }
     }
 
@@ -455,6 +470,8 @@ impl Log {
             }
         }
         work::count((link.cursor - from) as usize);
+        debug_assert!(link.cursor <= self.durable_end, "only durable entries are sent");
+        debug_assert!(batch.is_sorted_by(|a, b| a.dc != b.dc || a.seq < b.seq), "a batch is in order");
         link.goes_on = batch.is_empty() && link.cursor - from >= LOOKS_PER_BATCH;
         if !batch.is_empty() {
             link.in_flight += 1;

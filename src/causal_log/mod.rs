@@ -1,5 +1,6 @@
 //! Pure. The causally ordered log: entries, their delivery, the entries that each peer lacks, truncation.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod commit;
 mod entry;

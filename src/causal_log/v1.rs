@@ -53,10 +53,12 @@ impl From<EntryIn> for Arc<Entry> {
 pub mod entry {
     use super::{Arc, Deserialize, Deserializer, Entry, EntryIn, EntryOut, Serialize, Serializer};
 
+    /// Encodes as version 1.
     pub fn serialize<S: Serializer>(entry: &Entry, serializer: S) -> Result<S::Ok, S::Error> {
         EntryOut::from(entry).serialize(serializer)
     }
 
+    /// Decodes version 1.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Entry>, D::Error> {
         Ok(EntryIn::deserialize(deserializer)?.into())
     }
@@ -66,10 +68,12 @@ pub mod entry {
 pub mod entries {
     use super::{Arc, Deserialize, Deserializer, Entry, EntryIn, EntryOut, Serializer};
 
+    /// Encodes as version 1.
     pub fn serialize<S: Serializer>(entries: &[Arc<Entry>], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(entries.iter().map(|entry| EntryOut::from(&**entry)))
     }
 
+    /// Decodes version 1.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Arc<Entry>>, D::Error> {
         Ok(Vec::<EntryIn>::deserialize(deserializer)?.into_iter().map(Arc::from).collect())
     }

@@ -8,6 +8,7 @@ use geolock_api::names::{ClusterId, DcId, DcSet, LockName, RequestId};
 
 /// A peer broke the protocol. Nothing of the message was applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum Violation {
     #[error("entry {dc}:{seq} {fault}")]
     Entry { dc: DcId, seq: u64, fault: EntryFault },
@@ -35,6 +36,7 @@ pub enum Violation {
 
 /// The rule that an entry breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum EntryFault {
     #[error("belongs to cluster {0}")]
     Cluster(ClusterId),

@@ -3,6 +3,7 @@
 //! Vector and map are [`crdts::CvRDT`]s; their laws (commutative, associative, idempotent, monotone) are
 //! property-tested beside them, against the `crdts` crate's own types.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod default_owner;
 #[cfg(test)]

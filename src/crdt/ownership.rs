@@ -19,8 +19,10 @@
 //! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`, which costs 1.5 to 3.3 KB a lock and 5 us a
 //! transfer; this costs 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
+mod check;
 mod encoding;
 mod recency;
+mod register;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -31,60 +33,11 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::recency::{Recency, Use};
+pub use self::register::{DoubleOwner, PartMove, Register};
 use super::default_owner::{default_owner, default_parts};
 use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
 use geolock_api::names::{DcId, DcSet, LockName};
-
-/// The register of one part: version in the upper 56 bits, owner in the lowest 8. So the higher version is
-/// the greater number. Version 0 means never moved, or at home ([`Register::HOME`]).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub struct Register(u64);
-
-impl Register {
-    /// The part is at home, and its member is not settled: without this register it would go along with the
-    /// part of its sponsor. No owner has so high a number.
-    pub const HOME: Register = Register(0x40);
-
-    pub fn new(version: u64, owner: DcId) -> Register {
-        assert!(version < 1 << 56, "version {version} of a part: 2^56 moves never happen");
-        Register(version << 8 | u64::from(owner.get()))
-    }
-
-    pub const fn version(self) -> u64 {
-        self.0 >> 8
-    }
-
-    /// Returns true for [`Register::HOME`].
-    pub const fn is_home(self) -> bool {
-        self.0 == Register::HOME.0
-    }
-
-    /// Returns the owner, or `None` for a part that is at home or never moved.
-    pub const fn owner(self) -> Option<DcId> {
-        if self.version() == 0 { None } else { DcId::new(self.0 as u8) }
-    }
-}
-
-/// A move of one part to one owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartMove {
-    pub lock: LockName,
-    pub part: DcId,
-    pub owner: DcId,
-    pub version: u64,
-}
-
-/// Two different owners at the same version: a broken invariant. Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("two owners of part {part} of lock {lock} at version {version}: {ours} here, {theirs} there")]
-pub struct DoubleOwner {
-    pub lock: LockName,
-    pub part: DcId,
-    pub version: u64,
-    pub ours: DcId,
-    pub theirs: DcId,
-}
 
 /// The registers of a lock, by part number; as many as the highest moved part needs.
 type Registers = SmallVec<[Register; 3]>;
@@ -121,10 +74,12 @@ impl Row {
 pub struct OwnedRows(Vec<Row>);
 
 impl OwnedRows {
+    /// Returns the number of moved parts.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Returns true if no part has moved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -189,6 +144,7 @@ impl Ownership {
     /// Adds the row of a lock that has none.
     fn push(&mut self, row: Row) {
         let place = u32::try_from(self.rows.len()).expect("fewer than 2^32 locks are away");
+        debug_assert!(self.find(&row.lock).is_none(), "lock {} has one row", row.lock);
         self.index.insert(self.hash(&row.lock), place);
         self.rows.push(row);
     }
@@ -205,6 +161,7 @@ impl Ownership {
             self.index.renumber(self.hash(&self.at(row).lock), last as u32, row as u32);
             self.relink(row);
         }
+        debug_assert!(self.find(&removed.lock).is_none(), "lock {} has no row any more", removed.lock);
     }
 
     /// Copies a row for the readers that have not reached it. Called before the row changes.
@@ -222,6 +179,7 @@ impl Ownership {
     pub fn open_reader(&mut self) -> ReaderId {
         self.last_reader += 1;
         let id = ReaderId(self.last_reader);
+        debug_assert!(self.readers.iter().all(|reader| reader.id != id), "the id of a reader is its own");
         self.readers.push(Reader { id, next: 0, end: self.rows.len(), before: BTreeMap::new() });
         id
     }
@@ -236,10 +194,13 @@ impl Ownership {
         reader.next = from.saturating_add(most).min(reader.end);
         let mut before = std::mem::take(&mut reader.before);
         reader.before = before.split_off(&reader.next);
+        debug_assert!(reader.next <= reader.end, "a reader ends at the end of its map");
+        debug_assert!(before.keys().all(|row| *row >= from), "rows that were read are not kept");
         let rows = from..reader.next;
         OwnedRows(rows.map(|row| before.remove(&row).unwrap_or_else(|| self.at(row).unused())).collect())
     }
 
+    /// Ends a reader; rows need no longer be kept for it.
     pub fn close_reader(&mut self, reader: ReaderId) {
         self.readers.retain(|other| other.id != reader);
     }
@@ -259,10 +220,12 @@ impl Ownership {
         &self.sponsors
     }
 
+    /// Returns the parts that are not settled, to be changed.
     pub fn sponsors_mut(&mut self) -> &mut Sponsors {
         &mut self.sponsors
     }
 
+    /// Returns the owner of a part.
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
         self.owner_in(self.row(lock), lock, part)
     }
@@ -309,6 +272,7 @@ impl Ownership {
         self.rows.len()
     }
 
+    /// Returns true if every part of every lock is at home.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -407,6 +371,7 @@ impl Ownership {
         if index < before {
             self.drop_if_empty(index);
         }
+        debug_assert!(self.rows.len() + 1 >= before, "at most this row is removed");
         self.rows.len() < before
     }
 
@@ -433,6 +398,7 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
+        debug_assert!(op.version > 0, "version 0 is no move");
         let is_home = op.owner == default_owner(&op.lock, op.part);
         let is_settled = op.lock.home().is_some() || self.sponsors.get(op.part).is_none();
         if is_home && is_settled {

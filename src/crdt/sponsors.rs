@@ -21,6 +21,7 @@ pub struct Sponsors {
 /// A part that is not settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Sponsored {
+    /// The part.
     pub part: DcId,
     /// The member with whose part it goes along.
     pub sponsor: DcId,
@@ -59,7 +60,12 @@ impl Sponsors {
         assert!(part != sponsor, "part {part} goes along with another one");
         assert!(self.get(sponsor).is_none(), "the sponsor {sponsor} of part {part} is settled");
         let place = self.rows.partition_point(|row| row.part < part);
+        assert!(
+            self.rows.iter().all(|row| row.sponsor != part),
+            "part {part} is settled for those it sponsors"
+        );
         self.rows.insert(place, Sponsored { part, sponsor, split: false });
+        debug_assert!(self.rows.is_sorted_by(|a, b| a.part < b.part), "parts are in order");
         self.compute_defaults();
     }
 
@@ -114,6 +120,11 @@ impl Sponsors {
             defaults[row.part.index()].remove(row.part);
             defaults[row.sponsor.index()].insert(row.part);
         }
+        debug_assert_eq!(
+            defaults.iter().map(|parts| parts.len()).sum::<usize>(),
+            MAX_DCS,
+            "every part has one default owner"
+        );
         self.defaults = defaults;
     }
 }

@@ -15,6 +15,7 @@ use geolock_api::names::{DcId, MAX_DCS, MAX_NUMBER};
 pub struct VersionVector(Vec<u64>);
 
 impl VersionVector {
+    /// Returns the number of entries of a datacenter.
     pub fn get(&self, dc: DcId) -> u64 {
         self.0.get(dc.index()).copied().unwrap_or(0)
     }
@@ -29,6 +30,7 @@ impl VersionVector {
         }
         let slot = &mut self.0[dc.index()];
         *slot = (*slot).max(seq);
+        debug_assert!(self.0.last() != Some(&0), "equal vectors have equal lengths");
     }
 
     /// Returns true if this vector contains everything in `other`.
@@ -38,7 +40,9 @@ impl VersionVector {
 
     /// Returns the vector of the entries that both cover.
     pub fn meet(&self, other: &VersionVector) -> VersionVector {
-        self.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect()
+        let meet = self.iter().map(|(dc, seq)| (dc, seq.min(other.get(dc)))).collect();
+        debug_assert!(self.covers(&meet) && other.covers(&meet), "a meet is in both");
+        meet
     }
 
     /// Returns the datacenters with any entry, in increasing order, with their `seq`.

@@ -45,6 +45,7 @@ impl FinishedKeys {
         self.last = key.max(self.last);
         if let Some(key) = key {
             self.end_wait(key);
+            debug_assert!(self.is_over(key), "key {key} is used once");
         }
     }
 
@@ -70,6 +71,7 @@ impl FinishedKeys {
         if self.last.is_none_or(|last| key > last) {
             self.remember(key);
         }
+        debug_assert!(self.is_over(key), "nothing begins under key {key} any more");
     }
 
     #[cold]
@@ -81,6 +83,7 @@ impl FinishedKeys {
         if self.above.len() > MAX_FINISHED {
             self.last = self.above.pop_first();
         }
+        assert!(self.above.len() <= MAX_FINISHED, "a lease remembers a bounded number of keys");
     }
 }
 

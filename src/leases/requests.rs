@@ -1,11 +1,8 @@
 //! The requests of one lease, waiting and held, and an index of those with an idempotency key.
 
-use hashbrown::HashTable;
 use smallvec::SmallVec;
-use std::hash::BuildHasher;
 
-use foldhash::fast::FixedState;
-
+use crate::base::keyed_map::KeyedMap;
 use crate::lock_state::RequestIndex;
 use geolock_api::names::IdempotencyKey;
 
@@ -56,32 +53,36 @@ impl Requests {
 /// Requests by idempotency key. Most clients have one request at a time: that one needs no table.
 pub(crate) struct Keys {
     one: Option<(IdempotencyKey, RequestIndex)>,
-    others: HashTable<(IdempotencyKey, RequestIndex)>,
-    hasher: FixedState,
+    others: KeyedMap<IdempotencyKey, RequestIndex>,
 }
 
 impl Keys {
     /// Returns an empty index. `hash_seed` keeps clients from choosing keys that collide.
     pub fn new(hash_seed: u64) -> Keys {
-        Keys { one: None, others: HashTable::new(), hasher: FixedState::with_seed(hash_seed) }
+        Keys { one: None, others: KeyedMap::with_seed(hash_seed) }
     }
 
     pub fn get(&self, key: IdempotencyKey) -> Option<RequestIndex> {
         match self.one {
             Some((one, request)) if one == key => Some(request),
             _ if self.others.is_empty() => None,
-            _ => self.others.find(self.hasher.hash_one(key), |(other, _)| *other == key).map(|found| found.1),
+            _ => self.others.get(&key).copied(),
         }
+    }
+
+    /// Returns true if no request has a key.
+    pub fn is_empty(&self) -> bool {
+        self.one.is_none() && self.others.is_empty()
     }
 
     /// Inserts a key that is not in the index.
     pub fn insert(&mut self, key: IdempotencyKey, request: RequestIndex) {
+        debug_assert!(self.get(key).is_none(), "key {key} belongs to one request at a time");
         match self.one {
             None => self.one = Some((key, request)),
             Some(_) => {
-                let hasher = &self.hasher;
-                let rehash = |(key, _): &(IdempotencyKey, RequestIndex)| hasher.hash_one(key);
-                self.others.insert_unique(hasher.hash_one(key), (key, request), rehash);
+                let before = self.others.insert(key, request);
+                assert!(before.is_none(), "key {key} belongs to one request at a time");
             }
         }
     }
@@ -90,11 +91,9 @@ impl Keys {
         if self.one.take_if(|(one, _)| *one == key).is_some() {
             return;
         }
-        let found = self.others.find_entry(self.hasher.hash_one(key), |(other, _)| *other == key);
-        found.expect("a key is there until its request is over").remove();
+        self.others.remove(&key).expect("a key is there until its request is over");
         if self.others.capacity() > KEPT && self.others.len() < self.others.capacity() / 8 {
-            let hasher = &self.hasher;
-            self.others.shrink_to(0, |(key, _)| hasher.hash_one(key));
+            self.others.shrink_to_fit();
         }
     }
 }

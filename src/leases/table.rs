@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
@@ -11,6 +10,7 @@ use super::finished::FinishedKeys;
 use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::requests::{Keys, Requests};
 use crate::base::deadlines::Deadlines;
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Instant;
 use crate::base::work;
 use geolock_api::names::{DcId, LeaseId, Secret};
@@ -22,11 +22,11 @@ const GRACES: u32 = 2;
 pub(crate) struct Leases {
     dc: DcId,
     hash_seed: u64,
-    rows: Slab<Lease>,
-    by_id: HashMap<LeaseId, LeaseIndex, FxBuildHasher>,
-    by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
-    expiries: Deadlines<LeaseIndex>,
-    graces: Deadlines<LeaseIndex>,
+    pub(super) rows: Slab<Lease>,
+    pub(super) by_id: KeyedMap<LeaseId, LeaseIndex, FxBuildHasher>,
+    pub(super) by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
+    pub(super) expiries: Deadlines<LeaseIndex>,
+    pub(super) graces: Deadlines<LeaseIndex>,
 }
 
 /// A reason for which a lease cannot be used.
@@ -45,7 +45,7 @@ impl Leases {
             dc,
             hash_seed,
             rows: Slab::new(),
-            by_id: HashMap::default(),
+            by_id: KeyedMap::default(),
             by_session: BTreeMap::new(),
             expiries: Deadlines::default(),
             graces: Deadlines::default(),
@@ -106,6 +106,7 @@ impl Leases {
         let index = LeaseIndex(self.rows.insert(lease) as u32);
         let before = self.by_id.insert(id, index);
         assert!(before.is_none(), "lease {id} is opened twice");
+        assert_eq!(self.by_id.len(), self.rows.len(), "every lease is found by its id");
         self.expiries.insert(expires, index);
         index
     }
@@ -143,16 +144,16 @@ impl Leases {
     pub fn attach(&mut self, index: LeaseIndex, session: SessionId) {
         self.detach(index);
         self.get_mut(index).session = Some(session);
-        self.by_session.entry(session).or_default().insert(index);
+        let is_new = self.by_session.entry(session).or_default().insert(index);
+        assert!(is_new, "an attached lease is listed under its session once");
     }
 
     fn detach(&mut self, index: LeaseIndex) {
         let Some(session) = self.get_mut(index).session.take() else { return };
-        if let Some(leases) = self.by_session.get_mut(&session) {
-            leases.remove(&index);
-            if leases.is_empty() {
-                self.by_session.remove(&session);
-            }
+        let leases = self.by_session.get_mut(&session).expect("the session of a lease lists it");
+        assert!(leases.remove(&index), "an attached lease is listed under its session");
+        if leases.is_empty() {
+            self.by_session.remove(&session);
         }
     }
 
@@ -160,7 +161,8 @@ impl Leases {
     pub fn close_session(&mut self, session: SessionId) -> Vec<LeaseIndex> {
         let leases = self.by_session.remove(&session).unwrap_or_default();
         for index in &leases {
-            self.get_mut(*index).session = None;
+            let before = self.get_mut(*index).session.take();
+            assert_eq!(before, Some(session), "a session lists the leases that are attached to it");
         }
         leases.into_iter().filter(|index| self.get(*index).on_disconnect == OnDisconnect::Release).collect()
     }
@@ -190,7 +192,10 @@ impl Leases {
         self.detach(index);
         let lease = self.rows.remove(index.0 as usize);
         assert!(lease.requests.is_empty(), "lease {} ends after its requests", lease.id);
-        self.by_id.remove(&lease.id);
+        assert_eq!((lease.waiting, lease.names), (0, 0), "lease {} has no request to count", lease.id);
+        assert!(lease.keys.is_empty(), "lease {} has no request to name", lease.id);
+        let found = self.by_id.remove(&lease.id);
+        assert_eq!(found, Some(index), "lease {} is found by its id", lease.id);
         self.expiries.remove(lease.scheduled, index);
         if let Some(grace) = lease.grace {
             self.graces.remove(grace.ends, index);
@@ -229,6 +234,8 @@ impl Leases {
         for (index, lease) in &mut self.rows {
             let ends = now + lease.ttl;
             let latest = now + (lease.ttl * GRACES).min(most).max(lease.ttl);
+            assert!(ends <= latest, "the grace period ends at its latest end, or before");
+            assert!(lease.grace.is_none(), "a restart begins one grace period");
             lease.grace = Some(Grace { ends, latest });
             lease.unaccounted = true;
             self.graces.insert(ends, LeaseIndex(index as u32));

@@ -51,7 +51,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         engine.now = clock::now();
         self.step(wake, engine)?;
         engine.publish_if_due()?;
-        self.go_on_with_checkpoints(engine)?;
+        self.continue_checkpoints(engine)?;
         engine.outlets.sessions.wake();
         engine.sleeps_until = engine.sleep_until();
         engine.bound_links();
@@ -78,7 +78,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
         Ok(())
     }
 
-    fn go_on_with_checkpoints(&mut self, engine: &mut Engine<M, S, L>) -> Result<(), StopError> {
+    fn continue_checkpoints(&mut self, engine: &mut Engine<M, S, L>) -> Result<(), StopError> {
         let figures = engine.outlets.store.figures();
         if self.checkpoints.are_due(&figures, engine.options.checkpoint_after, engine.now.mono) {
             self.checkpoints.wanted();

@@ -57,6 +57,8 @@ pub(crate) enum Acquired {
 impl Locks {
     /// Grants the request at once, or inserts it into the queues.
     pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
+        debug_assert!(self.find(new.id).is_none(), "request {} is new", new.id);
+        debug_assert_eq!(new.wants.validate(), Ok(()), "the wants of {} were checked", new.id);
         let tables = &mut self.tables;
         let mut row = tables.new_row(new, now);
         let mut learnt = false;
@@ -64,6 +66,7 @@ impl Locks {
             learnt |= tables.locks[want.lock].note_request(want.mode, now);
         }
         if tables.view.permissions.grant && tables.is_free(&row, now) {
+            debug_assert!(tables.rivals(&row).is_empty(), "request {} is granted beside a rival", row.id);
             let index = tables.requests.insert(row);
             self.schedule.grant(tables, index, now);
             return Acquired::Granted(index);
@@ -111,6 +114,7 @@ impl Locks {
     /// [`Locks::conflicts_of`].
     pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
         let row = self.tables.new_row(&held.request, now);
+        assert!(self.tables.rivals(&row).is_empty(), "request {} is reclaimed beside a rival", row.id);
         let index = self.tables.requests.insert(row);
         self.schedule.grant(&mut self.tables, index, now);
         self.schedule.forget_granted(index);

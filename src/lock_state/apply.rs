@@ -78,6 +78,7 @@ impl Locks {
     pub fn apply_request(&mut self, published: &Published<'_>) {
         let tables = &mut self.tables;
         let Published { id, at, wants, seq } = *published;
+        debug_assert!(tables.is_news(id), "request {id} was validated as new");
         tables.note_before(id);
         if id.dc == tables.view.me {
             // It was published before a restart, so no client waits for it through the log any more.
@@ -119,6 +120,7 @@ impl Locks {
     /// long been durable.
     pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
         let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
+        debug_assert_eq!(parts.len(), moved.parts.len(), "a part of lock {} moves once", moved.lock);
         // Its maker may not have known of a new member.
         let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
         self.tables.owners.move_parts(to, moved);
@@ -131,6 +133,7 @@ impl Locks {
         for op in ops {
             match op {
                 Op::Request { id, .. } => {
+                    debug_assert_eq!(id.dc, self.tables.view.me, "an own entry publishes own requests");
                     let index = self.find(*id).expect("a request is published in the step in which it waits");
                     self.tables.requests.note_published(index, seq);
                     self.tables.request_table.insert(*id, index, seq);

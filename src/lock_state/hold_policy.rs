@@ -31,7 +31,9 @@ use geolock_api::names::LockName;
 /// Options for the locks whose names start with `prefix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldRule {
+    /// Prefix of the names.
     pub prefix: Vec<u8>,
+    /// How long parts are kept.
     pub policy: HoldPolicy,
     /// Added to the time of a request that needs parts of other datacenters. It only changes the order:
     /// requests that others make meanwhile go first. Default 0, at most 500 ms.
@@ -55,6 +57,7 @@ pub const MAX_TURN: u32 = 1_000;
 
 /// How long parts are kept against the requests of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum HoldPolicy {
     /// Fixed bounds. `min_keep`: time after the last use, default 250 ms; 0 transfers at once. `max_keep`:
     /// time since the first use, default 1 s, at least `min_keep`. A remote waiter waits up to `max_keep` for

@@ -18,9 +18,7 @@
 
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Instant;
 use geolock_api::names::LockName;
 
@@ -64,7 +62,7 @@ pub(super) struct HotLocks {
     rows: Vec<Row>,
     /// By row, in microseconds of waiting.
     weights: Vec<u64>,
-    places: HashMap<LockName, usize, FixedState>,
+    places: KeyedMap<LockName, usize>,
     halves_at: Instant,
     now: Instant,
 }
@@ -74,7 +72,7 @@ impl HotLocks {
         HotLocks {
             rows: Vec::new(),
             weights: Vec::new(),
-            places: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            places: KeyedMap::with_seed(hash_seed),
             halves_at: Instant::ZERO + HALF_LIFE,
             now: Instant::ZERO,
         }
@@ -122,12 +120,15 @@ impl HotLocks {
             self.places.remove(&out.lock);
             place
         };
-        self.places.insert(lock.clone(), place);
+        let before = self.places.insert(lock.clone(), place);
+        debug_assert!(before.is_none(), "lock {lock} enters once");
+        assert!(self.rows.len() <= ROWS, "the table has a bound");
         place
     }
 
     /// Sets the time. Returns true if [`HotLocks::halve`] is due.
     pub fn advance(&mut self, now: Instant) -> bool {
+        debug_assert!(self.now <= now, "time does not go back");
         self.now = now;
         self.halves_at <= now
     }
@@ -135,6 +136,7 @@ impl HotLocks {
     /// Halves all weights after a half-life. Removes locks without waiters whose weight, without the
     /// inherited one, is below that of a move: so thousands of locks that moved once leave the table soon.
     pub fn halve(&mut self, is_waited_for: impl Fn(&LockName) -> bool) {
+        debug_assert!(self.halves_at <= self.now, "a half-life is over");
         let over = self.now.saturating_since(self.halves_at).as_nanos() / HALF_LIFE.as_nanos() + 1;
         self.halves_at = self.now + HALF_LIFE;
         let mut place = 0;

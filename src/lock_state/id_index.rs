@@ -59,8 +59,10 @@ impl IdIndex {
     pub fn remove(&mut self, id: RequestId, request: RequestIndex) {
         let slot = &mut self.ring[place(id)];
         if slot.0 == id.n && id.dc == self.me && slot.1.is_some() {
+            assert_eq!(slot.1, Some(request), "request {id} is removed from its own place");
             slot.1 = None;
         } else {
+            debug_assert!(id.n <= MAX_NUMBER, "request {id} has a number");
             self.others.remove(hash(id), request.0);
         }
     }

@@ -91,6 +91,7 @@ impl IdleReturn {
         let surplus = self.surplus_of(tables);
         self.surplus = (surplus / SURPLUS_ROUNDS).clamp(MOST_LOCKS, MOST_SURPLUS).min(surplus);
         self.in_use = MOST_IN_USE.min(tables.owners.away_here());
+        debug_assert!(self.rows <= rows && self.surplus <= surplus, "a round examines each row once");
     }
 
     /// Returns true if the next step has more of this round to do.
@@ -157,9 +158,11 @@ impl IdleReturn {
                 continue;
             }
             let parts = tables.owners.foreign_parts(&name);
+            debug_assert!(!parts.is_empty(), "lock {name} is listed because it has parts of others");
             give(tables, &name, parts, Cause::Number);
             self.sent += parts.len();
             self.surplus -= 1;
+            debug_assert!(tables.owners.foreign_parts(&name).is_empty(), "all parts of {name} are returned");
         }
     }
 
@@ -219,6 +222,7 @@ impl IdleReturn {
                 self.next += 1;
                 continue;
             };
+            debug_assert!(self.locks > 0, "a round returns a bounded number of locks");
             give(tables, &name, parts, Cause::Age);
             // If no part of it is away from home any more, another lock has its row now.
             if tables.owners.map().lock_at(row) == Some(&name) {

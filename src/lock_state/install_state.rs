@@ -157,6 +157,7 @@ impl Locks {
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
         // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
         self.tables.request_table.retain_orphans(|orphan| !is_withdrawn(orphan.id, orphan.seq));
+        debug_assert!(foreign.requests.is_sorted_by(|a, b| a.id < b.id), "requests of a state are in order");
         for row in foreign.requests {
             if row.seq > applied.get(row.id.dc) && self.tables.is_news(row.id) {
                 self.apply_request(&row.into());

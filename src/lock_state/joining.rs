@@ -38,6 +38,8 @@ impl Locks {
     /// This datacenter enters an epoch with a new member, whose part goes along with that of `sponsor`.
     pub fn admit(&mut self, part: DcId, sponsor: DcId) {
         let tables = &mut self.tables;
+        debug_assert!(tables.view.members.contains(sponsor), "the sponsor {sponsor} is a member");
+        debug_assert!(part != tables.view.me, "a member knows its own admission from its state");
         tables.view.members.insert(part);
         tables.owners.set_members(tables.view.members);
         tables.owners.sponsors_mut().admit(part, sponsor);
@@ -71,6 +73,7 @@ impl Locks {
     /// Sets the members and sponsors of a state that is about to be installed.
     pub fn install_members(&mut self, members: DcSet, sponsors: Sponsors) {
         let tables = &mut self.tables;
+        debug_assert!(members.contains(tables.view.me), "{} is a member", tables.view.me);
         tables.view.members = members;
         tables.owners.set_members(members);
         *tables.owners.sponsors_mut() = sponsors;

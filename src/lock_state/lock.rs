@@ -128,6 +128,11 @@ impl Lock {
 
     /// Records a release by a holder in `mode`.
     pub fn note_release(&mut self, mode: Mode, now: Instant) {
+        debug_assert!(self.last_release.is_none_or(|last| last <= now), "time does not go back");
+        debug_assert!(
+            mode == Mode::Shared || self.holders.requests.is_empty(),
+            "one exclusive holder leaves"
+        );
         self.last_release = Some(now);
         if mode == Mode::Exclusive {
             self.last_exclusive_release = Some(now);
@@ -196,6 +201,11 @@ impl Lock {
 
     /// Adds a part that came. `acquired_at` is reset, so the turn begins anew.
     pub fn gain_part(&mut self, part: DcId, position: Position) {
+        debug_assert!(
+            self.holders.mode != Some(Mode::Exclusive),
+            "lock {} is held with all parts",
+            self.name
+        );
         self.parts.insert(part);
         self.acquired_at = None;
         self.position = self.position.max(position);

@@ -101,6 +101,7 @@ impl LockTable {
         let index = self.rows.insert(lock);
         self.made += 1;
         self.names.insert(hash, index);
+        debug_assert_eq!(self.find(&self.rows[index].name), Some(index), "a lock is found by its name");
         index
     }
 
@@ -128,7 +129,8 @@ impl LockTable {
     #[inline]
     pub fn pop_marked(&mut self) -> Option<LockIndex> {
         let index = self.marked.pop()?;
-        self.rows[index].dirty = false;
+        let was_dirty = std::mem::take(&mut self.rows[index].dirty);
+        debug_assert!(was_dirty, "a marked lock says so");
         Some(index)
     }
 
@@ -147,7 +149,8 @@ impl LockTable {
         for _ in 0..TIMERS_PER_STEP {
             let Some(index) = self.timers.pop_expired(now) else { break };
             work::count(1);
-            self.rows[index].timer = None;
+            let timer = self.rows[index].timer.take();
+            assert!(timer.is_some_and(|at| at <= now), "a timer that fires is that of its lock");
             self.mark(index);
         }
     }
@@ -168,6 +171,7 @@ impl LockTable {
 
     /// Inserts a request into the queues of its locks.
     pub fn enqueue(&mut self, request: RequestIndex, row: &Request) {
+        debug_assert!(!row.is_held(), "request {} waits only while it holds nothing", row.id);
         let order = row.order();
         for want in &row.wants {
             self.rows[want.lock].queue.insert(row.class(want.mode), order, request);
@@ -234,6 +238,11 @@ impl LockTable {
             want.holder = lock.holders.requests.len() as u32;
             lock.holders.requests.push((request, i as u32));
             lock.holders.mode = Some(want.mode);
+            assert!(
+                want.mode == Mode::Shared || lock.holders.requests.len() == 1,
+                "lock {} has one exclusive holder",
+                lock.name
+            );
             lock.acquired_at.get_or_insert(now);
             ready = ready.max(lock.position);
         }
@@ -251,6 +260,7 @@ impl LockTable {
         now: Instant,
     ) -> Option<(RequestIndex, u32)> {
         let lock: &mut Lock = &mut self.rows[want.lock];
+        debug_assert_eq!(lock.holders.mode, Some(want.mode), "lock {} is held as it is released", lock.name);
         lock.holders.requests.swap_remove(want.holder as usize);
         let moved = lock.holders.requests.get(want.holder as usize).copied();
         if lock.holders.requests.is_empty() {
@@ -308,7 +318,8 @@ impl LockTable {
         for _ in 0..most {
             let Some(index) = self.idle.pop_due(now) else { break };
             let lock = &mut self.rows[index];
-            lock.in_idle_list = false;
+            let was_listed = std::mem::take(&mut lock.in_idle_list);
+            assert!(was_listed, "lock {} is in the list of idle locks once", lock.name);
             if !lock.is_idle() {
                 continue;
             }
@@ -324,6 +335,7 @@ impl LockTable {
                 self.timers.remove(timer, index);
             }
             self.names.remove(self.names.hash(&lock.name), index);
+            debug_assert!(self.find(&lock.name).is_none(), "lock {} is forgotten", lock.name);
             unused(&lock.name, lock.last_release.unwrap_or(now));
         }
     }

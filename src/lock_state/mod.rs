@@ -7,6 +7,7 @@
 //! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
 //! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod acquire;
 mod apply;

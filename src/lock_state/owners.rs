@@ -60,6 +60,7 @@ impl Owners {
     /// transfer has. A member that knows of a new member names its part, too: going along unnamed is for the
     /// others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
+        debug_assert!(!parts.is_empty(), "a move has parts");
         let parts = parts.union(self.map.going_along(lock, parts));
         let mut moved = Vec::with_capacity(parts.len());
         for part in parts.iter() {
@@ -115,6 +116,10 @@ impl Owners {
             let digest = |register| Ownership::digest(&moved.lock, *part, register);
             self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
         }
+        debug_assert!(
+            moved.parts.iter().all(|(part, _)| self.owner(&moved.lock, *part) == to),
+            "moved parts have their new owner"
+        );
         let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
         if was_away_here != is_away_here {
             self.map.set_listed(&moved.lock, is_away_here);
@@ -128,6 +133,7 @@ impl Owners {
 
     /// Sets the members of the epoch that this datacenter has entered.
     pub(super) fn set_members(&mut self, members: DcSet) {
+        debug_assert!(members.contains(self.me), "{} is a member", self.me);
         self.members = members;
     }
 
@@ -154,6 +160,7 @@ impl Owners {
     /// Replaces the map. Returns the one before. Locks keep their places in the order of use; those of which
     /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
+        debug_assert_eq!(map.readers(), 0, "a map that replaces another is read by nobody");
         self.sum = map.sum();
         let before = std::mem::replace(&mut self.map, map);
         let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));

@@ -74,6 +74,11 @@ const FIRST: Order =
 
 impl Queue {
     pub fn insert(&mut self, class: Class, order: Order, request: RequestIndex) {
+        debug_assert!(
+            class == class.due() || !self.0.contains_key(&(class.due(), order)),
+            "{} waits",
+            order.id
+        );
         let before = self.0.insert((class, order), request);
         assert!(before.is_none(), "request {} waits twice for one lock", order.id);
     }
@@ -128,9 +133,11 @@ impl Queue {
     /// Makes all requests of a class due that come before `end`. Each request becomes due at most once, so
     /// the total cost is bounded by the number of requests.
     pub fn make_due(&mut self, class: Class, end: Option<Order>) {
+        debug_assert!(class != class.due(), "requests of other datacenters become due, once");
         while let Some((order, request)) = self.first(class).filter(|f| end.is_none_or(|end| f.0 < end)) {
             self.0.remove(&(class, order));
-            self.0.insert((class.due(), order), request);
+            let before = self.0.insert((class.due(), order), request);
+            assert!(before.is_none(), "request {} waits once for one lock", order.id);
         }
     }
 

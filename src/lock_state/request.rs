@@ -55,8 +55,11 @@ pub(crate) struct Request {
 /// A published request as it stands in the log. Disk and wire type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRow {
+    /// The id of the request.
     pub id: RequestId,
+    /// Its time, which orders it among others.
     pub at: Timestamp,
+    /// The locks.
     pub wants: Wants,
     /// Sequence number of the entry of `id.dc` that published it.
     pub seq: u64,

@@ -52,7 +52,9 @@ impl Reader {
 impl RequestTable {
     /// Adds a request that waits here, or in another datacenter.
     pub fn insert(&mut self, id: RequestId, request: RequestIndex, seq: u64) {
-        self.published.insert(id, (request, seq));
+        let before = self.published.insert(id, (request, seq));
+        assert!(before.is_none(), "request {id} is published once");
+        debug_assert!(seq > 0, "an entry published request {id}");
     }
 
     /// Removes a request that waits here, or in another datacenter, after [`RequestTable::note_before`].
@@ -61,7 +63,10 @@ impl RequestTable {
     }
 
     pub fn insert_orphan(&mut self, row: RequestRow) {
-        self.orphans.insert(row.id, row);
+        let id = row.id;
+        debug_assert!(!self.published.contains_key(&id), "nobody waits for the orphan {id}");
+        let before = self.orphans.insert(id, row);
+        assert!(before.is_none(), "request {id} is an orphan once");
     }
 
     /// Removes an orphan, if there is one with this id, after [`RequestTable::note_before`].
@@ -156,6 +161,10 @@ impl RequestTable {
         ids.dedup();
         ids.truncate(most);
         let Some(last) = ids.last() else { return Piece::End };
+        debug_assert!(
+            !matches!(self.readers[place].last, Bound::Excluded(before) if before >= *last),
+            "a reader goes forward"
+        );
         self.readers[place].last = Bound::Excluded(*last);
         let (mut rows, looked_at) = (Vec::with_capacity(ids.len()), ids.len());
         for id in ids {
@@ -163,6 +172,7 @@ impl RequestTable {
             let now = || self.row(id, &as_published).filter(|row| !self.readers[place].is_later(row));
             rows.extend(before.or_else(now));
         }
+        debug_assert!(rows.is_sorted_by(|a, b| a.id < b.id), "a reader reads in order");
         Piece::Requests { rows, looked_at }
     }
 }
@@ -192,6 +202,11 @@ impl Reading<'_> {
     pub fn open(self, applied: &VersionVector) -> ReaderId {
         assert!(self.is_in_log, "what moves in a step is in the log before anybody reads it");
         let id = self.tables.owners.open_reader();
+        debug_assert_eq!(
+            self.tables.owners.map().readers(),
+            self.tables.request_table.readers.len() + 1,
+            "a reader reads owners and requests"
+        );
         self.tables.request_table.readers.push(Reader {
             id,
             owned: true,

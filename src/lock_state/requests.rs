@@ -74,6 +74,7 @@ impl Requests {
         }
         let index = self.rows.insert(row);
         self.by_id.insert(id, index);
+        debug_assert_eq!(self.find(id), Some(index), "request {id} is found by its id");
         index
     }
 
@@ -81,6 +82,7 @@ impl Requests {
     #[inline]
     pub fn remove(&mut self, request: RequestIndex) -> Request {
         let row = self.rows.remove(request);
+        debug_assert_eq!(self.by_id.get(row.id, |_| row.id), Some(request), "request {} is found", row.id);
         self.by_id.remove(row.id, request);
         match &row.origin {
             Origin::Local(local) if local.state == State::Waiting => self.counts.waiting -= 1,
@@ -99,6 +101,8 @@ impl Requests {
         let row = &mut self.rows[request];
         let ready = enter(&mut row.wants);
         let local = row.local_mut().expect("only local requests are granted");
+        assert_eq!(local.state, State::Waiting, "a request is granted once");
+        debug_assert!(!local.publication.is_published(), "a granted request was withdrawn");
         local.state = State::Granted { since: now, ready };
         self.counts.waiting -= 1;
         self.counts.held += 1;
@@ -120,12 +124,14 @@ impl Requests {
     /// Sets the place of a holder among those of one of its locks.
     #[inline]
     pub fn set_holder_place(&mut self, request: RequestIndex, want: u32, holder: u32) {
+        debug_assert!(self.rows[request].is_held(), "a holder that moves holds");
         self.rows[request].wants[want as usize].holder = holder;
     }
 
     /// Records which of its locks was not free for a waiting request.
     pub fn set_stopped_at(&mut self, request: RequestIndex, want: usize) {
         let local = self.rows[request].local_mut().expect("only local requests are granted");
+        debug_assert_eq!(local.state, State::Waiting, "a request that stops at a lock waits");
         local.stopped_at = want as u32;
     }
 
@@ -144,6 +150,7 @@ impl Requests {
     pub fn publish(&mut self, request: RequestIndex) -> bool {
         let local = self.rows[request].local_mut().expect("only local requests are published");
         let is_new = local.publication == Publication::Unpublished;
+        debug_assert_eq!(local.state, State::Waiting, "a request is published while it waits");
         if is_new {
             local.publication = Publication::InThisStep;
             self.counts.published += 1;
@@ -157,6 +164,7 @@ impl Requests {
         let id = row.id;
         let local = row.local_mut().expect("only local requests are published");
         assert_eq!(local.publication, Publication::InThisStep, "request {id} is published once");
+        debug_assert!(seq > 0, "entries are numbered from 1");
         local.publication = Publication::Published { seq };
     }
 

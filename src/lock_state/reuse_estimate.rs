@@ -46,6 +46,10 @@ impl ReuseEstimate {
 
     fn sample(&mut self, absence: Duration) {
         let absence = absence.min(LONGEST).as_micros() as u32;
+        debug_assert!(
+            self.smoothed.is_none_or(|smoothed| u128::from(smoothed.mean) <= LONGEST.as_micros()),
+            "a mean of bounded samples has their bound"
+        );
         self.smoothed = Some(match self.smoothed {
             None => Smoothed { mean: absence, deviation: absence / 2 },
             Some(Smoothed { mean, deviation }) => Smoothed {

@@ -96,6 +96,7 @@ impl Tables {
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
         let row = self.requests.remove(request);
         assert!(row.is_held(), "only held requests are released");
+        debug_assert!(!row.parked, "request {} holds and waits", row.id);
         for want in &row.wants {
             if let Some((moved, place)) = self.locks.leave(*want, position, &self.policies, now) {
                 self.requests.set_holder_place(moved, place, want.holder);

@@ -12,7 +12,9 @@ use crate::crdt::VersionVector;
 /// An eviction that has begun and neither ended nor been given up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attempt {
+    /// The id of the attempt.
     pub id: AttemptId,
+    /// The members that it evicts.
     pub eviction: Eviction,
     /// Reports of members that remain: the entries that each had applied when it promised.
     pub reports: BTreeMap<DcId, VersionVector>,
@@ -23,15 +25,20 @@ pub struct Attempt {
 /// The last entry of a generation that counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Cut {
+    /// The slot.
     pub dc: DcId,
+    /// The generation in the slot.
     pub generation: Generation,
+    /// The number of its last entry that counts.
     pub seq: u64,
 }
 
 /// The generations that ended with the current epoch, while members may still lack entries up to their cuts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LastEnd {
+    /// The epoch that began with the end.
     pub epoch: Epoch,
+    /// The generations that ended.
     pub generations: Vec<(DcId, Generation)>,
 }
 

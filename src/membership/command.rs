@@ -30,11 +30,13 @@ pub struct Proposal {
     ///
     /// [`Config::check_proposal`]: super::Config::check_proposal
     pub checked: Revision,
+    /// The command.
     pub command: Command,
 }
 
 /// A command of the control group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Command {
     /// Makes the first members of the cluster, as bootstrapping an etcd cluster does. Always the first
     /// decision of a cluster, and never decided again.
@@ -128,10 +130,13 @@ impl Command {
 /// The content of [`Command::Found`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Founding {
+    /// The cluster.
     pub cluster: ClusterId,
     /// At least one; no slot, server or name twice.
     pub founders: Vec<Founder>,
+    /// The policy for evictions and joins.
     pub policy: Policy,
+    /// The options that all members have to agree on.
     pub options: AgreedOptions,
     /// The version that all founders speak.
     pub version: u16,
@@ -140,9 +145,13 @@ pub struct Founding {
 /// One of the first members. Its generation is 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Founder {
+    /// The slot.
     pub dc: DcId,
+    /// The server.
     pub server: ServerId,
+    /// Its name.
     pub name: MemberName,
+    /// The address at which others reach it.
     pub address: Address,
     /// At least one founder votes, and at most [`MAX_VOTERS`](super::MAX_VOTERS) do.
     pub votes: bool,
@@ -151,22 +160,28 @@ pub struct Founder {
 /// The content of [`Command::Admit`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Admission {
+    /// The slot.
     pub dc: DcId,
     /// [`Config::next_generation`](super::Config::next_generation) of the slot.
     pub generation: Generation,
+    /// The server.
     pub server: ServerId,
+    /// Its name.
     pub name: MemberName,
+    /// The address at which others reach it.
     pub address: Address,
     /// A settled member that is not leaving.
     pub sponsor: DcId,
     /// The member is to vote once it is settled, if there is room.
     pub votes: bool,
+    /// The statement of the server about itself.
     pub credentials: Credentials,
 }
 
 /// The statement of a server about itself when it asks to join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credentials {
+    /// The cluster.
     pub cluster: ClusterId,
     /// The lineage that its data directory was in, or `None` if the directory was empty.
     pub lineage: Option<Lineage>,
@@ -180,6 +195,7 @@ pub struct Eviction {
     /// Increasing slots. Every unsettled joiner whose sponsor is in it is in it, too:
     /// [`Config::with_joiners`](super::Config::with_joiners).
     pub members: Vec<Evictee>,
+    /// The reason to believe that they do not serve any more.
     pub vouch: Vouch,
     /// The epoch of an earlier end that not all have entered, because nobody who can be reached has the
     /// entries up to a cut of it. Its cuts are then set anew with this one.
@@ -189,7 +205,9 @@ pub struct Eviction {
 /// A member that is to be evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Evictee {
+    /// The slot.
     pub dc: DcId,
+    /// The generation in the slot.
     pub generation: Generation,
     /// The number of the last start of its server that anybody has heard of. A voter that has confirmed a
     /// later one does not promise.
@@ -210,8 +228,11 @@ pub enum Vouch {
 /// A numbered statement by one generation of a voter about one generation of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Mark {
+    /// The voter.
     pub by: Voter,
+    /// The member.
     pub of: DcId,
+    /// The generation of the member.
     pub of_generation: Generation,
     /// Increases with every statement of this voter about this member.
     pub number: u64,
@@ -220,9 +241,13 @@ pub struct Mark {
 /// The content of [`Command::AddWitness`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewWitness {
+    /// The server.
     pub server: ServerId,
+    /// Its name.
     pub name: MemberName,
+    /// The address at which others reach it.
     pub address: Address,
+    /// The statement of the server about itself.
     pub credentials: Credentials,
 }
 

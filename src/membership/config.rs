@@ -59,6 +59,7 @@ pub struct Config {
 /// The last statement of a voter about a member: both generations are the current ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Silence {
+    /// The number of the statement.
     pub number: u64,
     /// True after `Silent`, false after `Heard`.
     pub silent: bool,

@@ -16,7 +16,9 @@ static NOBODY: VoterSet = VoterSet { from: Epoch(0), voters: BTreeSet::new() };
 /// The voters from an epoch on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VoterSet {
+    /// The first epoch in which they vote.
     pub from: Epoch,
+    /// The voters.
     pub voters: BTreeSet<Voter>,
 }
 

@@ -121,7 +121,14 @@ impl fmt::Debug for ServerId {
 /// promise or mark of silence of one generation never counts for the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Voter {
-    Member { dc: DcId, generation: Generation },
+    /// A member, in one generation.
+    Member {
+        /// The slot.
+        dc: DcId,
+        /// The generation in the slot.
+        generation: Generation,
+    },
+    /// A voter without data.
     Witness(WitnessId),
 }
 

@@ -32,6 +32,7 @@
 //!
 //! Nothing here knows locks, time or messages: the members' logs, leases and links act on the config.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod apply;
 mod attempt;

@@ -35,6 +35,7 @@ pub enum JoinPolicy {
 /// only when no lease of its clients is longer than `max_lease_ttl_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
+    /// The policy for evictions.
     pub evict: EvictPolicy,
     /// For servers whose slot has no history, and for witnesses. Default `operator`.
     pub join: JoinPolicy,

@@ -22,6 +22,7 @@ impl fmt::Display for Dcs {
 
 /// A command was refused; it changed nothing. The message says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum Refused {
     #[error(
         "the members or policies changed since the command was checked (revision {checked}, now {now}): repeat it"

@@ -21,10 +21,15 @@ pub struct Slot {
 /// A member: a part of every lock, a log, and all data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
+    /// The generation in the slot.
     pub generation: Generation,
+    /// The server.
     pub server: ServerId,
+    /// Its name.
     pub name: MemberName,
+    /// The address at which others reach it.
     pub address: Address,
+    /// How far the member is.
     pub phase: Phase,
     /// The member whose parts its parts go with until it is settled; then the member itself.
     pub sponsor: DcId,
@@ -48,7 +53,9 @@ pub enum Phase {
 /// A generation that is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Past {
+    /// The generation in the slot.
     pub generation: Generation,
+    /// The server.
     pub server: ServerId,
     /// The epoch of its admission.
     pub admitted: Epoch,
@@ -56,6 +63,7 @@ pub struct Past {
     pub ended: Epoch,
     /// The number of its last entry that counts; [`Generation::base`] if none does.
     pub cut: u64,
+    /// The way in which it ended.
     pub cause: EndCause,
 }
 
@@ -75,8 +83,11 @@ pub enum EndCause {
 /// A voter without data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Witness {
+    /// The server.
     pub server: ServerId,
+    /// Its name.
     pub name: MemberName,
+    /// The address at which others reach it.
     pub address: Address,
 }
 

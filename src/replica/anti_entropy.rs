@@ -172,7 +172,7 @@ impl Comparison<'_> {
     pub(super) fn on_compare(&mut self, peer: DcId, durable: &VersionVector, sum: Option<u128>) {
         let ours = self.log.durable().clone();
         if !durable.covers(&ours) {
-            self.log.note_lacking(peer, durable);
+            self.log.note_missing(peer, durable);
             self.out.pump = true;
         }
         if *durable != *ours {

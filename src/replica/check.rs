@@ -9,6 +9,8 @@ impl Replica {
     /// If an invariant is broken; the message names it.
     pub fn check(&self) {
         self.lifecycle.check(self.log.applied(), self.clients.leases.in_grace());
+        self.log.check();
+        self.clients.leases.check();
         self.locks.check();
         self.data.store.check_invariants();
         self.data.store.expiring_keys().for_each(|(key, _)| self.data.expiry.check(key));

@@ -53,7 +53,7 @@ impl Replica {
                 self.on_entries(peer, entries)?;
             }
             Message::HeldBack { durable } => {
-                self.log.note_lacking(peer, &durable);
+                self.log.note_missing(peer, &durable);
                 self.out.pump = true;
             }
             Message::AskHolders { query, locks } => {

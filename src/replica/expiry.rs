@@ -20,7 +20,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use slab::Slab;
 
 use super::config::ReplicaConfig;
@@ -31,6 +30,7 @@ use super::members::Members;
 use super::peers::Peers;
 use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::{Instant, Now};
 use crate::store_state::{Lifetime, Touched};
 use geolock_api::keys::Key;
@@ -42,7 +42,7 @@ const KEYS_PER_STEP: usize = 1_000;
 /// The expiring keys and their times.
 pub(super) struct Expiry {
     rows: Slab<Row>,
-    by_key: HashMap<Key, u32, foldhash::fast::FixedState>,
+    by_key: KeyedMap<Key, u32>,
     /// Keys whose time is running.
     due: Deadlines<u32>,
     /// Keys whose time is over, by the datacenter that is to end them and the time at which it was over.
@@ -91,7 +91,7 @@ impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
             rows: Slab::new(),
-            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            by_key: KeyedMap::with_seed(hash_seed),
             due: Deadlines::default(),
             left_to: BTreeMap::new(),
             done: BTreeSet::new(),

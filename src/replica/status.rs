@@ -67,7 +67,7 @@ impl StatusView<'_> {
             acknowledged: self.log.acknowledged(peer).clone(),
             unacked_entries: lag.entries,
             lag_ms: waited.as_millis() as u64,
-            missing_entries: self.log.lacking(peer),
+            missing_entries: self.log.missing_entries(peer),
             // Right after a start no peer has announced its vector yet.
             too_far_behind: self.peers.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),

@@ -158,9 +158,13 @@ impl FailureKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {kind:?}: {what}\n{detail}\n{trace}replay: {replay}")]
 pub struct Failure {
+    /// The seed that repeats it.
     pub seed: u64,
+    /// The profile of the run.
     pub profile: Profile,
+    /// The broken promise.
     pub kind: FailureKind,
+    /// A description for people.
     pub what: String,
     /// The state of everything that the failure is about, for people who search for the cause; may be long,
     /// or empty.
@@ -292,8 +296,9 @@ pub struct Outcome {
     pub uncommitted: u64,
     /// Calls of transactions that were sent again because the answer was lost.
     pub retried: u64,
-    /// Answers that a commit is durable at a majority, and that it is not yet.
+    /// Answers that a commit is durable at a majority.
     pub at_majority: u64,
+    /// Answers that a commit is not durable at a majority yet.
     pub not_at_majority: u64,
     /// Keys that a commit removed.
     pub removals: u64,
@@ -340,6 +345,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Outcome) {
         self.cluster_ms += other.cluster_ms;
         self.steps += other.steps;
@@ -381,6 +387,7 @@ impl Outcome {
         self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
     }
 
+    /// Returns the number of faults of a kind.
     pub fn faults_of(&self, kind: FaultKind) -> u64 {
         self.faults[kind as usize]
     }

@@ -16,10 +16,12 @@ pub struct Figures {
     /// Grants per second of the same lock under the default hold policy; clients want it again at once and
     /// hold it for 1 ms.
     pub kept_grants_per_second: f64,
+    /// The longest wait for that lock.
     pub kept_worst_wait: Duration,
     /// The same lock in datacenters 40 ms apart one way, under the policy `fair`, with four clients in each
     /// that hold it for 1 ms: grants as a fraction of those that one datacenter alone has.
     pub fair_utilisation: f64,
+    /// The longest wait for that lock.
     pub fair_worst_wait: Duration,
     /// Round trips to the farthest owner that an idle exclusive lock takes, the worst of several placements.
     pub idle_round_trips: f64,
@@ -28,6 +30,7 @@ pub struct Figures {
     /// Grants per second of locks of the living datacenters, held for 1 ms, before a third one dies and
     /// after.
     pub local_grants_per_second: f64,
+    /// The same while one datacenter is down.
     pub local_grants_per_second_one_down: f64,
     /// Entries sent between datacenters during 10 000 acquisitions of a lock that is at home.
     pub entries_sent_for_local_use: u64,

@@ -5,6 +5,7 @@
 //! is simulated in virtual time. [`run()`] has the two phases of a run, `plan.rs` the choices of a seed,
 //! `world/` the loop, `client/` the rules that clients keep, and `oracle/` the promises that are checked.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod client;
 mod clock;

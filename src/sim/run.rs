@@ -17,16 +17,20 @@ use geolock_api::names::DcId;
 /// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
+    /// The seed; it decides everything.
     pub seed: u64,
     /// Virtual time with faults, in seconds; healing takes additional time.
     pub seconds: u64,
+    /// The kinds of faults and load.
     pub profile: Profile,
+    /// The trace that the run keeps.
     pub trace: TraceMode,
     /// A deliberate bug in every node.
     pub bugs: Bugs,
 }
 
 impl SimOptions {
+    /// Returns the options of a run of this length, with the default profile.
     pub fn new(seed: u64, seconds: u64) -> SimOptions {
         SimOptions { seed, seconds, profile: Profile::General, trace: TraceMode::Off, bugs: Bugs::default() }
     }

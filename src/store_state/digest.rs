@@ -22,7 +22,9 @@ pub struct Digest(pub Vec<BucketDigest>);
 /// The digest of a bucket: a wrapping sum of hashes over everything visible in it, 0 for an empty one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BucketDigest {
+    /// The bucket.
     pub bucket: Bucket,
+    /// The sum of hashes.
     pub sum: u128,
 }
 
@@ -93,6 +95,7 @@ impl Digests {
                 self.sums.insert(key.bucket().into(), after.sum);
             }
         }
+        debug_assert_eq!(self.sums.get(key.bucket()), Some(&after.sum), "a bucket that changed has a sum");
         after.sum
     }
 

@@ -28,6 +28,7 @@
 //! | `digest.rs` | sums over what readers see of each bucket, to compare replicas |
 //! | `check.rs` | the invariants |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod check;
 mod content;

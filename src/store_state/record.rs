@@ -96,6 +96,11 @@ impl Record {
     /// Appends an effect. Returns the effect of its change on the key; for an update always [`Fate::In`],
     /// which is not checked.
     pub fn push(&mut self, effect: Effect) -> Fate {
+        debug_assert!(
+            self.effects.back().is_none_or(|last| last.position <= effect.position),
+            "effects of {} are in the order of the journal",
+            self.key
+        );
         let fate = match effect.action() {
             Action::Update(_) => Fate::In,
             action => {
@@ -140,6 +145,7 @@ impl Record {
                 self.ahead.take().unwrap_or_else(|| Box::new((Position::default(), self.content.clone())));
             self.effects.range(start..end).for_each(|effect| effect.apply_to(&mut ahead.1));
             ahead.0 = self.effects[end - 1].position;
+            debug_assert!(ahead.0 <= at, "a copy is ahead of what is folded, not of its readers");
             return Cow::Borrowed(&self.ahead.insert(ahead).1);
         }
         let near = self.ahead.as_ref().filter(|_| usable).map_or(&self.content, |ahead| &ahead.1);
@@ -192,6 +198,11 @@ impl Record {
             self.ahead = None;
         }
         if self.effects.is_empty() {
+            debug_assert!(
+                self.newest_tombstones.as_ref().is_none_or(|newest| *newest == self.content.tombstones),
+                "without effects the newest tombstones of {} are those of its content",
+                self.key
+            );
             self.newest_tombstones = None;
         }
         true

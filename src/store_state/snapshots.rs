@@ -12,7 +12,9 @@ pub(super) struct Snapshots(BTreeMap<Position, (Arc<VersionVector>, usize)>);
 
 impl Snapshots {
     pub fn open(&mut self, at: Position, vector: &Arc<VersionVector>) {
-        self.0.entry(at).or_insert_with(|| (vector.clone(), 0)).1 += 1;
+        let (kept, readers) = self.0.entry(at).or_insert_with(|| (vector.clone(), 0));
+        debug_assert_eq!(kept, vector, "a position has one vector");
+        *readers += 1;
     }
 
     pub fn close(&mut self, at: Position) {

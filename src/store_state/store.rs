@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use slab::Slab;
 
+use crate::base::keyed_map::KeyedMap;
 use crate::base::time::Timestamp;
 use crate::base::work;
 use crate::causal_log::{Action, Change, Entry, Op};
@@ -31,7 +31,7 @@ type Row = u32;
 /// All keys of a datacenter, with the open snapshots.
 pub(crate) struct Store {
     me: DcId,
-    pub(super) by_key: HashMap<Key, Row, foldhash::fast::FixedState>,
+    pub(super) by_key: KeyedMap<Key, Row>,
     pub(super) records: Slab<Record>,
     snapshots: Snapshots,
     durable: Position,
@@ -63,7 +63,9 @@ pub(crate) struct Store {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{key}: {error}")]
 pub struct ChangeError {
+    /// The key.
     pub key: Key,
+    /// The reason.
     pub error: OpError,
 }
 
@@ -88,7 +90,7 @@ impl Store {
     pub fn new(me: DcId, hash_seed: u64) -> Store {
         Store {
             me,
-            by_key: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
+            by_key: KeyedMap::with_seed(hash_seed),
             records: Slab::new(),
             snapshots: Snapshots::default(),
             durable: Position::default(),
@@ -132,6 +134,10 @@ impl Store {
         mut tell: impl FnMut(&Key, Touched),
     ) {
         let Op::Commit(commit) = &entry.ops[op] else { unreachable!("only commits change the store") };
+        debug_assert!(
+            self.unfolded.back().is_none_or(|(last, _)| *last <= position),
+            "commits are applied in the order of the journal"
+        );
         for (index, change) in commit.changes.iter().enumerate() {
             let row = self.row(&change.key);
             let fate = self.records[row as usize].push(Effect::new(position, entry, op, index));
@@ -156,12 +162,14 @@ impl Store {
 
     fn insert(&mut self, key: Key, content: Content) -> Row {
         let row = self.records.insert(Record::new(key.clone(), content)) as Row;
-        self.by_key.insert(key, row);
+        let before = self.by_key.insert(key, row);
+        assert!(before.is_none(), "a key has one record");
         row
     }
 
     /// Records that the journal is durable up to here; new snapshots show it.
     pub fn note_durable(&mut self, position: Position) {
+        debug_assert!(position >= self.durable, "what is durable stays durable");
         self.durable = position;
     }
 
@@ -295,6 +303,7 @@ impl Store {
         {
             folded += self.fold_one(row, floor).max(1);
         }
+        debug_assert!(folded == 0 || floor <= self.durable, "only durable effects are folded");
         work::give_back(&mut self.unfolded);
         if folded > 0 && std::mem::take(&mut self.some_waited) {
             self.to_compact = self.uncompacted.len();
@@ -348,7 +357,8 @@ impl Store {
     fn forget_if_over(&mut self, row: Row) {
         if self.records[row as usize].is_over() {
             let record = self.records.remove(row as usize);
-            self.by_key.remove(&record.key);
+            let found = self.by_key.remove(&record.key);
+            assert_eq!(found, Some(row), "key {} has this record", record.key);
         }
     }
 
@@ -425,6 +435,8 @@ impl Store {
 
     /// Ends a restore: the restored contents are all that `applied` amounts to.
     pub fn end_restore(&mut self, applied: &VersionVector) {
+        debug_assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
+        debug_assert!(self.unfolded.is_empty(), "a restored store has folded content only");
         self.restored = Some((applied.clone(), 0));
     }
 }

@@ -202,6 +202,8 @@ impl Kept {
             Some(same) if same.dot == dot => *same = end,
             _ => self.ends.insert(place, end),
         }
+        debug_assert!(self.ends.is_sorted_by(|a, b| a.dot < b.dot), "ends are in order, each once");
+        debug_assert!(end.highest >= end.generation, "the highest generation includes the own");
         is_new
     }
 
@@ -209,6 +211,7 @@ impl Kept {
         self.removals.retain(|dot| !at.has_seen(*dot));
         let place = self.removals.partition_point(|dot| *dot < at.dot);
         self.removals.insert(place, at.dot);
+        debug_assert!(self.removals.is_sorted_by(|a, b| a < b), "removals are in order, each once");
     }
 
     /// Adds a wish. One that ends earlier than the datacenter's present wish changes nothing.
@@ -218,12 +221,17 @@ impl Kept {
             Ok(_) => {}
             Err(place) => self.lifetimes.insert(place, new),
         }
+        debug_assert!(
+            self.lifetimes.is_sorted_by(|a, b| a.dot.dc < b.dot.dc),
+            "one lifetime of each datacenter"
+        );
     }
 
     fn compact(&mut self, stable: &VersionVector) {
         self.base = self.generation_where(|ends| ends.partition_point(|end| end.dot.is_in(stable)));
         self.ends.retain(|end| end.generation > self.base);
         self.removals.retain(|dot| !dot.is_in(stable));
+        debug_assert!(self.base <= self.newest(), "the newest generation counts");
         if self.ends.is_empty() {
             // All further operations have the same generation, so any number will do.
             self.base = 0;

@@ -1,6 +1,6 @@
 //! Messages of the server.
 
-use super::{Ending, Grant, Held, Lease, Life, Output, Session, Stage};
+use super::{Ending, Grant, Held, Lease, Lifecycle, Output, Session, Stage};
 use crate::error::{AcquireError, LostReason};
 use crate::tag::Tag;
 use geolock_api::names::{DcId, FencingToken, RequestId};
@@ -31,7 +31,9 @@ impl Session {
             (Some(Tag::OpenLease), Answer::LeaseOpened(opened)) => self.on_lease_opened(now, opened),
             (Some(Tag::AttachLease), Answer::LeaseAttached(attached)) => self.on_attached(now, &attached),
             (Some(Tag::Reclaim(_)), Answer::Reclaimed(answer)) => self.on_reclaimed(now, &answer),
-            (Some(Tag::CloseLease), Answer::LeaseClosed(_)) => self.life = Life::Closed(Ending::Confirmed),
+            (Some(Tag::CloseLease), Answer::LeaseClosed(_)) => {
+                self.lifecycle = Lifecycle::Closed(Ending::Confirmed)
+            }
             (Some(tag), Answer::Error(error)) => self.on_refused(now, tag, error),
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::transactions::TxnStage;
-use super::{Ending, Lease, Life, Link, Output, Request, Session, Stage, Standing};
+use super::{Ending, Lease, Lifecycle, Link, Output, Request, Session, Stage, Standing};
 use crate::error::{AcquireError, ClientError, LostReason};
 use crate::request::{AcquireRequest, Wait};
 use crate::tag::Tag;
@@ -25,7 +25,7 @@ impl Session {
     /// Requests locks. The returned number identifies the request; an [`Output::Acquired`] will report the
     /// outcome.
     pub(crate) fn acquire(&mut self, now: Instant, request: AcquireRequest) -> Result<u64, AcquireError> {
-        if self.life != Life::Running {
+        if self.lifecycle != Lifecycle::Running {
             return Err(AcquireError::Closed);
         }
         let number = self.number();
@@ -103,17 +103,17 @@ impl Session {
 
     /// Releases everything, closes the lease, and ends once the server has confirmed that.
     pub(crate) fn close(&mut self, now: Instant) {
-        if self.life != Life::Running {
+        if self.lifecycle != Lifecycle::Running {
             return;
         }
-        self.life = match &self.lease {
-            Lease::None => Life::Closed(Ending::Confirmed),
+        self.lifecycle = match &self.lease {
+            Lease::None => Lifecycle::Closed(Ending::Confirmed),
             Lease::Open(lease) if lease.standing != Standing::Detached && self.link == Link::Up => {
                 let close = proto::CloseLeaseRequest { lease: lease.id, secret: lease.secret.clone() };
                 self.send(Tag::CloseLease, Call::CloseLease(close));
-                Life::Closing(now + self.settings.connect_timeout)
+                Lifecycle::Closing(now + self.settings.connect_timeout)
             }
-            Lease::Opening { .. } | Lease::Open(_) => Life::Closed(Ending::NotConfirmed),
+            Lease::Opening { .. } | Lease::Open(_) => Lifecycle::Closed(Ending::NotConfirmed),
         };
         self.end_all(&LostReason::Closed);
         self.end_transactions(now, &LostReason::Closed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::transactions::TxnStage;
-use super::{Ending, Lease, Life, Link, Session, Stage, Standing, Why};
+use super::{Ending, Lease, Lifecycle, Link, Session, Stage, Standing, Why};
 use crate::error::LostReason;
 use crate::tag::Tag;
 use geolock_api::proto::client_message::Call;
@@ -37,8 +37,8 @@ impl Session {
         self.link = Link::Down;
         self.outgoing.clear();
         self.renewal = None;
-        if let Life::Closing(_) = self.life {
-            self.life = Life::Closed(Ending::NotConfirmed);
+        if let Lifecycle::Closing(_) = self.lifecycle {
+            self.lifecycle = Lifecycle::Closed(Ending::NotConfirmed);
         }
         match &mut self.lease {
             Lease::None => {}

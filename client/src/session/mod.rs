@@ -146,7 +146,7 @@ pub(super) struct Session {
     outputs: Vec<Output>,
     /// The number of consecutive streams whose server was draining.
     drained: usize,
-    life: Life,
+    lifecycle: Lifecycle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ enum Standing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum Lifecycle {
     Running,
     /// The lease is being closed; at the latest the session ends then.
     Closing(Instant),
@@ -256,7 +256,7 @@ impl Session {
             moved: Instant::ZERO,
             outputs: Vec::new(),
             drained: 0,
-            life: Life::Running,
+            lifecycle: Lifecycle::Running,
         }
     }
 
@@ -307,9 +307,9 @@ impl Session {
 
     /// Returns how the session ended, once nothing more will happen.
     pub(super) fn ending(&self) -> Option<Ending> {
-        match self.life {
-            Life::Closed(ending) => Some(ending),
-            Life::Running | Life::Closing(_) => None,
+        match self.lifecycle {
+            Lifecycle::Closed(ending) => Some(ending),
+            Lifecycle::Running | Lifecycle::Closing(_) => None,
         }
     }
 
@@ -333,9 +333,9 @@ impl Session {
         };
         let caller = self.overdue.first().map(|(instant, _)| *instant);
         let orphan = self.orphans.first().map(|(instant, _)| *instant);
-        let closing = match self.life {
-            Life::Closing(until) => Some(until),
-            Life::Running | Life::Closed(_) => None,
+        let closing = match self.lifecycle {
+            Lifecycle::Closing(until) => Some(until),
+            Lifecycle::Running | Lifecycle::Closed(_) => None,
         };
         [lease, caller, orphan, closing].into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -361,10 +361,10 @@ impl Session {
             }
             _ => {}
         }
-        if let Life::Closing(until) = self.life
+        if let Lifecycle::Closing(until) = self.lifecycle
             && now >= until
         {
-            self.life = Life::Closed(Ending::NotConfirmed);
+            self.lifecycle = Lifecycle::Closed(Ending::NotConfirmed);
         }
         self.give_up_overdue(now);
         self.give_up_orphans(now);

@@ -1,7 +1,7 @@
 //! Refusals of the server.
 
 use super::transactions::TxnStage;
-use super::{Ending, Lease, Life, Output, Request, Session, Stage, Standing, Why};
+use super::{Ending, Lease, Lifecycle, Output, Request, Session, Stage, Standing, Why};
 use crate::error::{AcquireError, ClientError, LostReason, of_refusal};
 use crate::request::Wait;
 use crate::tag::Tag;
@@ -12,7 +12,7 @@ impl Session {
     pub(super) fn on_refused(&mut self, now: Instant, tag: Tag, error: proto::Error) {
         match tag {
             Tag::OpenLease => self.on_lease_refused(error),
-            Tag::CloseLease => self.life = Life::Closed(Ending::Confirmed),
+            Tag::CloseLease => self.lifecycle = Lifecycle::Closed(Ending::Confirmed),
             // The stream ends with it.
             Tag::Hello => {}
             Tag::AttachLease => self.on_attach_refused(now, &error),

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Lease, Life, Output, Session};
+use super::{Lease, Lifecycle, Output, Session};
 use crate::error::{AcquireError, LostReason};
 use crate::request::Wait;
 use crate::tag::Tag;
@@ -96,7 +96,7 @@ impl Txn {
 impl Session {
     /// Begins a transaction. An [`Output::Stepped`] with its number will report the outcome.
     pub(crate) fn begin(&mut self, now: Instant, mut new: NewTxn) -> Result<u64, TxnError> {
-        if self.life != Life::Running {
+        if self.lifecycle != Lifecycle::Running {
             return Err(TxnError::Closed);
         }
         let number = self.number();
@@ -135,7 +135,7 @@ impl Session {
     pub(crate) fn step(&mut self, txn: u64, step: Step) -> Result<u64, TxnError> {
         let number = self.number();
         let ready = self.is_ready();
-        let closed = self.life != Life::Running;
+        let closed = self.lifecycle != Lifecycle::Running;
         match self.txns.get_mut(&txn) {
             Some(Txn { stage: TxnStage::Open, steps, .. }) => {
                 steps.push_back((number, step));

@@ -21,6 +21,7 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Fifo<T> {
+    /// Adds a value behind all others.
     #[inline]
     pub fn push_back(&mut self, value: T) {
         match self.blocks.back_mut() {
@@ -29,16 +30,19 @@ impl<T> Fifo<T> {
         }
     }
 
+    /// Returns the first value.
     #[inline]
     pub fn front(&self) -> Option<&T> {
         self.blocks.front()?.front()
     }
 
+    /// Removes the first value.
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         self.pop_front_if(|_| true)
     }
 
+    /// Removes the first value if the predicate is true for it.
     #[inline]
     pub fn pop_front_if(&mut self, predicate: impl FnOnce(&mut T) -> bool) -> Option<T> {
         let block = self.blocks.front_mut()?;
@@ -46,9 +50,11 @@ impl<T> Fifo<T> {
         if block.is_empty() && self.blocks.len() > 1 {
             self.blocks.pop_front();
         }
+        debug_assert!(self.blocks.len() == 1 || !self.is_empty(), "no block before the last one is empty");
         Some(value)
     }
 
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match (self.blocks.front(), self.blocks.back()) {
             (Some(first), Some(last)) if self.blocks.len() > 1 => {
@@ -58,6 +64,7 @@ impl<T> Fifo<T> {
         }
     }
 
+    /// Returns true if there is no value.
     pub fn is_empty(&self) -> bool {
         self.front().is_none()
     }
@@ -72,18 +79,21 @@ impl<T> Fifo<T> {
         }
     }
 
+    /// Returns the value at an index, counted from the front.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         let (block, place) = self.place(index);
         self.blocks.get(block)?.get(place)
     }
 
+    /// Returns the value at an index, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         let (block, place) = self.place(index);
         self.blocks.get_mut(block)?.get_mut(place)
     }
 
+    /// Visits all values, from the front.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.blocks.iter().flatten()
     }

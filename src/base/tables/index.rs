@@ -5,6 +5,8 @@ use hashbrown::HashTable;
 /// Number of parts of an index. At ten million rows each part has some forty thousand, which are moved in
 /// some hundred microseconds.
 const PARTS: usize = 256;
+// hashbrown's tag has the highest 7 of the 32 bits, its bucket the lowest 16; a part has those between.
+const _: () = assert!(PARTS.is_power_of_two() && PARTS <= 1 << 9, "the bits of a part are its own");
 /// A part keeps memory for this number of rows.
 const KEPT: usize = 64;
 
@@ -55,6 +57,7 @@ impl Index {
 
     /// Adds a row that is not in the index.
     pub fn insert(&mut self, hash: u32, row: u32) {
+        debug_assert!(self.find(hash, |other| other == row).is_none(), "row {row} is in the index once");
         self.0[part(hash)].insert_unique(spread(hash), Slot { hash, row }, |slot| spread(slot.hash));
     }
 
@@ -74,6 +77,7 @@ impl Index {
     /// # Panics
     /// If the row is not in the index.
     pub fn renumber(&mut self, hash: u32, from: u32, to: u32) {
+        debug_assert!(self.find(hash, |row| row == to).is_none(), "row {to} is free");
         let slot = self.0[part(hash)].find_mut(spread(hash), |slot| slot.row == from);
         slot.expect("every row is in the index").row = to;
     }

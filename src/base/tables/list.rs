@@ -18,18 +18,22 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns true if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Returns the value at a place.
     pub fn get(&self, place: usize) -> Option<&T> {
         self.blocks.get(place / BLOCK)?.get(place % BLOCK)
     }
 
+    /// Returns the value at a place, to be changed.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         self.blocks.get_mut(place / BLOCK)?.get_mut(place % BLOCK)
     }
@@ -39,12 +43,14 @@ impl<T> List<T> {
         self.blocks.iter().flatten()
     }
 
+    /// Adds a value at the end.
     pub fn push(&mut self, value: T) {
         match self.blocks.last_mut() {
             Some(block) if block.len() < BLOCK => block.push(value),
             _ => self.blocks.push(vec![value]),
         }
         self.len += 1;
+        debug_assert_eq!(self.blocks.len(), self.len.div_ceil(BLOCK), "all blocks but the last are full");
     }
 
     /// Removes a value; the last one takes its place.
@@ -58,6 +64,8 @@ impl<T> List<T> {
             self.blocks.pop();
         }
         self.len -= 1;
+        debug_assert_eq!(self.blocks.len(), self.len.div_ceil(BLOCK), "all blocks but the last are full");
+        assert!(place <= self.len, "place {place} of {} has a value", self.len + 1);
         if place == self.len {
             last
         } else {

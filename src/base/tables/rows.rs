@@ -7,12 +7,15 @@ use std::ops::{Index, IndexMut};
 const BLOCK: usize = 1 << 8;
 /// Memory for this number of rows is never released.
 const KEPT: usize = 1 << 14;
+const _: () = assert!(BLOCK.is_power_of_two() && KEPT.is_multiple_of(BLOCK), "a row is found by shifts");
 /// Maximum number of blocks that are released at a time.
 const BLOCKS_AT_A_TIME: usize = 16;
 
 /// The index of a row: a number with a type of its own, so nobody looks in one table for a row of another.
 pub trait RowIndex: Copy {
+    /// Returns the index of a row.
     fn from_row(row: usize) -> Self;
+    /// Returns the number of the row.
     fn row(self) -> usize;
 }
 
@@ -36,11 +39,13 @@ impl<T, I: RowIndex> Blocks<T, I> {
         self.blocks.len() * BLOCK
     }
 
+    /// Returns a row.
     #[inline]
     pub fn get(&self, index: I) -> Option<&T> {
         Some(&self.blocks.get(index.row() / BLOCK)?[index.row() % BLOCK])
     }
 
+    /// Returns a row, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
         Some(&mut self.blocks.get_mut(index.row() / BLOCK)?[index.row() % BLOCK])
@@ -56,6 +61,7 @@ impl<T, I: RowIndex> Blocks<T, I> {
     /// Releases some of the unused blocks from this row on, if there are many. Returns true if there are more
     /// to release.
     pub fn give_back(&mut self, from: usize) -> bool {
+        debug_assert!(from <= self.capacity(), "rows in use are in blocks");
         let kept = (from + KEPT).div_ceil(BLOCK);
         self.blocks.truncate(kept.max(self.blocks.len().saturating_sub(BLOCKS_AT_A_TIME)));
         self.blocks.len() > kept
@@ -109,15 +115,18 @@ impl<T, I> Default for Rows<T, I> {
 }
 
 impl<T, I: RowIndex> Rows<T, I> {
+    /// Returns an empty table.
     pub fn new() -> Rows<T, I> {
         Rows::default()
     }
 
+    /// Returns the number of rows in use.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns true if no row is in use.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -129,6 +138,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         self.unused
     }
 
+    /// Returns a row.
     #[inline]
     pub fn get(&self, index: I) -> Option<&T> {
         match self.blocks.get(index)? {
@@ -137,6 +147,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         }
     }
 
+    /// Returns a row, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: I) -> Option<&mut T> {
         match self.blocks.get_mut(index)? {
@@ -145,6 +156,7 @@ impl<T, I: RowIndex> Rows<T, I> {
         }
     }
 
+    /// Returns true if the row is in use.
     #[inline]
     pub fn contains(&self, index: I) -> bool {
         self.get(index).is_some()
@@ -168,6 +180,7 @@ impl<T, I: RowIndex> Rows<T, I> {
                 self.blocks.grow(|| Place::Free(None));
             }
             self.unused += 1;
+            debug_assert_eq!(self.len, self.unused, "without removed rows, every row is in use");
             self.blocks[index] = Place::Taken(value);
             return index;
         };
@@ -188,6 +201,7 @@ impl<T, I: RowIndex> Rows<T, I> {
             Place::Taken(value) => {
                 self.removed = Some(index);
                 self.len -= 1;
+                debug_assert!(self.len < self.unused, "the removed row can be used again");
                 value
             }
             Place::Free(_) => missing(index.row()),

@@ -60,6 +60,8 @@ impl Chain {
         }
         row.last = seq;
         row.hashes.push_back(hash);
+        debug_assert!(hash != 0, "0 is no hash: it says that none is known");
+        debug_assert!(row.hashes.len() as u64 <= seq, "there are no more hashes than entries");
         while row.first() + BEYOND <= truncated {
             row.hashes.pop_front();
         }
@@ -135,6 +137,7 @@ impl Log {
                 Some(known) if !row.hashes.is_empty() => row.hashes.extend(&new[known..]),
                 _ => row.hashes = new.iter().copied().collect(),
             }
+            debug_assert!(row.hashes.len() as u64 <= last, "there are no more hashes than entries");
             row.last = last;
         }
     }

@@ -41,7 +41,7 @@ impl Log {
     }
 
     /// Returns the number of entries that a peer has acknowledged and that are missing here.
-    pub fn lacking(&self, peer: DcId) -> u64 {
+    pub fn missing_entries(&self, peer: DcId) -> u64 {
         self.acknowledged(peer).iter().map(|(dc, seq)| seq.saturating_sub(self.applied.get(dc))).sum()
     }
 
@@ -70,6 +70,7 @@ impl Log {
         let mut kept = self.kept.range((start - self.first) as usize..(stop - self.first) as usize);
         let passed = kept.position(|kept| !has_it(kept)).map_or(stop - start, |passed| passed as u64);
         work::count(passed as usize);
+        debug_assert!(start + passed <= stop, "a mark stays below the first entry that is not durable");
         Mark { end: start + passed, goes_on: passed == PASSED_PER_STEP as u64 }
     }
 }

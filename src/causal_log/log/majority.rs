@@ -25,7 +25,12 @@ impl Log {
         last.sort_unstable_by(|a, b| b.cmp(a));
         let majority = if self.bugs.has(Bug::MemberCountsTwice) { count / 4 } else { count / 2 };
         // More than half of the members have at least as many entries as the one at this place.
-        last.get(majority).copied().unwrap_or(0)
+        let at_majority = last.get(majority).copied().unwrap_or(0);
+        debug_assert!(
+            2 * last.iter().filter(|have| **have >= at_majority).count() > count || self.bugs.has_any(),
+            "more than half of the members have entry {at_majority}"
+        );
+        at_majority
     }
 
     /// Returns the members that are not known to have own entry `seq` durably.

@@ -114,6 +114,7 @@ impl Log {
             self.forgotten.entries.raise(dc, seq);
             self.forget_first();
         }
+        assert!(self.first <= self.durable_end, "only durable entries are truncated");
         self.forgotten.unrecorded += forgotten;
         work::count(rows);
         rows >= TRUNCATED_PER_STEP
@@ -124,6 +125,7 @@ impl Log {
         self.truncated.raise(kept.dc, kept.seq);
         self.weight -= kept.weight as usize;
         self.first += 1;
+        debug_assert!(self.weight > 0 || self.kept.is_empty(), "kept entries have a weight");
     }
 
     /// Returns the truncated entries, if enough of them are not recorded in the journal yet.
@@ -183,6 +185,7 @@ impl Log {
         for (dc, stamp) in stamps {
             self.stamps[dc.index()] = self.stamps[dc.index()].max(*stamp);
         }
+        debug_assert!(self.applied.covers(vector), "an installed state is applied");
         self.taken = Some((position, vector.clone()));
     }
 

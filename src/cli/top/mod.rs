@@ -8,6 +8,7 @@ mod view;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
@@ -173,7 +174,7 @@ async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), F
     loop {
         let due = Instant::now() + source.args.interval;
         let redraw = |terminal: &Terminal| draw(terminal, source.window.picture(), &trouble);
-        if wait(due, &mut terminal, &mut resized, signals, redraw).await? == Go::End {
+        if wait(due, &mut terminal, &mut resized, signals, redraw).await?.is_break() {
             return Ok(());
         }
         let locks = view::room(terminal.size());
@@ -197,12 +198,6 @@ async fn live(mut source: Source<'_>, signals: &mut StopSignals) -> Result<(), F
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Go {
-    On,
-    End,
-}
-
 /// Waits until the next sample is due; draws again when the window changes its size.
 async fn wait(
     due: Instant,
@@ -210,14 +205,14 @@ async fn wait(
     resized: &mut Signal,
     signals: &mut StopSignals,
     redraw: impl Fn(&Terminal) -> io::Result<()>,
-) -> Result<Go, Failure> {
+) -> Result<ControlFlow<()>, Failure> {
     loop {
         tokio::select! {
-            () = sleep_until(due) => return Ok(Go::On),
+            () = sleep_until(due) => return Ok(ControlFlow::Continue(())),
             _ = resized.recv() => redraw(terminal)?,
-            _ = signals.next() => return Ok(Go::End),
+            _ = signals.next() => return Ok(ControlFlow::Break(())),
             ended = terminal.ended() => match ended? {
-                Ended::Quit => return Ok(Go::End),
+                Ended::Quit => return Ok(ControlFlow::Break(())),
                 Ended::Stopped => redraw(terminal)?,
             },
         }

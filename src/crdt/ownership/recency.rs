@@ -102,6 +102,7 @@ impl Ownership {
     }
 
     fn list(&mut self, row: usize) {
+        debug_assert!(!self.at(row).usage.listed, "a row is listed once");
         let newest = std::mem::replace(&mut self.recency.newest, row as u32);
         let usage = &mut self.at_mut(row).usage;
         (usage.older, usage.newer, usage.listed) = (newest, NONE, true);
@@ -110,13 +111,20 @@ impl Ownership {
             _ => self.at_mut(newest as usize).usage.newer = row as u32,
         }
         self.recency.len += 1;
+        debug_assert!(self.recency.len <= self.rows.len(), "listed rows are rows");
     }
 
     fn unlist(&mut self, row: usize) {
+        debug_assert!(self.at(row).usage.listed, "a row that leaves the list is in it");
         let Use { older, newer, used, .. } = self.at(row).usage;
         self.connect(older, newer);
         self.at_mut(row).usage = Use { used, ..Use::UNKNOWN };
         self.recency.len -= 1;
+        debug_assert_eq!(
+            self.recency.len == 0,
+            self.recency.oldest == NONE && self.recency.newest == NONE,
+            "a list has ends if it has rows"
+        );
     }
 
     /// Takes a row that is about to be removed out of the list.

@@ -10,7 +10,9 @@ use geolock_api::names::DcId;
 /// order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Dot {
+    /// The maker of the entry.
     pub dc: DcId,
+    /// The entry's number in the maker's log.
     pub seq: u64,
 }
 
@@ -30,6 +32,7 @@ impl Dot {
 /// The commit of an operation, and the vector that its transaction had seen.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
+    /// The commit.
     pub dot: Dot,
     /// The operation's index in its commit, from 0.
     pub index: u32,

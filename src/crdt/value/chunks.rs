@@ -126,6 +126,8 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
         self.len += 1;
         let entries = own(&mut self.chunks[chunk]);
         entries.insert(place, (K::from(key), V::default()));
+        debug_assert!(entries.len() <= FULL, "a chunk has a bound");
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "entries are in order");
         &mut entries[place].1
     }
 
@@ -145,6 +147,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
             let next = self.chunks.remove(chunk + 1);
             own(&mut self.chunks[chunk]).extend(next.iter().cloned());
         }
+        debug_assert!(self.chunks.iter().all(|chunk| !chunk.is_empty()), "no chunk is empty");
         true
     }
 
@@ -156,6 +159,7 @@ impl<K: Ord + Clone, V: Clone> Chunks<K, V> {
             !entries.is_empty()
         });
         self.len = self.chunks.iter().map(|chunk| chunk.len()).sum();
+        debug_assert!(self.chunks.iter().all(|chunk| !chunk.is_empty()), "no chunk is empty");
     }
 }
 
@@ -169,6 +173,7 @@ impl<K: Ord + Clone, V: Clone> FromIterator<(K, V)> for Chunks<K, V> {
         while entries.peek().is_some() {
             chunks.push(Arc::new(entries.by_ref().take(FULL).collect()));
         }
+        debug_assert_eq!(len, chunks.iter().map(|chunk: &Arc<Vec<(K, V)>>| chunk.len()).sum::<usize>());
         Chunks { chunks, len }
     }
 }

@@ -22,6 +22,7 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// Adds both sums.
     #[must_use]
     pub fn plus(self, other: Shown) -> Shown {
         Shown {
@@ -31,6 +32,7 @@ impl Shown {
         }
     }
 
+    /// Subtracts both sums.
     #[must_use]
     pub fn minus(self, other: Shown) -> Shown {
         Shown {

@@ -26,6 +26,7 @@ impl Dots {
         self.take_seen(at);
         let place = self.0.partition_point(|dot| *dot < at.dot);
         self.0.insert(place, at.dot);
+        debug_assert!(self.0.is_sorted_by(|a, b| a <= b), "dots are in order");
     }
 
     pub fn take_seen(&mut self, at: &At<'_>) {

@@ -16,10 +16,12 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
+    /// Returns a budget of this number of bytes.
     pub fn new(bytes: usize) -> ReadBudget {
         ReadBudget { left: bytes, is_overdrawn: false, taken: 0 }
     }
 
+    /// Returns true if a reading was cut off.
     pub fn is_overdrawn(&self) -> bool {
         self.is_overdrawn
     }

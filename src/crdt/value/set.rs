@@ -65,6 +65,7 @@ impl<P: Presence> Set<P> {
         let (is_present, has_tombstones, is_empty) =
             (element.is_present(), element.has_tombstones(), element.is_empty());
         self.present = self.present + usize::from(is_present) - usize::from(was_present);
+        debug_assert!(!is_empty || !is_present, "an element of which nothing is left is not present");
         if is_empty {
             self.elements.remove(item);
         }
@@ -73,6 +74,8 @@ impl<P: Presence> Set<P> {
             (true, false) => drop(self.marked.remove(item)),
             _ => {}
         }
+        debug_assert!(self.present <= self.elements.len(), "present elements are elements");
+        debug_assert!(self.marked.len() <= self.elements.len(), "marked elements are elements");
     }
 
     fn change_all(&mut self, how: impl Fn(&mut P)) {

@@ -147,6 +147,10 @@ impl Slots {
                 slot
             }
         };
+        debug_assert!(
+            self.0.is_sorted_by(|a, b| a.value_type() < b.value_type()),
+            "a key has one state of each type, in order"
+        );
         self.0[slot].apply(path, op, at);
         if self.0[slot].is_empty() {
             self.0.remove(slot);

@@ -98,6 +98,7 @@ impl Schedule {
         if !tables.is_free_at_last(request, now) {
             return false;
         }
+        debug_assert!(!tables.requests[request].parked, "a parked request needs parts that are away");
         tables.dequeue(request);
         self.grant(tables, request, now);
         let local = tables.requests[request].local().expect("only local requests are granted");

@@ -67,6 +67,12 @@ impl Schedule {
             return;
         }
         let lock = &mut tables.locks[index];
+        let against = if parts == lock.parts { Mode::Exclusive } else { Mode::Shared };
+        debug_assert!(
+            !lock.is_held_against(against) || tables.view.bugs.has(Bug::TransferWhileHeld),
+            "parts of lock {} leave while it is held",
+            lock.name
+        );
         let moved = tables.owners.next_versions(&lock.name, parts);
         lock.parts = lock.parts.difference(moved.parts.iter().map(|(part, _)| *part).collect());
         self.counts.part_transfers_sent += parts.len() as u64;
@@ -114,6 +120,7 @@ impl Schedule {
         while let Some(home) = left.iter().next().map(home_of) {
             let together: DcSet = left.iter().filter(|part| home_of(*part) == home).collect();
             left = left.difference(together);
+            debug_assert!(home != tables.view.me || by_name, "parts at home stay");
             let moved = tables.owners.next_versions(name, together);
             tables.owners.move_parts(home, &moved);
             self.output.transfers.push((home, moved));

@@ -71,12 +71,14 @@ impl Schedule {
         let mut ops = std::mem::take(withdraws);
         let mut transfers = std::mem::take(transfers);
         transfers.sort_by_key(|(to, _)| *to);
+        debug_assert!(transfers.iter().all(|(_, moved)| !moved.parts.is_empty()), "a transfer has parts");
         for group in transfers.chunk_by(|a, b| a.0 == b.0) {
             let parts = group.iter().map(|(_, lock)| lock.clone()).collect();
             ops.push(Op::Transfer { to: group[0].0, parts });
         }
         for request in std::mem::take(requests) {
             let row = &tables.requests[request];
+            debug_assert!(!row.is_held(), "request {} is published while it waits", row.id);
             let (at, wants) = row.as_published(&tables.locks);
             ops.push(Op::Request { id: row.id, at, wants });
         }

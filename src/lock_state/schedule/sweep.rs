@@ -57,7 +57,8 @@ impl Sweeps {
 
     /// Lets the next step continue with the readers of a lock at this place.
     pub fn read_later(&mut self, lock: LockIndex, from: Order) {
-        self.later.insert(lock, from);
+        let before = self.later.insert(lock, from);
+        debug_assert!(before.is_none(), "the readers of a lock continue at one place");
     }
 
     /// Returns true if this step had used its budget of readers when it reached those of this lock.

@@ -9,8 +9,8 @@ use prost::Message;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::convert::{self, inspect};
 use super::options::{MAX_EXPLANATION, MAX_EXPLANATION_IN_TRAILERS, REVISION};
-use super::show;
 use crate::access::Refused;
 use crate::base::time::TimeToLiveError;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
@@ -160,7 +160,7 @@ impl BorderError {
         let reason = self.reason();
         let is_for_ever = matches!(self, BorderError::ReclaimTooLarge(_));
         let retry = !is_for_ever && matches!(reason, Reason::ResourceExhausted | Reason::Unavailable);
-        let retry_after_ms = if retry { show::millis(RETRY) } else { 0 };
+        let retry_after_ms = if retry { convert::millis(RETRY) } else { 0 };
         Error { reason: reason.into(), message: self.to_string(), retry_after_ms, ..Error::default() }
     }
 }
@@ -194,7 +194,9 @@ fn to_error(refusal: &Refusal, room: usize) -> Error {
             let left_out = locks.len() - error.locks.len();
             error.omitted_locks = u32::try_from(left_out).unwrap_or(u32::MAX);
         }
-        Refusal::ResourceExhausted { retry_after, .. } => error.retry_after_ms = show::millis(*retry_after),
+        Refusal::ResourceExhausted { retry_after, .. } => {
+            error.retry_after_ms = convert::millis(*retry_after)
+        }
         _ => {}
     }
     error
@@ -207,7 +209,7 @@ fn explain(locks: &[LockDescription], room: usize) -> Vec<geolock_api::proto::Lo
         used += lock.weight();
         used <= room
     };
-    locks.iter().take_while(fits).map(show::description).collect()
+    locks.iter().take_while(fits).map(inspect::description).collect()
 }
 
 fn status(code: Code, error: &Error) -> Status {

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::convert::{ProofBy, inspect, lease, lock, session, txn, watch};
 use super::error::BorderError;
-use super::parse::{self, ProofBy};
-use super::{parse_store, parse_watch};
 use crate::access::Principal;
 use geolock_api::proto::{self, client_message::Call};
 
@@ -18,12 +17,12 @@ pub(crate) fn message(data: &[u8]) -> bool {
             let by = if kind % 8 == 0 { ProofBy::SecretOrStream } else { ProofBy::Secret };
             proto::ClientMessage::decode(message).is_ok_and(|message| call(message, by))
         }
-        2 => taken(message, parse_watch::keys),
-        3 => taken(message, parse_watch::locks),
-        4 => taken(message, parse::list),
-        5 => taken(message, |message| parse::describe(&message)),
-        6 => taken(message, |message| parse::force_release(&message, &Principal::Anonymous)),
-        _ => taken(message, parse_store::transact),
+        2 => taken(message, watch::keys),
+        3 => taken(message, watch::locks),
+        4 => taken(message, inspect::list),
+        5 => taken(message, |message| inspect::describe(&message)),
+        6 => taken(message, |message| inspect::force_release(&message, &Principal::Anonymous)),
+        _ => taken(message, txn::transact),
     }
 }
 
@@ -46,17 +45,17 @@ fn is_taken<T>(parsed: Result<T, BorderError>) -> bool {
 fn call(message: proto::ClientMessage, by: ProofBy) -> bool {
     let Some(call) = message.call else { return false };
     match call {
-        Call::Hello(message) => is_taken(parse::hello(&message)),
-        Call::OpenLease(message) => is_taken(parse::open_lease(&message, by)),
-        Call::AttachLease(message) => is_taken(parse::attach_lease(&message)),
-        Call::KeepAlive(message) => is_taken(parse::keep_alive(&message, by)),
-        Call::CloseLease(message) => is_taken(parse::close_lease(&message, by)),
-        Call::Acquire(message) => is_taken(parse::acquire(message, by)),
-        Call::Release(message) => is_taken(parse::release(&message, by)),
-        Call::Cancel(message) => is_taken(parse::cancel(&message, by)),
-        Call::Reclaim(message) => is_taken(parse::reclaim(&message, by)),
-        Call::Begin(message) => is_taken(parse_store::begin(message, by)),
-        Call::Step(message) => is_taken(parse_store::next_step(message, by)),
-        Call::Read(message) => is_taken(parse_store::read(message)),
+        Call::Hello(message) => is_taken(session::hello(&message)),
+        Call::OpenLease(message) => is_taken(lease::open_lease(&message, by)),
+        Call::AttachLease(message) => is_taken(lease::attach_lease(&message)),
+        Call::KeepAlive(message) => is_taken(lease::keep_alive(&message, by)),
+        Call::CloseLease(message) => is_taken(lease::close_lease(&message, by)),
+        Call::Acquire(message) => is_taken(lock::acquire(message, by)),
+        Call::Release(message) => is_taken(lock::release(&message, by)),
+        Call::Cancel(message) => is_taken(lock::cancel(&message, by)),
+        Call::Reclaim(message) => is_taken(lock::reclaim(&message, by)),
+        Call::Begin(message) => is_taken(txn::begin(message, by)),
+        Call::Step(message) => is_taken(txn::next_step(message, by)),
+        Call::Read(message) => is_taken(txn::read(message)),
     }
 }

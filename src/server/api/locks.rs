@@ -4,18 +4,12 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::answer;
 use super::authorize;
+use super::convert::{ProofBy, inspect, lease, lock, session, status, txn, watch};
 use super::error::BorderError;
-use super::parse::{self, ProofBy};
-use super::parse_store;
-use super::parse_watch;
 use super::reclaim::{GatherBudget, Gathered};
 use super::server_info::ServerInfo;
 use super::shares::{Received, Shares};
-use super::show;
-use super::show_store;
-use super::show_top;
 use super::stream::{ClientStream, GrpcStream};
 use super::watch::Watching;
 use crate::access::{Access, Authorizer};
@@ -69,7 +63,7 @@ macro_rules! answer {
     ($reply:expr, $($fits:pat => $message:expr),+) => {
         match $reply {
             $($fits => Ok(Response::new($message)),)+
-            reply => Err(answer::no_answer(&reply)),
+            reply => Err(session::no_answer(&reply)),
         }
     };
 }
@@ -94,9 +88,9 @@ impl Locks for LocksService {
         request: Request<proto::OpenLeaseRequest>,
     ) -> Result<Response<proto::OpenLeaseResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let (call, secret) = parse::open_lease(&message, ProofBy::Secret)?;
+        let (call, secret) = lease::open_lease(&message, ProofBy::Secret)?;
         answer!(self.call(authorizer, call).await?, Reply::LeaseOpened { lease, ttl } => {
-            answer::lease_opened(&self.info, lease, ttl, &secret)
+            lease::lease_opened(&self.info, lease, ttl, &secret)
         })
     }
 
@@ -105,8 +99,8 @@ impl Locks for LocksService {
         request: Request<proto::KeepAliveRequest>,
     ) -> Result<Response<proto::KeepAliveResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::keep_alive(&message, ProofBy::Secret)?;
-        answer!(self.call(authorizer, call).await?, Reply::Renewed { ttl } => answer::kept_alive(&self.info, ttl))
+        let call = lease::keep_alive(&message, ProofBy::Secret)?;
+        answer!(self.call(authorizer, call).await?, Reply::Renewed { ttl } => lease::kept_alive(&self.info, ttl))
     }
 
     async fn close_lease(
@@ -114,7 +108,7 @@ impl Locks for LocksService {
         request: Request<proto::CloseLeaseRequest>,
     ) -> Result<Response<proto::CloseLeaseResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::close_lease(&message, ProofBy::Secret)?;
+        let call = lease::close_lease(&message, ProofBy::Secret)?;
         answer!(self.call(authorizer, call).await?, Reply::LeaseClosed => proto::CloseLeaseResponse {})
     }
 
@@ -123,8 +117,8 @@ impl Locks for LocksService {
         request: Request<proto::AcquireRequest>,
     ) -> Result<Response<proto::AcquireResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::acquire(message, ProofBy::Secret)?;
-        answer!(self.call(authorizer, call).await?, Reply::Granted(grant) => answer::granted(&grant))
+        let call = lock::acquire(message, ProofBy::Secret)?;
+        answer!(self.call(authorizer, call).await?, Reply::Granted(grant) => lock::granted(&grant))
     }
 
     async fn release(
@@ -132,7 +126,7 @@ impl Locks for LocksService {
         request: Request<proto::ReleaseRequest>,
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::release(&message, ProofBy::Secret)?;
+        let call = lock::release(&message, ProofBy::Secret)?;
         answer!(self.call(authorizer, call).await?, Reply::Released => proto::ReleaseResponse {})
     }
 
@@ -141,7 +135,7 @@ impl Locks for LocksService {
         request: Request<proto::CancelRequest>,
     ) -> Result<Response<proto::CancelResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::cancel(&message, ProofBy::Secret)?;
+        let call = lock::cancel(&message, ProofBy::Secret)?;
         answer!(self.call(authorizer, call).await?, Reply::Released => proto::CancelResponse {})
     }
 
@@ -150,10 +144,10 @@ impl Locks for LocksService {
         request: Request<proto::ReclaimRequest>,
     ) -> Result<Response<proto::ReclaimResponse>, Status> {
         let (mut authorizer, message) = self.enter(request)?;
-        let parse::ReclaimPiece { lease, proof, mut held, .. } = parse::reclaim(&message, ProofBy::Secret)?;
+        let lock::ReclaimPiece { lease, proof, mut held, .. } = lock::reclaim(&message, ProofBy::Secret)?;
         let denied = authorize::reclaim(&mut authorizer, &mut held).map_err(BorderError::from)?;
         let reply = self.call(authorizer, Call::Reclaim { lease, proof, held }).await?;
-        answer!(reply, Reply::Reclaimed { kept, lost } => answer::reclaimed(kept, lost, denied))
+        answer!(reply, Reply::Reclaimed { kept, lost } => lock::reclaimed(kept, lost, denied))
     }
 
     async fn transact(
@@ -161,8 +155,8 @@ impl Locks for LocksService {
         request: Request<proto::BeginRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse_store::transact(message)?;
-        answer!(self.call(authorizer, call).await?, Reply::Stepped(stepped) => show_store::stepped(*stepped))
+        let call = txn::transact(message)?;
+        answer!(self.call(authorizer, call).await?, Reply::Stepped(stepped) => txn::stepped(*stepped))
     }
 
     async fn read(
@@ -170,8 +164,8 @@ impl Locks for LocksService {
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::StepResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse_store::read(message)?;
-        answer!(self.call(authorizer, call).await?, Reply::Stepped(read) => show_store::read(*read))
+        let call = txn::read(message)?;
+        answer!(self.call(authorizer, call).await?, Reply::Stepped(read) => txn::read_answer(*read))
     }
 
     async fn watch(
@@ -179,7 +173,7 @@ impl Locks for LocksService {
         request: Request<proto::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let watch = parse_watch::keys(message)?;
+        let watch = watch::keys(message)?;
         let share = self.shares.of(&authorizer);
         Watching::begin(&self.server, (authorizer, share), watch).await.map(Response::new)
     }
@@ -189,7 +183,7 @@ impl Locks for LocksService {
         request: Request<proto::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let watch = parse_watch::locks(message)?;
+        let watch = watch::locks(message)?;
         let share = self.shares.of(&authorizer);
         Watching::begin(&self.server, (authorizer, share), watch).await.map(Response::new)
     }
@@ -201,7 +195,7 @@ impl Locks for LocksService {
         let (authorizer, proto::StatusRequest {}) = self.enter(request)?;
         let (snapshot, certificates) = (self.server.board().latest(), self.server.board().certificates());
         answer!(self.call(authorizer, Call::Status).await?, Reply::Status(status) => {
-            show::status(&self.info, &status, snapshot.as_deref(), &certificates)
+            status::status(&self.info, &status, snapshot.as_deref(), &certificates)
         })
     }
 
@@ -210,10 +204,10 @@ impl Locks for LocksService {
         request: Request<proto::ListLocksRequest>,
     ) -> Result<Response<proto::ListLocksResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::list(message)?;
+        let call = inspect::list(message)?;
         answer!(self.call(authorizer, call).await?, Reply::Listed { locks, next } => proto::ListLocksResponse {
-            locks: locks.iter().map(show::summary).collect(),
-            next_page_token: parse::page_token(next),
+            locks: locks.iter().map(inspect::summary).collect(),
+            next_page_token: inspect::page_token(next),
         })
     }
 
@@ -222,9 +216,9 @@ impl Locks for LocksService {
         request: Request<proto::DescribeLockRequest>,
     ) -> Result<Response<proto::DescribeLockResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::describe(&message)?;
+        let call = inspect::describe(&message)?;
         answer!(self.call(authorizer, call).await?, Reply::Described(lock) => proto::DescribeLockResponse {
-            lock: Some(show::description(&lock)),
+            lock: Some(inspect::description(&lock)),
         })
     }
 
@@ -233,8 +227,8 @@ impl Locks for LocksService {
         request: Request<proto::TopLocksRequest>,
     ) -> Result<Response<proto::TopLocksResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        answer!(self.call(authorizer, parse::top(message)).await?, Reply::Top(locks) => proto::TopLocksResponse {
-            locks: locks.iter().map(show_top::hot_lock).collect(),
+        answer!(self.call(authorizer, inspect::top(message)).await?, Reply::Top(locks) => proto::TopLocksResponse {
+            locks: locks.iter().map(inspect::hot_lock).collect(),
         })
     }
 
@@ -243,9 +237,9 @@ impl Locks for LocksService {
         request: Request<proto::ForceReleaseRequest>,
     ) -> Result<Response<proto::ForceReleaseResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
-        let call = parse::force_release(&message, authorizer.principal())?;
+        let call = inspect::force_release(&message, authorizer.principal())?;
         answer!(self.call(authorizer, call).await?, Reply::ForceReleased(outcome) => {
-            show::force_release_outcome(&self.info, &outcome)
+            inspect::force_release_outcome(&self.info, &outcome)
         })
     }
 
@@ -255,7 +249,7 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::AuditResponse>, Status> {
         let (authorizer, proto::AuditRequest {}) = self.enter(request)?;
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
-            records: rows.iter().map(|row| show::forced(row)).collect(),
+            records: rows.iter().map(|row| inspect::audit_record(row)).collect(),
         })
     }
 }

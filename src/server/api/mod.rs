@@ -15,18 +15,16 @@
 //! | `stream.rs` | the service: the stream |
 //! | `native.rs` | the stream on connections of its own |
 //! | `watch.rs` | the service: watches |
-//! | `parse.rs`, `parse_store.rs`, `parse_watch.rs` | messages to calls |
 //! | `authorize.rs` | authorization by the access rules |
-//! | `answer.rs` | replies to messages |
+//! | `convert/` | messages to calls, and replies, status and events to messages |
 //! | `error.rs` | refusals and their reasons |
-//! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions, status, reads and events, to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | identity of this server |
 
 mod accept;
-mod answer;
 mod authorize;
 mod connection;
+mod convert;
 mod door;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -34,17 +32,10 @@ pub(crate) mod fuzz;
 mod locks;
 mod native;
 mod options;
-mod parse;
-mod parse_store;
-mod parse_watch;
 mod reclaim;
 mod serve;
 mod server_info;
 mod shares;
-mod show;
-mod show_store;
-mod show_top;
-mod show_watch;
 mod stream;
 mod watch;
 

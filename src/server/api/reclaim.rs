@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::FxHashMap;
 
+use super::convert::lock::ReclaimPiece;
 use super::error::BorderError;
 use super::options::{MAX_GATHERED, MAX_GATHERED_BY_ALL};
-use super::parse::ReclaimPiece;
 use crate::replica::call::{Call, Reclaim};
 use geolock_api::names::LeaseId;
 
@@ -132,7 +132,7 @@ fn weight(held: &[Reclaim]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::api::parse::{self, ProofBy};
+    use crate::server::api::convert::{ProofBy, lock};
     use geolock_api::proto;
 
     /// Returns a piece that holds `count` locks of 1000 bytes.
@@ -150,7 +150,7 @@ mod tests {
         };
         let held = (1..=count).map(held).collect();
         let message = proto::ReclaimRequest { lease, secret: bytes::Bytes::new(), held, more };
-        parse::reclaim(&message, ProofBy::SecretOrStream).expect("a test makes good ones")
+        lock::reclaim(&message, ProofBy::SecretOrStream).expect("a test makes good ones")
     }
 
     fn held(call: Option<Call>) -> usize {

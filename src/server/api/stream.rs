@@ -20,11 +20,10 @@ use rustc_hash::FxHashMap;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::answer::{self, Asked};
 use super::authorize;
+use super::convert::session::{self, Asked};
+use super::convert::{self, ProofBy, lease, lock, txn};
 use super::error::BorderError;
-use super::parse::{self, ProofBy};
-use super::parse_store;
 use super::reclaim::Gathered;
 use super::server_info::ServerInfo;
 use super::shares::{Place, Received};
@@ -177,10 +176,10 @@ impl ClientStream {
     }
 
     fn on_hello(&mut self, tag: u64, hello: &proto::Hello) -> Result<(), BorderError> {
-        let revision = parse::hello(hello)?;
+        let revision = session::hello(hello)?;
         tracing::debug!(session = self.session.id().0, client = hello.client, revision, "hello");
         self.stage = Stage::Open;
-        self.answer_at_hand(tag, answer::welcome(&self.info, revision));
+        self.answer_at_hand(tag, session::welcome(&self.info, revision));
         Ok(())
     }
 
@@ -200,29 +199,29 @@ impl ClientStream {
     fn parse(&mut self, tag: u64, call: Option<Asking>) -> Result<Next, BorderError> {
         const BY: ProofBy = ProofBy::SecretOrStream;
         let call = match call {
-            Some(Asking::Acquire(message)) => parse::acquire(message, BY)?,
-            Some(Asking::Release(message)) => parse::release(&message, BY)?,
-            Some(Asking::KeepAlive(message)) => parse::keep_alive(&message, BY)?,
+            Some(Asking::Acquire(message)) => lock::acquire(message, BY)?,
+            Some(Asking::Release(message)) => lock::release(&message, BY)?,
+            Some(Asking::KeepAlive(message)) => lease::keep_alive(&message, BY)?,
             Some(Asking::Cancel(message)) => {
-                let call = parse::cancel(&message, BY)?;
+                let call = lock::cancel(&message, BY)?;
                 self.asked.insert(tag, Asked::Cancel);
                 call
             }
             Some(Asking::OpenLease(message)) => {
-                let (call, secret) = parse::open_lease(&message, BY)?;
+                let (call, secret) = lease::open_lease(&message, BY)?;
                 self.asked.insert(tag, Asked::OpenLease(secret));
                 call
             }
-            Some(Asking::AttachLease(message)) => parse::attach_lease(&message)?,
-            Some(Asking::CloseLease(message)) => parse::close_lease(&message, BY)?,
+            Some(Asking::AttachLease(message)) => lease::attach_lease(&message)?,
+            Some(Asking::CloseLease(message)) => lease::close_lease(&message, BY)?,
             Some(Asking::Reclaim(message)) => match self.gather(&message)? {
                 Some(call) => call,
                 None => return Ok(Next::Answer(Answer::Reclaimed(proto::ReclaimResponse::default()))),
             },
-            Some(Asking::Begin(message)) => parse_store::begin(message, BY)?,
-            Some(Asking::Step(message)) => parse_store::next_step(message, BY)?,
+            Some(Asking::Begin(message)) => txn::begin(message, BY)?,
+            Some(Asking::Step(message)) => txn::next_step(message, BY)?,
             Some(Asking::Read(message)) => {
-                let call = parse_store::read(message)?;
+                let call = txn::read(message)?;
                 self.asked.insert(tag, Asked::Read);
                 call
             }
@@ -236,7 +235,7 @@ impl ClientStream {
     /// checked for the whole reclaim after its last piece.
     fn gather(&mut self, message: &proto::ReclaimRequest) -> Result<Option<Call>, BorderError> {
         let known = self.authorizer.renew().map_err(BorderError::from);
-        let piece = known.and_then(|()| parse::reclaim(message, ProofBy::SecretOrStream));
+        let piece = known.and_then(|()| lock::reclaim(message, ProofBy::SecretOrStream));
         match piece {
             Ok(piece) => self.gathered.add(piece),
             Err(error) => {
@@ -255,12 +254,12 @@ impl ClientStream {
             Output::Reply { tag, reply } => {
                 self.unanswered = self.unanswered.saturating_sub(1);
                 let asked = if self.asked.is_empty() { None } else { self.asked.remove(&tag) };
-                let answer = answer::on_stream(&self.info, reply, asked)?;
+                let answer = session::answer(&self.info, reply, asked)?;
                 Ok(ServerMessage { tag, answer: Some(answer) })
             }
-            Output::Notice(notice) => Ok(answer::notice(notice)),
+            Output::Notice(notice) => Ok(session::notice(notice)),
             Output::Draining { timeout } => {
-                let draining = proto::Draining { drain_timeout_ms: super::show::millis(timeout) };
+                let draining = proto::Draining { drain_timeout_ms: convert::millis(timeout) };
                 Ok(ServerMessage { tag: 0, answer: Some(Answer::Draining(draining)) })
             }
         }

@@ -13,11 +13,11 @@ use std::task::{Context, Poll, ready};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::answer;
 use super::authorize;
+use super::convert::session;
+use super::convert::watch::WatchMessage;
 use super::error::BorderError;
 use super::shares::Share;
-use super::show_watch::Told;
 use crate::access::Authorizer;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
 use crate::replica::call::{Call, Reply};
@@ -42,7 +42,7 @@ pub(super) struct Watching<T> {
     is_over: bool,
 }
 
-impl<T: Told> Watching<T> {
+impl<T: WatchMessage> Watching<T> {
     /// Begins a watch. A refusal is the status of the call.
     pub(super) async fn begin(
         server: &LockServerHandle,
@@ -62,7 +62,7 @@ impl<T: Told> Watching<T> {
                     let begun = Some(T::created(&from));
                     return Ok(Watching { session, authorizer, watch, begun, taken: 0, is_over: false });
                 }
-                Output::Reply { reply, .. } => return Err(answer::no_answer(&reply)),
+                Output::Reply { reply, .. } => return Err(session::no_answer(&reply)),
                 Output::Notice(_) | Output::Draining { .. } => {}
             }
         }
@@ -94,7 +94,7 @@ impl<T: Told> Watching<T> {
     }
 }
 
-impl<T: Told + Unpin> Stream for Watching<T> {
+impl<T: WatchMessage + Unpin> Stream for Watching<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -118,7 +118,7 @@ impl<T: Told + Unpin> Stream for Watching<T> {
                     {
                         this.taken += news.event.weight();
                     }
-                    if let Some(news) = T::news(notice) {
+                    if let Some(news) = T::event(notice) {
                         return Poll::Ready(Some(Ok(news)));
                     }
                 }

@@ -11,20 +11,20 @@
 //! - On a new session it attaches its lease, reclaims if the server asks for that, and sends every release
 //!   and every waiting request again, under the same key.
 //!
-//! Some clients do otherwise, as clients in other languages do ([`ways`]).
+//! Some clients do otherwise, as clients in other languages do ([`behaviour`]).
 
+mod behaviour;
 mod replies;
 mod requests;
 mod transactions;
 mod txn_refusals;
-mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(in crate::sim) use behaviour::Behaviour;
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
-pub(in crate::sim) use ways::Ways;
 
 use transactions::TxnCall;
 
@@ -101,7 +101,7 @@ pub(super) enum Out {
 pub(super) enum HoldEnd {
     Released,
     /// The lease ran out by the client's own count, or ended with the session.
-    Lapsed,
+    Expired,
     /// The server said so.
     Told,
 }
@@ -139,7 +139,7 @@ pub(super) struct Manner {
     /// It breaks a rule: it also reclaims the last lock that it released, and releases it again when it gets
     /// it back.
     pub forgetful: bool,
-    pub ways: Ways,
+    pub behaviour: Behaviour,
 }
 
 /// Returns true if a lock among them has a home.
@@ -251,7 +251,7 @@ pub(super) struct Client {
     /// The time of its first grant that has a home in its names.
     first_home: Option<Moment>,
     /// Refused orders that it will send again, by the keys that were refused.
-    put_off: BTreeMap<IdempotencyKey, Order>,
+    deferred: BTreeMap<IdempotencyKey, Order>,
     session: Option<SessionId>,
     lease: Option<Lease>,
     requests: BTreeMap<IdempotencyKey, Request>,
@@ -290,7 +290,7 @@ impl Client {
             lost_to_operator: None,
             first_home: None,
             may_be_refused: false,
-            put_off: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             session: None,
             lease: None,
             requests: BTreeMap::new(),
@@ -363,7 +363,7 @@ impl Client {
     }
 
     fn call(&mut self, pending: Pending, mut call: Call, out: &mut Vec<Out>) {
-        let beside = self.manner.ways.unary && self.prove_by_secret(&mut call);
+        let beside = self.manner.behaviour.unary && self.prove_by_secret(&mut call);
         let tag = self.next_tag;
         self.next_tag += 1;
         self.pending.insert(tag, pending);
@@ -410,7 +410,7 @@ impl Client {
         self.end_txn_holds(out);
         match (&mut self.lease, self.manner.on_disconnect) {
             (Some(lease), OnDisconnect::Keep) => lease.attached = false,
-            (_, OnDisconnect::Release) => self.forget_lease(HoldEnd::Lapsed, out),
+            (_, OnDisconnect::Release) => self.forget_lease(HoldEnd::Expired, out),
             (None, OnDisconnect::Keep) => {}
         }
     }
@@ -444,7 +444,7 @@ impl Client {
         }
         lease.lapsed = true;
         if !self.manner.stubborn || self.dead {
-            self.forget_lease(HoldEnd::Lapsed, out);
+            self.forget_lease(HoldEnd::Expired, out);
             self.open_lease(now, out);
             return;
         }
@@ -454,7 +454,7 @@ impl Client {
             request.shaken = true;
             if let State::Held { id, .. } = request.state {
                 request.state = State::Ending { id: Some(id) };
-                out.push(Out::Ends { key, why: HoldEnd::Lapsed });
+                out.push(Out::Ends { key, why: HoldEnd::Expired });
             }
         }
         if self.is_ready() {

@@ -88,7 +88,7 @@ impl Client {
         if reclaim {
             self.requests.values_mut().for_each(|request| request.shaken = true);
             self.txns.values_mut().for_each(|txn| txn.shaken = true);
-            if self.manner.ways.silent {
+            if self.manner.behaviour.silent {
                 self.give_up_holds(out);
                 return self.resend(now, out);
             }
@@ -187,7 +187,7 @@ impl Client {
             // After an unmarked rollback of its disk, the server cannot know which parts it gave away after
             // the copy, if the members that know are away. A client without a stream gets no notice of a
             // force release.
-            let is_unheard = self.manner.ways.unary && self.lost_to_operator == self.lease();
+            let is_unheard = self.manner.behaviour.unary && self.lost_to_operator == self.lease();
             let is_blind = self.lease() == self.rolled_back || self.blind_grants.contains(&id.n);
             if valid && !is_blind && !is_unheard {
                 let what = format!("client {} came back in time and lost request {key}", self.number);
@@ -327,7 +327,7 @@ mod tests {
             on_disconnect: OnDisconnect::Keep,
             stubborn: false,
             forgetful: false,
-            ways: Default::default(),
+            behaviour: Default::default(),
         };
         let (mut client, mut out, now) = (Client::new(0, dc, manner), Vec::new(), Moment::from_millis(0));
         client.disk_was_full = true;

@@ -103,7 +103,7 @@ pub(in crate::sim) enum Action {
     ToClient {
         client: usize,
         session: SessionId,
-        said: Said,
+        said: ToClient,
     },
     SessionBroken {
         client: usize,
@@ -151,7 +151,7 @@ pub(in crate::sim) enum Action {
 
 /// A message of a server to a client.
 #[derive(Debug)]
-pub(in crate::sim) enum Said {
+pub(in crate::sim) enum ToClient {
     Reply { tag: u64, reply: Reply },
     Notice(Notice),
 }

@@ -146,14 +146,14 @@ impl World {
         let living = || self.clients.iter().filter(|client| !client.dead);
         let requests = living().flat_map(|client| client.requests().values());
         let txns: usize = living().map(Client::unfinished_txns).sum();
-        let put_off: usize = living().map(Client::put_off).sum();
-        requests.filter(|r| r.state == State::Waiting).count() + txns + put_off
+        let deferred: usize = living().map(Client::deferred).sum();
+        requests.filter(|r| r.state == State::Waiting).count() + txns + deferred
     }
 
     /// Returns the number of requests of living clients that are not over.
     pub fn unfinished(&self) -> usize {
         let living = self.clients.iter().filter(|client| !client.dead);
-        living.map(|c| c.requests().len() + c.unfinished_txns() + c.put_off()).sum()
+        living.map(|c| c.requests().len() + c.unfinished_txns() + c.deferred()).sum()
     }
 
     /// Returns a description of the first thing that keeps the world from being quiet.

@@ -7,12 +7,12 @@ use crate::base::rng::Rng;
 use crate::causal_log::Wants;
 use crate::replica::call::{Call, CallId, IdempotencyKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
-use crate::sim::client::{Client, HoldEnd, Manner, Order, Out, State, Timer, Ways};
+use crate::sim::client::{Behaviour, Client, HoldEnd, Manner, Order, Out, State, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Holder, HolderId};
 use crate::sim::plan::Habits;
 use crate::sim::queue::Moment;
-use crate::sim::world::{Action, Phase, Said, Session, World};
+use crate::sim::world::{Action, Phase, Session, ToClient, World};
 use geolock_api::names::{DcId, LockName, Mode};
 
 /// After this number of requests a client sends one whose cancel overtakes its acquire.
@@ -48,7 +48,7 @@ impl World {
             on_disconnect: if rng.percent(release) { OnDisconnect::Release } else { OnDisconnect::Keep },
             stubborn: rng.percent(50),
             forgetful: self.clients.len() % 3 == 2,
-            ways: random_ways(&self.plan.habits, &mut self.chance.others),
+            behaviour: random_behaviour(&self.plan.habits, &mut self.chance.others),
         };
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
@@ -229,17 +229,17 @@ impl World {
         }
     }
 
-    pub(super) fn on_to_client(&mut self, client: usize, session: SessionId, said: Said) {
+    pub(super) fn on_to_client(&mut self, client: usize, session: SessionId, said: ToClient) {
         let known = &self.clients[client];
         if known.dead || known.session() != Some(session) {
             return;
         }
         self.with_client(client, |client, now, out| match said {
-            Said::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
-            Said::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
-            Said::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
-            Said::Notice(Notice::ForceReleased(forced)) => client.on_force_released(forced.request, out),
-            Said::Notice(
+            ToClient::Reply { tag, reply } => client.on_reply(now, tag, reply, out),
+            ToClient::Notice(Notice::LeaseEnded { lease }) => client.on_lease_ended(now, lease, out),
+            ToClient::Notice(Notice::LockLost { request, .. }) => client.on_lost(now, &[request], out),
+            ToClient::Notice(Notice::ForceReleased(forced)) => client.on_force_released(forced.request, out),
+            ToClient::Notice(
                 Notice::Changed(_) | Notice::Lock(_) | Notice::Progress { .. } | Notice::WatchEnded { .. },
             ) => {
                 unreachable!("simulated clients watch nothing")
@@ -385,7 +385,7 @@ impl World {
             return self.crowd(number);
         }
         let client = &self.clients[number];
-        let full = client.requests().len() + client.put_off() >= self.plan.load.concurrent;
+        let full = client.requests().len() + client.deferred() >= self.plan.load.concurrent;
         if full || (plain < 100 && !self.chance.txns.percent(plain)) {
             return;
         }
@@ -447,8 +447,8 @@ impl World {
     }
 }
 
-fn random_ways(habits: &Habits, rng: &mut Rng) -> Ways {
-    Ways {
+fn random_behaviour(habits: &Habits, rng: &mut Rng) -> Behaviour {
+    Behaviour {
         unary: rng.percent(habits.unary_percent),
         silent: rng.percent(habits.silent_percent),
         insists: rng.percent(habits.insists_percent),

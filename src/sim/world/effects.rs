@@ -9,7 +9,7 @@ use crate::replica::{Effect, Notice, Record, Replica, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
-use crate::sim::world::{Action, Said, World, show};
+use crate::sim::world::{Action, ToClient, World, show};
 use geolock_api::names::Position;
 use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
@@ -34,7 +34,7 @@ impl World {
                         self.blame(judged);
                     }
                     if !self.is_news_for_watcher(session, &notice) {
-                        self.tell(session, Said::Notice(notice));
+                        self.tell(session, ToClient::Notice(notice));
                     }
                 }
                 Effect::CloseLink { peer, violation } => {
@@ -273,7 +273,7 @@ impl World {
             return self.on_operator_reply(dc, reply);
         }
         self.judge_reply(dc, call, &reply);
-        self.tell(call.session, Said::Reply { tag: call.tag, reply });
+        self.tell(call.session, ToClient::Reply { tag: call.tag, reply });
     }
 
     /// Checks that the promise of an answer is durable by now.
@@ -335,9 +335,9 @@ impl World {
     }
 
     /// Sends a message to the client of a session, if there still is one.
-    fn tell(&mut self, session: SessionId, said: Said) {
+    fn tell(&mut self, session: SessionId, said: ToClient) {
         if let Some(known) = self.sessions.get(&session) {
-            if matches!(said, Said::Notice(_)) && self.clients[known.client].manner.ways.unary {
+            if matches!(said, ToClient::Notice(_)) && self.clients[known.client].manner.behaviour.unary {
                 return;
             }
             let action = Action::ToClient { client: known.client, session: known.main, said };

@@ -26,7 +26,7 @@ use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub(super) use action::{Action, Said};
+pub(super) use action::{Action, ToClient};
 pub(super) use clients::Driver;
 pub(super) use nodes::Node;
 

@@ -10,6 +10,7 @@ impl Store {
     /// Sets the stable vector: every commit that is applied here from now on has seen `stable`.
     pub fn note_stable(&mut self, stable: &VersionVector) {
         if self.stable != *stable {
+            debug_assert!(stable.covers(&self.stable), "what is stable stays stable");
             self.stable = stable.clone();
             self.stables += 1;
             self.to_compact = self.uncompacted.len();
@@ -34,6 +35,7 @@ impl Store {
                 break;
             }
         }
+        debug_assert!(self.to_compact <= self.uncompacted.len(), "a round examines each tombstone once");
         work::give_back(&mut self.uncompacted);
         self.compact_restored(most);
         self.to_compact > 0
@@ -70,6 +72,7 @@ impl Store {
                 self.compacted += 1;
             }
         }
+        assert!(record.uncompacted > 0, "a tombstone of {} waits to be compacted once", record.key);
         record.uncompacted -= 1;
         self.forget_if_over(row);
         true

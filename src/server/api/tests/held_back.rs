@@ -28,13 +28,13 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The messages of a client, or one call repeated.
 #[derive(Default)]
-struct Said {
+struct FromClient {
     calls: VecDeque<Call>,
     again: Option<Call>,
     heard: u64,
 }
 
-impl Calls for Said {
+impl Calls for FromClient {
     fn poll_call(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<ClientMessage>, BorderError>> {
         let Some(call) = self.calls.pop_front().or_else(|| self.again.clone()) else { return Poll::Pending };
         self.heard += 1;
@@ -77,16 +77,16 @@ async fn behind() -> (Rig, LocksService) {
     (rig, service)
 }
 
-async fn open_stream(service: &LocksService) -> Result<(ClientStream, Said), BorderError> {
+async fn open_stream(service: &LocksService) -> Result<(ClientStream, FromClient), BorderError> {
     let authorizer = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None)?;
     let mut stream = service.open_stream(authorizer).await?;
-    let mut said = Said::default();
+    let mut said = FromClient::default();
     said.calls.push_back(Call::Hello(proto::Hello { revision: 1, client: "test".into() }));
     assert!(matches!(hear(&mut stream, &mut said).await, (1, Answer::Welcome(_))));
     Ok((stream, said))
 }
 
-async fn hear(stream: &mut ClientStream, said: &mut Said) -> (u64, Answer) {
+async fn hear(stream: &mut ClientStream, said: &mut FromClient) -> (u64, Answer) {
     let answer = poll_fn(|cx| stream.poll_answer(cx, said));
     let answer = timeout(LONG, answer).await.expect("in time").expect("it goes on").expect("no end");
     (answer.tag, answer.answer.expect("known here"))
@@ -116,7 +116,7 @@ async fn the_welcome_is_the_first_answer() {
     let (_rig, service) = behind().await;
     let authorizer = service.access.admit(([127, 0, 0, 1], 1).into(), Some(&"app".into()), None);
     let stream = service.open_stream(authorizer.expect("it is let in")).await;
-    let (mut stream, mut said) = (stream.expect("there is room"), Said::default());
+    let (mut stream, mut said) = (stream.expect("there is room"), FromClient::default());
     let hello = Call::Hello(proto::Hello { revision: 1, client: "test".into() });
     said.calls.extend([hello, keep_alive(b"")]);
     assert!(matches!(hear(&mut stream, &mut said).await, (1, Answer::Welcome(_))));
@@ -140,7 +140,7 @@ async fn what_was_held_back_and_finds_no_room_is_not_looked_at_again_and_again()
     let (_rig, service) = behind().await;
     let (mut stream, mut said) = open_stream(&service).await.expect("it is let in");
     said.calls.extend([begin(1), begin(2), close()]);
-    let mut looks = |said: &mut Said, for_renewal: bool| {
+    let mut looks = |said: &mut FromClient, for_renewal: bool| {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let is_idle = match for_renewal {
             true => stream.poll_renewal(cx, said).is_pending(),

@@ -11,14 +11,14 @@ use super::translations::{acquire_message, description, held_message, lock, secr
 use crate::lock_server::fakes::dc;
 use crate::lock_server::{End, OpenError, Stopped, TooManySessions};
 use crate::replica::call::{Limit, Refusal};
+use crate::server::api::convert::{ProofBy, inspect, lock, session};
 use crate::server::api::error::{self, BorderError};
-use crate::server::api::parse::{self, ProofBy};
 use crate::server::api::reclaim::Gathered;
 use geolock_api::names::{DcSet, LeaseId};
 use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
 fn refused_by_border(message: proto::AcquireRequest) -> Reason {
-    match parse::acquire(message, ProofBy::SecretOrStream) {
+    match lock::acquire(message, ProofBy::SecretOrStream) {
         Ok(call) => panic!("it should be refused: {call:?}"),
         Err(error) => error.to_error().reason(),
     }
@@ -36,7 +36,7 @@ fn named(name: &[u8]) -> proto::LockMode {
 fn lock_names_have_1_to_1024_bytes() {
     assert_eq!(refused_by_border(with_locks(vec![named(b"")])), Reason::LockNameEmpty);
     assert_eq!(refused_by_border(with_locks(vec![named(&[0; 1025])])), Reason::LockNameTooLong);
-    assert!(parse::acquire(with_locks(vec![named(&[0xff; 1024])]), ProofBy::SecretOrStream).is_ok());
+    assert!(lock::acquire(with_locks(vec![named(&[0xff; 1024])]), ProofBy::SecretOrStream).is_ok());
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn a_request_has_1_to_10_000_locks_and_1_mib_of_names() {
     assert_eq!(refused_by_border(with_locks(distinct(1_025, 1_024))), Reason::NamesTooLong);
     let largest = with_locks(distinct(1_024, 1_024));
     assert!(largest.encoded_len() < crate::server::api::options::MAX_MESSAGE);
-    assert!(parse::acquire(largest, ProofBy::SecretOrStream).is_ok());
-    assert!(parse::acquire(with_locks(distinct(10_000, 1)), ProofBy::SecretOrStream).is_ok());
+    assert!(lock::acquire(largest, ProofBy::SecretOrStream).is_ok());
+    assert!(lock::acquire(with_locks(distinct(10_000, 1)), ProofBy::SecretOrStream).is_ok());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn an_acquire_says_everything_it_has_to() {
 
 #[test]
 fn a_unary_acquire_needs_key_and_secret() {
-    let refused = |message| parse::acquire(message, ProofBy::Secret).is_err();
+    let refused = |message| lock::acquire(message, ProofBy::Secret).is_err();
     assert!(refused(acquire_message()), "no secret");
     assert!(
         refused(proto::AcquireRequest { secret: secret(), idempotency_key: 0, ..acquire_message() }),
@@ -81,7 +81,7 @@ fn a_unary_acquire_needs_key_and_secret() {
 fn targets_pages_and_hellos_are_checked() {
     let release = |target| {
         let message = proto::ReleaseRequest { lease: 1, secret: secret(), target };
-        parse::release(&message, ProofBy::SecretOrStream).is_err()
+        lock::release(&message, ProofBy::SecretOrStream).is_err()
     };
     use proto::release_request::Target;
     assert!(release(None));
@@ -90,10 +90,10 @@ fn targets_pages_and_hellos_are_checked() {
     assert!(release(Some(Target::Request(proto::RequestId { dc: 256, n: 1 }))));
     assert!(!release(Some(Target::Request(proto::RequestId { dc: 63, n: 1 }))));
     let page_token = Bytes::from_static(b"made up");
-    assert!(parse::list(proto::ListLocksRequest { page_token, ..Default::default() }).is_err());
+    assert!(inspect::list(proto::ListLocksRequest { page_token, ..Default::default() }).is_err());
     let hello = |revision, client: &str| {
         let message = proto::Hello { revision, client: client.to_owned() };
-        parse::hello(&message).map_err(|error| error.to_error().reason())
+        session::hello(&message).map_err(|error| error.to_error().reason())
     };
     assert_eq!(hello(0, ""), Err(Reason::UnsupportedRevision));
     assert_eq!(hello(1, &"x".repeat(257)), Err(Reason::LabelTooLong));
@@ -105,7 +105,7 @@ fn reclaims_in_pieces_are_bounded_and_may_start_over() {
     let piece = |more| {
         let held = vec![held_message(); 1000];
         let message = proto::ReclaimRequest { lease: 1, secret: secret(), held, more };
-        parse::reclaim(&message, ProofBy::SecretOrStream).expect("it is well formed")
+        lock::reclaim(&message, ProofBy::SecretOrStream).expect("it is well formed")
     };
     let mut gathered = Gathered::new(Arc::default());
     let refused = (0..1_000_000).find_map(|_| gathered.add(piece(true)).err());
@@ -115,7 +115,7 @@ fn reclaims_in_pieces_are_bounded_and_may_start_over() {
     assert_eq!(rest.reason(), Reason::Malformed);
     assert!(matches!(gathered.add(piece(false)), Ok(Some(_))));
     let unary = proto::ReclaimRequest { lease: 1, secret: secret(), held: vec![], more: true };
-    assert!(parse::reclaim(&unary, ProofBy::Secret).is_err());
+    assert!(lock::reclaim(&unary, ProofBy::Secret).is_err());
 }
 
 /// Returns the reason and the status code of a failed unary call.

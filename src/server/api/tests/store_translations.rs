@@ -15,9 +15,8 @@ use crate::replica::store_call::{
     TxnState,
 };
 use crate::replica::watch_call::WatchRefusal;
+use crate::server::api::convert::{ProofBy, txn};
 use crate::server::api::error::{self, BorderError};
-use crate::server::api::parse::ProofBy;
-use crate::server::api::{parse_store, show_store};
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode};
@@ -66,7 +65,7 @@ fn begin_message() -> proto::BeginRequest {
 
 #[test]
 fn a_begin_means_what_it_says() {
-    let call = parse_store::begin(begin_message(), ProofBy::SecretOrStream).expect("it is well formed");
+    let call = txn::begin(begin_message(), ProofBy::SecretOrStream).expect("it is well formed");
     let change = Change { key: key("x"), action: Action::Update(Update::of(Op::Counter(-5))) };
     let expected = Begin {
         lease: LeaseId::from_raw(7),
@@ -91,7 +90,7 @@ fn a_begin_means_what_it_says() {
     };
     assert_eq!(call, Call::Begin(expected));
     let bare = proto::BeginRequest { locks: None, at_least: None, ..begin_message() };
-    match parse_store::begin(bare, ProofBy::SecretOrStream) {
+    match txn::begin(bare, ProofBy::SecretOrStream) {
         Ok(Call::Begin(begin)) => assert_eq!((begin.locks, begin.at_least), (None, AtLeast::default())),
         other => panic!("a begin was expected, this is {other:?}"),
     }
@@ -107,7 +106,7 @@ fn further_steps_and_looks_mean_what_they_say() {
         applied_changes: 2,
         step: Some(step.clone()),
     };
-    match parse_store::next_step(message, ProofBy::SecretOrStream) {
+    match txn::next_step(message, ProofBy::SecretOrStream) {
         Ok(Call::Step(NextStep { key: 3, after: 2, step, .. })) => {
             assert_eq!(
                 step,
@@ -123,7 +122,7 @@ fn further_steps_and_looks_mean_what_they_say() {
     }
     let read = proto::ReadRequest { keys: step.reads, at_least: None };
     let expected = Read { reads: vec![key("y")], at_least: AtLeast::default() };
-    assert_eq!(parse_store::read(read).ok(), Some(Call::Read(expected)));
+    assert_eq!(txn::read(read).ok(), Some(Call::Read(expected)));
 }
 
 #[test]
@@ -192,7 +191,7 @@ fn parsed(changes: Vec<proto::Change>) -> Result<Vec<Update>, Reason> {
         Action::Update(update) => update,
         _ => panic!("an update was expected"),
     };
-    match parse_store::begin(message, ProofBy::SecretOrStream) {
+    match txn::begin(message, ProofBy::SecretOrStream) {
         Ok(Call::Begin(begin)) => Ok(begin.step.changes.into_iter().map(update).collect()),
         Ok(other) => panic!("a begin was expected, this is {other:?}"),
         Err(error) => Err(error.to_error().reason()),
@@ -226,7 +225,7 @@ fn a_key_expires_in_1_ms_to_10_years() {
         let action = Some(proto::change::Action::ExpireMs(millis));
         let changes = vec![proto::Change { key: Some(key_message("x")), action }];
         let step = Some(proto::Step { changes, reads: vec![], then: 0, ..Default::default() });
-        parse_store::begin(proto::BeginRequest { step, ..begin_message() }, ProofBy::SecretOrStream)
+        txn::begin(proto::BeginRequest { step, ..begin_message() }, ProofBy::SecretOrStream)
     };
     for millis in [1, 315_532_800_000] {
         let Ok(Call::Begin(begin)) = expires(millis) else { panic!("{millis} ms is fine") };
@@ -257,7 +256,7 @@ fn what_no_server_can_do_is_malformed() {
     malformed(change_message("x", update::Op::EnableWinsFlag(0)));
     malformed(change_message("x", update::Op::DisableWinsFlag(9)));
     malformed(change_message("x", update::Op::TransferRights(proto::TransferRights { to: 300, amount: 1 })));
-    let refused = |message| match parse_store::begin(message, ProofBy::SecretOrStream) {
+    let refused = |message| match txn::begin(message, ProofBy::SecretOrStream) {
         Err(error) => error.to_error().reason(),
         Ok(call) => panic!("it should be refused: {call:?}"),
     };
@@ -273,7 +272,7 @@ fn what_no_server_can_do_is_malformed() {
     assert_eq!(refused(proto::BeginRequest { at_least, ..begin_message() }), Reason::Malformed);
     let open = proto::Step { then: proto::Then::Continue.into(), ..Default::default() };
     let unary = proto::BeginRequest { step: Some(open), secret: secret(), ..begin_message() };
-    assert!(parse_store::transact(unary).is_err(), "it would stay open");
+    assert!(txn::transact(unary).is_err(), "it would stay open");
 }
 
 #[test]
@@ -281,12 +280,12 @@ fn what_is_too_large_is_refused_before_it_costs_anything() {
     let many = vec![proto::Change::default(); 100_001];
     assert_eq!(parsed(many), Err(Reason::TransactionTooLarge));
     let read = proto::ReadRequest { keys: vec![key_message("x"); 1_001], at_least: None };
-    let refused = parse_store::read(read).map_err(|error| error.to_error().reason());
+    let refused = txn::read(read).map_err(|error| error.to_error().reason());
     assert_eq!(refused, Err(Reason::TooManyReads));
     for (bucket, name) in [(0, 1), (256, 1), (1, 0), (1, 1025)] {
         let key = proto::Key { bucket: vec![0; bucket].into(), name: vec![0; name].into() };
         let read = proto::ReadRequest { keys: vec![key], at_least: None };
-        let refused = parse_store::read(read).map_err(|error| error.to_error().reason());
+        let refused = txn::read(read).map_err(|error| error.to_error().reason());
         assert_eq!(refused, Err(Reason::InvalidKey), "{bucket} {name}");
     }
 }
@@ -301,13 +300,13 @@ fn answers_say_where_a_transaction_stands() {
         durable: Durable::Here,
     };
     let snapshot = |seqs: &[u64]| Some(proto::Snapshot { seqs: seqs.to_vec() });
-    let open = show_store::stepped(stepped(TxnState::Open));
+    let open = txn::stepped(stepped(TxnState::Open));
     assert_eq!((open.state(), open.token), (proto::TransactionState::Open, 17));
     assert_eq!((open.snapshot, open.commit), (snapshot(&[2]), None));
     let count = proto::Value { reading: Some(value::Reading::Counter(-3)) };
     assert_eq!(open.values, [proto::Value::default(), count]);
     let commit = Arc::new([(dc(0), 3)].into_iter().collect());
-    let committed = show_store::stepped(stepped(TxnState::Committed(commit)));
+    let committed = txn::stepped(stepped(TxnState::Committed(commit)));
     assert_eq!(committed.state(), proto::TransactionState::Committed);
     assert_eq!(committed.commit, snapshot(&[3]));
     assert_eq!((committed.durability(), &committed.missing[..]), (proto::Durability::Local, &[][..]));
@@ -318,11 +317,11 @@ fn answers_say_where_a_transaction_stands() {
     ] {
         let commit = Arc::new([(dc(0), 3)].into_iter().collect());
         let committed = Stepped { durable, ..stepped(TxnState::Committed(commit)) };
-        let shown = show_store::stepped(committed);
+        let shown = txn::stepped(committed);
         assert_eq!((shown.state(), shown.durability()), (proto::TransactionState::Committed, durability));
         assert_eq!(shown.missing, missing);
     }
-    let read = show_store::read(stepped(TxnState::Aborted));
+    let read = txn::read_answer(stepped(TxnState::Aborted));
     assert_eq!(read.state(), proto::TransactionState::Unspecified);
 }
 
@@ -377,7 +376,7 @@ fn every_reading_has_its_message() {
             state: TxnState::Aborted,
             durable: Durable::Here,
         };
-        assert_eq!(show_store::read(read).values, [proto::Value { reading: Some(message) }]);
+        assert_eq!(txn::read_answer(read).values, [proto::Value { reading: Some(message) }]);
     }
 }
 

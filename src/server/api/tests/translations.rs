@@ -19,10 +19,11 @@ use crate::replica::call::{
     LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
     WaiterInfo,
 };
-use crate::server::api::parse::{self, ProofBy, ReclaimPiece};
+use crate::server::api::convert::lock::ReclaimPiece;
+use crate::server::api::convert::{ProofBy, inspect, lease, lock, session, status};
+use crate::server::api::error;
 use crate::server::api::reclaim::Gathered;
 use crate::server::api::server_info::ServerInfo;
-use crate::server::api::{answer, error, show, show_top};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot};
 use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode, RequestId, Secret};
 use geolock_api::proto::server_message::Answer;
@@ -85,7 +86,7 @@ fn lease() -> LeaseId {
 
 #[test]
 fn an_acquire_means_what_it_says() {
-    let call = parse::acquire(acquire_message(), ProofBy::SecretOrStream).expect("it is well formed");
+    let call = lock::acquire(acquire_message(), ProofBy::SecretOrStream).expect("it is well formed");
     let odd = geolock_api::names::LockName::new(b"\xff\0").expect("names are any bytes");
     let expected = Acquire {
         lease: lease(),
@@ -103,7 +104,7 @@ fn an_acquire_may_wait_not_at_all_or_for_ever_and_needs_no_key_on_a_stream() {
     use acquire_request::Wait as Message;
     let parsed = |wait| {
         let message = proto::AcquireRequest { wait: Some(wait), idempotency_key: 0, ..acquire_message() };
-        match parse::acquire(message, ProofBy::SecretOrStream) {
+        match lock::acquire(message, ProofBy::SecretOrStream) {
             Ok(Call::Acquire(acquire)) => (acquire.wait, acquire.key),
             other => panic!("an acquire was expected, this is {other:?}"),
         }
@@ -120,7 +121,7 @@ fn leases_are_opened_with_secrets_of_their_own() {
         ttl_ms,
         on_disconnect: on_disconnect.into(),
     };
-    let open = |message, by| parse::open_lease(&message, by).expect("it is well formed");
+    let open = |message, by| lease::open_lease(&message, by).expect("it is well formed");
     let (call, secret) = open(message(0, proto::OnDisconnect::Release), ProofBy::SecretOrStream);
     let expected = |secret, ttl, on_disconnect| Call::OpenLease { secret, ttl, on_disconnect };
     assert_eq!(call, expected(secret, Duration::from_secs(10), OnDisconnect::Release));
@@ -136,12 +137,12 @@ fn the_other_calls_mean_what_they_say() {
     const STREAM: ProofBy = ProofBy::SecretOrStream;
     let proof = Proof::Secret(Secret::new(SECRET));
     let lease = lease();
-    let attach = parse::attach_lease(&proto::AttachLeaseRequest { lease: LEASE, secret: secret() });
+    let attach = lease::attach_lease(&proto::AttachLeaseRequest { lease: LEASE, secret: secret() });
     assert_eq!(attach.ok(), Some(Call::AttachLease { lease, secret: Secret::new(SECRET) }));
-    let alive = parse::keep_alive(&proto::KeepAliveRequest { lease: LEASE, secret: secret() }, STREAM);
+    let alive = lease::keep_alive(&proto::KeepAliveRequest { lease: LEASE, secret: secret() }, STREAM);
     assert_eq!(alive.ok(), Some(Call::KeepAlive { lease, proof }));
     let close = proto::CloseLeaseRequest { lease: LEASE, secret: Bytes::new() };
-    let close = parse::close_lease(&close, STREAM);
+    let close = lease::close_lease(&close, STREAM);
     assert_eq!(close.ok(), Some(Call::CloseLease { lease, proof: Proof::Attached }));
     let release = proto::ReleaseRequest {
         lease: LEASE,
@@ -149,27 +150,27 @@ fn the_other_calls_mean_what_they_say() {
         target: Some(release_request::Target::Request(proto::RequestId { dc: 1, n: 5 })),
     };
     let target = Target::Id(RequestId { dc: dc(1), n: 5 });
-    assert_eq!(parse::release(&release, STREAM).ok(), Some(Call::Release { lease, proof, target }));
+    assert_eq!(lock::release(&release, STREAM).ok(), Some(Call::Release { lease, proof, target }));
     let cancel = proto::CancelRequest {
         lease: LEASE,
         secret: secret(),
         target: Some(cancel_request::Target::IdempotencyKey(3)),
     };
     let target = Target::Key(3);
-    assert_eq!(parse::cancel(&cancel, STREAM).ok(), Some(Call::Cancel { lease, proof, target }));
+    assert_eq!(lock::cancel(&cancel, STREAM).ok(), Some(Call::Cancel { lease, proof, target }));
     let describe = proto::DescribeLockRequest { name: Bytes::from_static(b"a"), home: None };
-    assert_eq!(parse::describe(&describe).ok(), Some(Call::Describe { lock: name("a") }));
+    assert_eq!(inspect::describe(&describe).ok(), Some(Call::Describe { lock: name("a") }));
 }
 
 #[test]
 fn pages_are_bounded_and_go_on_where_they_ended() {
     let list = |page_size, page_token| {
-        parse::list(proto::ListLocksRequest { prefix: Bytes::from_static(b"p"), page_size, page_token })
+        inspect::list(proto::ListLocksRequest { prefix: Bytes::from_static(b"p"), page_size, page_token })
     };
     let expected = |limit, cursor| Call::List { prefix: b"p".to_vec(), cursor: ListCursor(cursor), limit };
     assert_eq!(list(0, Bytes::new()).ok(), Some(expected(100, 0)));
-    assert_eq!(list(u32::MAX, parse::page_token(Some(ListCursor(7)))).ok(), Some(expected(1000, 7)));
-    assert_eq!(parse::page_token(None), Bytes::new());
+    assert_eq!(list(u32::MAX, inspect::page_token(Some(ListCursor(7)))).ok(), Some(expected(1000, 7)));
+    assert_eq!(inspect::page_token(None), Bytes::new());
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn a_reclaim_may_come_in_pieces() {
     let message = |held, more| proto::ReclaimRequest { lease: LEASE, secret: secret(), held, more };
     let piece = |count, more| -> ReclaimPiece {
         let message = message(vec![held_message(); count], more);
-        parse::reclaim(&message, ProofBy::SecretOrStream).expect("it is well formed")
+        lock::reclaim(&message, ProofBy::SecretOrStream).expect("it is well formed")
     };
     let whole = |count| Call::Reclaim {
         lease: lease(),
@@ -196,7 +197,7 @@ fn a_reclaim_may_come_in_pieces() {
 #[test]
 fn answers_on_a_stream_say_what_the_datacenter_said() {
     let info = info();
-    let answer = |reply, asked| answer::on_stream(&info, reply, asked).expect("the reply fits");
+    let answer = |reply, asked| session::answer(&info, reply, asked).expect("the reply fits");
     let snapshot: VersionVector = [(dc(1), 4)].into_iter().collect();
     let grant = Grant {
         request: RequestId { dc: dc(0), n: 5 },
@@ -213,7 +214,7 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
     );
     let opened = Reply::LeaseOpened { lease: lease(), ttl: Duration::from_micros(1500) };
     assert_eq!(
-        answer(opened, Some(answer::Asked::OpenLease(Secret::new(SECRET)))),
+        answer(opened, Some(session::Asked::OpenLease(Secret::new(SECRET)))),
         Answer::LeaseOpened(proto::OpenLeaseResponse {
             lease: LEASE,
             secret: secret(),
@@ -222,9 +223,9 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
         })
     );
     assert_eq!(answer(Reply::Released, None), Answer::Released(proto::ReleaseResponse {}));
-    let cancelled = answer(Reply::Released, Some(answer::Asked::Cancel));
+    let cancelled = answer(Reply::Released, Some(session::Asked::Cancel));
     assert_eq!(cancelled, Answer::Cancelled(proto::CancelResponse {}));
-    assert!(answer::on_stream(&info, Reply::Status(Box::new(status())), None).is_err(), "that is a bug");
+    assert!(session::answer(&info, Reply::Status(Box::new(status())), None).is_err(), "that is a bug");
 }
 
 /// Returns a histogram with one duration, in milliseconds.
@@ -295,7 +296,7 @@ fn status_shows_datacenter_links_and_counts() {
         expires_soon: true,
         failure: Some("torn".into()),
     };
-    let shown = show::status(&info(), &status(), Some(&picture), &[certificate]);
+    let shown = status::status(&info(), &status(), Some(&picture), &[certificate]);
     let certificate = &shown.certificates[0];
     assert_eq!((certificate.name.as_str(), certificate.failure.as_str()), ("tls.api", "torn"));
     assert!(certificate.expires_soon && (3_000_000..=3_600_000).contains(&certificate.expires_in_ms));
@@ -325,7 +326,7 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((journal.position, journal.free_bytes), (9, Some(5)));
     let last = journal.last_checkpoint.expect("there is one");
     assert_eq!((last.position, last.bytes, last.age_ms.is_some()), (7, 300, true));
-    let shown = show::status(&info(), &status(), None, &[]);
+    let shown = status::status(&info(), &status(), None, &[]);
     assert_eq!((shown.journal, shown.peers[0].rtt_us), (None, 0));
 }
 
@@ -345,11 +346,11 @@ fn hot_locks_are_shown_with_who_has_them() {
         heat,
         tracked: Duration::from_secs(1),
     };
-    let shown = show_top::hot_lock(&hot);
+    let shown = inspect::hot_lock(&hot);
     assert_eq!(shown.lock.expect("it is shown").holders[0].label, "holder");
     assert_eq!((shown.local_holders, shown.head_wait_ms, shown.tracked_ms), (1, 40, 1_000));
     assert_eq!((shown.total_wait_us, shown.grants, shown.hand_offs, shown.max_wait_us), (1_500, 3, 2, 900));
-    let top = |limit| parse::top(proto::TopLocksRequest { prefix: Bytes::from_static(b"p"), limit });
+    let top = |limit| inspect::top(proto::TopLocksRequest { prefix: Bytes::from_static(b"p"), limit });
     assert_eq!(top(0), Call::Top { prefix: b"p".to_vec(), limit: 20 });
     assert_eq!(top(7), Call::Top { prefix: b"p".to_vec(), limit: 7 });
 }
@@ -383,7 +384,7 @@ pub(super) fn description(lock: &str) -> LockDescription {
 
 #[test]
 fn a_description_says_who_has_a_lock_and_who_waits_for_what() {
-    let shown = show::description(&description("a"));
+    let shown = inspect::description(&description("a"));
     assert_eq!(shown.name, Bytes::from_static(b"a"));
     assert_eq!(shown.owners[0], proto::PartOwner { part: 0, owner: 1 });
     let holder = &shown.holders[0];
@@ -399,8 +400,8 @@ fn a_description_says_who_has_a_lock_and_who_waits_for_what() {
 fn a_summary_says_how_a_lock_is_held_here() {
     let summary =
         |held| LockSummary { lock: name("a"), owned_parts: DcSet::only(dc(1)), holders: 2, held, waiting: 1 };
-    assert_eq!(show::summary(&summary(Some(Mode::Shared))).held_mode(), proto::Mode::Shared);
-    assert_eq!(show::summary(&summary(None)).held_mode(), proto::Mode::Unspecified);
+    assert_eq!(inspect::summary(&summary(Some(Mode::Shared))).held_mode(), proto::Mode::Shared);
+    assert_eq!(inspect::summary(&summary(None)).held_mode(), proto::Mode::Unspecified);
 }
 
 #[test]

@@ -15,7 +15,7 @@ const COMMITS_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Differences of a client from the client library.
 #[derive(Clone, Copy, Default, Debug)]
-pub(in crate::sim) struct Ways {
+pub(in crate::sim) struct Behaviour {
     /// Its calls come outside of its stream, each with the secret of the lease, and it gets no notices.
     pub unary: bool,
     /// After a restart of its server it renews without a reclaim, and counts its locks as lost.
@@ -51,9 +51,9 @@ impl Client {
         if self.requests.get(&key).is_none_or(|request| request.state != State::Waiting) {
             return;
         }
-        let unary = std::mem::replace(&mut self.manner.ways.unary, true);
+        let unary = std::mem::replace(&mut self.manner.behaviour.unary, true);
         self.send_acquire(now, key, out);
-        self.manner.ways.unary = unary;
+        self.manner.behaviour.unary = unary;
     }
 
     /// Its server restarted, and it does not reclaim.
@@ -78,7 +78,7 @@ impl Client {
         call: TxnCall,
         out: &mut Vec<Out>,
     ) -> bool {
-        if !self.manner.ways.insists {
+        if !self.manner.behaviour.insists {
             return false;
         }
         let Some(txn) = self.txns.get_mut(&key) else { return false };
@@ -98,19 +98,19 @@ impl Client {
     /// Returns true if it would change its datacenter now: not while it has to know the outcome of a
     /// transaction.
     pub fn may_roam(&self) -> bool {
-        self.manner.ways.roams && !self.dead && self.session.is_none() && self.txns.is_empty()
+        self.manner.behaviour.roams && !self.dead && self.session.is_none() && self.txns.is_empty()
     }
 
     /// It counts its lease there as lost, and changes to `to`.
     pub fn roam(&mut self, to: DcId, out: &mut Vec<Out>) {
-        self.forget_lease(HoldEnd::Lapsed, out);
+        self.forget_lease(HoldEnd::Expired, out);
         self.dc = to;
     }
 
     /// The server is overloaded: the client acquires the same later, under another key.
     pub(super) fn ask_later(&mut self, at: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if let Some(request) = self.requests.remove(&key) {
-            self.put_off.insert(key, request.order);
+            self.deferred.insert(key, request.order);
             out.push(Out::Over { key });
             out.push(Out::Timer { at, timer: Timer::AskAgain(key) });
         }
@@ -118,20 +118,21 @@ impl Client {
 
     /// See [`Client::ask_later`].
     pub fn ask_again(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
-        if let Some(order) = self.put_off.remove(&key).filter(|_| self.lease.is_some() && !self.retired) {
+        if let Some(order) = self.deferred.remove(&key).filter(|_| self.lease.is_some() && !self.retired) {
             self.acquire(now, order, out);
         }
     }
 
     /// Returns the number of refused orders that it will send again.
-    pub fn put_off(&self) -> usize {
-        self.put_off.len()
+    pub fn deferred(&self) -> usize {
+        self.deferred.len()
     }
 
     /// Returns the proof for the current lease: its secret if the client has no stream.
     pub(super) fn proof(&self) -> Proof {
-        let secret =
-            |secret: Secret| if self.manner.ways.unary { Proof::Secret(secret) } else { Proof::Attached };
+        let secret = |secret: Secret| {
+            if self.manner.behaviour.unary { Proof::Secret(secret) } else { Proof::Attached }
+        };
         self.lease.as_ref().map_or(Proof::Attached, |lease| secret(lease.secret))
     }
 }

@@ -1,30 +1,55 @@
-//! Events of watches, as messages.
+//! Watches and their events.
 
-use bytes::Bytes;
-
-use super::show::{dcs, mode, name, request, snapshot};
-use crate::causal_log::{Action, Change};
+use super::fields::{dcs, mode_message, name, request_id_message, snapshot, snapshot_message};
+use super::txn::{change_message, store_key};
 use crate::crdt::VersionVector;
 use crate::replica::Notice;
-use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, LockNews};
+use crate::replica::watch_call::{
+    Changed, Holding, LockEvent, LockMove, LockNews, MAX_PATTERNS, Pattern, Subject, Watch, WatchRefusal,
+};
+use crate::server::api::error::BorderError;
 use geolock_api::names::{LockName, Mode};
-use geolock_api::proto::{self, change, watch_locks_response, watch_response};
-use geolock_api::value::messages;
+use geolock_api::proto::{self, watch_locks_response, watch_response};
+
+pub(in crate::server::api) fn keys(message: proto::WatchRequest) -> Result<Watch, BorderError> {
+    let proto::WatchRequest { prefixes, keys, from_snapshot } = message;
+    check(prefixes.len() + keys.len())?;
+    let prefixes = prefixes.iter().map(|of| Ok(Pattern::keys(&of.bucket, &of.prefix)?));
+    let keys = keys.iter().map(|key| Ok(Pattern::key(&store_key(key)?)));
+    let patterns = prefixes.chain(keys).collect::<Result<_, BorderError>>()?;
+    Ok(Watch { subject: Subject::Keys, patterns, from: from_snapshot.map(snapshot).transpose()? })
+}
+
+pub(in crate::server::api) fn locks(message: proto::WatchLocksRequest) -> Result<Watch, BorderError> {
+    let proto::WatchLocksRequest { names, prefixes, from_snapshot, homed } = message;
+    check(names.len() + prefixes.len() + homed.len())?;
+    let names = names.iter().map(|name| Ok(Pattern::lock(&LockName::new(name)?)));
+    let prefixes = prefixes.iter().map(|prefix| Ok(Pattern::locks(prefix)?));
+    let homed =
+        homed.iter().map(|lock| Ok(Pattern::lock(&LockName::from_fields(&lock.name, Some(lock.home))?)));
+    let patterns = names.chain(homed).chain(prefixes).collect::<Result<_, BorderError>>()?;
+    Ok(Watch { subject: Subject::Locks, patterns, from: from_snapshot.map(snapshot).transpose()? })
+}
+
+/// Refuses a number of patterns that the datacenter would refuse too, before anything is allocated for them.
+fn check(patterns: usize) -> Result<(), WatchRefusal> {
+    if (1..=MAX_PATTERNS).contains(&patterns) { Ok(()) } else { Err(WatchRefusal::Patterns(patterns)) }
+}
 
 /// The responses of one kind of watch.
-pub(super) trait Told: Sized {
+pub(in crate::server::api) trait WatchMessage: Sized {
     /// Returns the first response.
     fn created(from: &VersionVector) -> Self;
     /// Returns the response for an event, or `None` if the event is not for this kind of watch.
-    fn news(notice: Notice) -> Option<Self>;
+    fn event(notice: Notice) -> Option<Self>;
 }
 
-impl Told for proto::WatchResponse {
+impl WatchMessage for proto::WatchResponse {
     fn created(from: &VersionVector) -> Self {
         proto::WatchResponse { event: Some(watch_response::Event::Created(created(from))) }
     }
 
-    fn news(notice: Notice) -> Option<Self> {
+    fn event(notice: Notice) -> Option<Self> {
         use watch_response::Event;
         let event = match notice {
             Notice::Changed(news) => Event::Changed(changed(*news)),
@@ -39,12 +64,12 @@ impl Told for proto::WatchResponse {
     }
 }
 
-impl Told for proto::WatchLocksResponse {
+impl WatchMessage for proto::WatchLocksResponse {
     fn created(from: &VersionVector) -> Self {
         proto::WatchLocksResponse { event: Some(watch_locks_response::Event::Created(created(from))) }
     }
 
-    fn news(notice: Notice) -> Option<Self> {
+    fn event(notice: Notice) -> Option<Self> {
         let event = match notice {
             Notice::Lock(news) => lock_event(*news),
             Notice::Progress { vector, watch: _ } => watch_locks_response::Event::Progress(progress(&vector)),
@@ -59,27 +84,16 @@ impl Told for proto::WatchLocksResponse {
 }
 
 fn created(from: &VersionVector) -> proto::WatchCreated {
-    proto::WatchCreated { snapshot: Some(snapshot(from)) }
+    proto::WatchCreated { snapshot: Some(snapshot_message(from)) }
 }
 
 fn progress(vector: &VersionVector) -> proto::WatchProgress {
-    proto::WatchProgress { snapshot: Some(snapshot(vector)) }
+    proto::WatchProgress { snapshot: Some(snapshot_message(vector)) }
 }
 
 fn changed(Changed { dc, seq, changes, watch: _, at: _ }: Changed) -> proto::WatchChanged {
-    let changes = changes.into_iter().map(change).collect();
+    let changes = changes.into_iter().map(change_message).collect();
     proto::WatchChanged { dc: dc.get().into(), seq, changes }
-}
-
-fn change(Change { key, action }: Change) -> proto::Change {
-    let action = match action {
-        Action::Update(update) => change::Action::Update(messages::show(update)),
-        Action::Remove => change::Action::Remove(proto::Remove {}),
-        Action::Expire(ttl) => change::Action::ExpireMs(ttl.millis() as i64),
-        Action::Expired => change::Action::Expired(proto::Expired {}),
-    };
-    let (bucket, name) = (Bytes::copy_from_slice(key.bucket()), Bytes::copy_from_slice(key.name()));
-    proto::Change { key: Some(proto::Key { bucket, name }), action: Some(action) }
 }
 
 fn lock_event(LockNews { event, watch: _ }: LockNews) -> watch_locks_response::Event {
@@ -109,11 +123,11 @@ fn lock_move(moved: &LockMove) -> proto::LockMove {
 fn held(holding: &Holding) -> proto::LocksHeld {
     let lock = |(lock, how): &(LockName, Mode)| proto::LockMode {
         name: name(lock),
-        mode: mode(*how).into(),
+        mode: mode_message(*how).into(),
         home: lock.home_field(),
     };
     proto::LocksHeld {
-        request: Some(request(holding.request)),
+        request: Some(request_id_message(holding.request)),
         token: holding.token.0,
         label: holding.label.to_string(),
         locks: holding.locks.iter().map(lock).collect(),

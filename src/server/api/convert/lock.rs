@@ -1,0 +1,124 @@
+//! Requests for locks: calls and their answers.
+
+use std::time::Duration;
+
+use super::fields::{
+    ProofBy, idempotency_key, label, lease, proof, request_id, request_id_message, snapshot_message, wants,
+};
+use crate::replica::call::{Acquire, Call, Grant, Proof, Reclaim, Target, Wait};
+use crate::server::api::error::BorderError;
+use geolock_api::names::{FencingToken, LeaseId, RequestId};
+use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
+
+use BorderError::Malformed;
+
+pub(in crate::server::api) fn acquire(
+    message: proto::AcquireRequest,
+    by: ProofBy,
+) -> Result<Call, BorderError> {
+    let key = idempotency_key(message.idempotency_key);
+    if by == ProofBy::Secret && key.is_none() {
+        return Err(Malformed(
+            "`idempotency_key`: a unary acquire needs one, so that it can be called again",
+        ));
+    }
+    let wait = match message.wait {
+        Some(acquire_request::Wait::TryOnce(_)) => Wait::Try,
+        Some(acquire_request::Wait::WaitMs(millis)) => Wait::AtMost(Duration::from_millis(millis)),
+        Some(acquire_request::Wait::WaitForever(_)) => Wait::Forever,
+        None => return Err(NO_WAIT),
+    };
+    Ok(Call::Acquire(Acquire {
+        lease: lease(message.lease)?,
+        proof: proof(&message.secret, by)?,
+        key,
+        wants: wants(&message.locks)?,
+        wait,
+        label: label(&message.label)?,
+    }))
+}
+
+pub(in crate::server::api) fn granted(grant: &Grant) -> proto::AcquireResponse {
+    proto::AcquireResponse {
+        request: Some(request_id_message(grant.request)),
+        token: grant.token.0,
+        snapshot: Some(snapshot_message(&grant.snapshot)),
+    }
+}
+
+pub(in crate::server::api) fn release(
+    message: &proto::ReleaseRequest,
+    by: ProofBy,
+) -> Result<Call, BorderError> {
+    let target = match &message.target {
+        Some(release_request::Target::Request(id)) => Target::Id(request_id(*id)?),
+        Some(release_request::Target::IdempotencyKey(key)) => target_key(*key)?,
+        None => return Err(NO_TARGET),
+    };
+    Ok(Call::Release { lease: lease(message.lease)?, proof: proof(&message.secret, by)?, target })
+}
+
+pub(in crate::server::api) fn cancel(
+    message: &proto::CancelRequest,
+    by: ProofBy,
+) -> Result<Call, BorderError> {
+    let target = match &message.target {
+        Some(cancel_request::Target::Request(id)) => Target::Id(request_id(*id)?),
+        Some(cancel_request::Target::IdempotencyKey(key)) => target_key(*key)?,
+        None => return Err(NO_TARGET),
+    };
+    Ok(Call::Cancel { lease: lease(message.lease)?, proof: proof(&message.secret, by)?, target })
+}
+
+fn target_key(raw: u64) -> Result<Target, BorderError> {
+    idempotency_key(raw).map(Target::Key).ok_or(Malformed("`idempotency_key`: keys are above 0"))
+}
+
+pub(super) const NO_WAIT: BorderError = Malformed("`wait`: set `try_once`, `wait_ms` or `wait_forever`");
+const NO_TARGET: BorderError = Malformed("`target`: set `request` or `idempotency_key`");
+
+/// A reclaim, or a piece of one.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::server::api) struct ReclaimPiece {
+    pub lease: LeaseId,
+    pub proof: Proof,
+    pub held: Vec<Reclaim>,
+    pub more: bool,
+}
+
+pub(in crate::server::api) fn reclaim(
+    message: &proto::ReclaimRequest,
+    by: ProofBy,
+) -> Result<ReclaimPiece, BorderError> {
+    if message.more && by == ProofBy::Secret {
+        return Err(Malformed("`more`: reclaims in several messages are for streams"));
+    }
+    Ok(ReclaimPiece {
+        lease: lease(message.lease)?,
+        proof: proof(&message.secret, by)?,
+        held: message.held.iter().map(held).collect::<Result<_, _>>()?,
+        more: message.more,
+    })
+}
+
+fn held(message: &proto::HeldLocks) -> Result<Reclaim, BorderError> {
+    Ok(Reclaim {
+        request: request_id(message.request.ok_or(Malformed("`request` of what is held is missing"))?)?,
+        key: idempotency_key(message.idempotency_key),
+        wants: wants(&message.locks)?,
+        token: FencingToken(message.token),
+        label: label(&message.label)?,
+    })
+}
+
+/// `denied`: the requests that the access rules forbid, which the datacenter therefore was not asked to keep.
+pub(in crate::server::api) fn reclaimed(
+    kept: Vec<RequestId>,
+    lost: Vec<RequestId>,
+    denied: Vec<RequestId>,
+) -> proto::ReclaimResponse {
+    proto::ReclaimResponse {
+        kept: kept.into_iter().map(request_id_message).collect(),
+        lost: lost.into_iter().chain(denied).map(request_id_message).collect(),
+    }
+}
