@@ -26,7 +26,7 @@ const PAUSED_BYTES: usize = 4 << 20;
 
 /// The held-back entries of all links.
 pub(crate) struct Inbox {
-    links: [HeldBack; MAX_DCS],
+    links: Box<[HeldBack]>,
     len: usize,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Overflow {
 
 impl Inbox {
     pub fn new() -> Inbox {
-        Inbox { links: std::array::from_fn(|_| HeldBack::default()), len: 0 }
+        Inbox { links: (0..MAX_DCS).map(|_| HeldBack::default()).collect(), len: 0 }
     }
 
     /// Adds all entries, also beyond the limit: the reset of the link drops them.

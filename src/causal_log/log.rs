@@ -74,7 +74,8 @@ pub(crate) struct Log {
     forgotten: truncation::Forgotten,
     /// An installed state that is not durable yet, with its journal position.
     taken: Option<(Position, VersionVector)>,
-    rows: [Peer; MAX_DCS],
+    /// One of each datacenter. Boxed, as all such tables: a state of the size of a stack could not be moved.
+    rows: Box<[Peer]>,
     bugs: Bugs,
 }
 
@@ -139,7 +140,7 @@ impl Log {
             truncated: VersionVector::default(),
             forgotten: truncation::Forgotten::default(),
             taken: None,
-            rows: std::array::from_fn(|_| Peer::default()),
+            rows: (0..MAX_DCS).map(|_| Peer::default()).collect(),
             bugs: Bugs::default(),
         }
     }

@@ -27,7 +27,7 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The state of each link.
 pub(super) struct Links {
-    pub(super) rows: [Row; MAX_DCS],
+    pub(super) rows: Box<[Row]>,
     /// Peers that broke the protocol. Messages that still arrive from them are ignored until their link is
     /// down.
     closing: DcSet,
@@ -70,7 +70,7 @@ pub(super) struct Row {
 impl Links {
     pub fn new() -> Links {
         Links {
-            rows: std::array::from_fn(|_| Row::default()),
+            rows: (0..MAX_DCS).map(|_| Row::default()).collect(),
             closing: DcSet::EMPTY,
             retry_at: None,
             behind_since: None,

@@ -18,7 +18,7 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS};
 pub(super) struct Reachability {
     peers: DcSet,
     timeout: Duration,
-    rows: [Row; MAX_DCS],
+    rows: Box<[Row]>,
     /// A report came that may change the set of reachable peers.
     news: bool,
     /// The time at which the next peer becomes unreachable if nothing is heard of it.
@@ -58,7 +58,7 @@ impl Reachability {
         Reachability {
             peers,
             timeout,
-            rows: std::array::from_fn(|_| Row::default()),
+            rows: (0..MAX_DCS).map(|_| Row::default()).collect(),
             news: false,
             deadline: None,
             serving_changed: DcSet::EMPTY,

@@ -17,7 +17,7 @@ const MOST_SENT: usize = 1_024;
 
 /// The round trips to all peers.
 pub(super) struct RoundTrips {
-    rows: [Row; MAX_DCS],
+    rows: Box<[Row]>,
 }
 
 #[derive(Clone, Default)]
@@ -31,7 +31,7 @@ struct Row {
 
 impl RoundTrips {
     pub fn new() -> RoundTrips {
-        RoundTrips { rows: std::array::from_fn(|_| Row::default()) }
+        RoundTrips { rows: (0..MAX_DCS).map(|_| Row::default()).collect() }
     }
 
     /// A heartbeat was sent. Its echo is awaited for `timeout`: a peer that is silent for longer is gone.

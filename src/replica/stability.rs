@@ -26,7 +26,7 @@ pub struct Floor {
 
 /// The floors of all datacenters, and the stable vector.
 pub(super) struct Stability {
-    rows: [Row; MAX_DCS],
+    rows: Box<[Row]>,
     stable: VersionVector,
 }
 
@@ -44,7 +44,7 @@ struct Row {
 
 impl Default for Stability {
     fn default() -> Stability {
-        Stability { rows: std::array::from_fn(|_| Row::default()), stable: VersionVector::default() }
+        Stability { rows: (0..MAX_DCS).map(|_| Row::default()).collect(), stable: VersionVector::default() }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::lock_server::{
     DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
 };
 use crate::pki::Credentials;
+use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
@@ -146,6 +147,7 @@ pub struct Node {
     reloader: Reloader,
     keeper: JoinHandle<()>,
     stop_keeper: oneshot::Sender<()>,
+    memory: JoinHandle<()>,
 }
 
 impl Node {
@@ -190,7 +192,8 @@ impl Node {
         let server = spawn(LockServer::stopped(server));
         let (stop_keeper, keeper_stopped) = oneshot::channel();
         let keeper = spawn(keeper.run(keeper_stopped));
-        Ok(Node { dc, handle, server, api, http, stop_http, reloader, keeper, stop_keeper })
+        let memory = spawn(return_freed_pages());
+        Ok(Node { dc, handle, server, api, http, stop_http, reloader, keeper, stop_keeper, memory })
     }
 
     pub fn dc(&self) -> DcId {
@@ -221,6 +224,7 @@ impl Node {
         let api = joined(self.api.await);
         self.handle.drain();
         let server = joined(self.server.await);
+        self.memory.abort();
         drop(self.stop_keeper);
         joined(self.keeper.await);
         drop(self.stop_http);

@@ -95,10 +95,19 @@ async fn locks_that_are_home_again_leave_no_memory_behind() {
     let clients = serving(&cluster).await;
     println!("all serve again after a restart ({:.0?}): {:?}", begun.elapsed(), resident(&cluster));
     all_at_home(&clients).await;
-    let restarted = resident(&cluster);
-    println!("and are quiet ({:.0?}): {restarted:?}; the highest was {:?}", begun.elapsed(), peak(&cluster));
-    for (dc, start) in start.into_iter().enumerate() {
+    println!("and are quiet ({:.0?}): the highest was {:?}", begun.elapsed(), peak(&cluster));
+    for (dc, start) in start.iter().enumerate() {
         assert!(home[dc] <= start + MORE, "dc{dc}: {start} MiB at the start, {} when all are home", home[dc]);
-        assert!(restarted[dc] <= start + MORE, "dc{dc}: {start} MiB, {} after a restart", restarted[dc]);
+    }
+    // Freed pages are returned some seconds later.
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every.tick().await;
+        let restarted = resident(&cluster);
+        if restarted.iter().zip(&start).all(|(now, start)| *now <= start + MORE) {
+            println!("what is not needed was given back ({:.0?}): {restarted:?}", begun.elapsed());
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{start:?} MiB, {restarted:?} after a restart");
     }
 }

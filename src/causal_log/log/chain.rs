@@ -23,7 +23,7 @@ const TOLD: usize = 4 * BEYOND as usize;
 
 /// The hashes of the last entries of each log.
 pub(super) struct Chain {
-    rows: [Row; MAX_DCS],
+    rows: Box<[Row]>,
 }
 
 #[derive(Clone, Default)]
@@ -49,7 +49,7 @@ impl Row {
 
 impl Chain {
     pub fn new() -> Chain {
-        Chain { rows: std::array::from_fn(|_| Row::default()) }
+        Chain { rows: (0..MAX_DCS).map(|_| Row::default()).collect() }
     }
 
     /// Adds the hash of the next entry of a log. No member lacks entries up to `truncated`.

@@ -10,16 +10,24 @@ use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 use geolock_api::value::Type;
 
 /// Sums over the visible atoms.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Shown {
     /// The digest.
     pub sum: u128,
     /// Number of bytes of the atoms: about the size of the values.
     pub bytes: u64,
-    /// Number of the atoms that were hashed for this: the work of a digest. It is a number of no state, so it
-    /// is added in a difference, too.
+    /// Number of the atoms that were hashed for this: the work of a digest. It is no part of what is shown, so
+    /// it is added in a difference, too.
     pub atoms: u64,
 }
+
+impl PartialEq for Shown {
+    fn eq(&self, other: &Shown) -> bool {
+        (self.sum, self.bytes) == (other.sum, other.bytes)
+    }
+}
+
+impl Eq for Shown {}
 
 impl Shown {
     /// Adds both sums.
