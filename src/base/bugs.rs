@@ -144,6 +144,8 @@ pub enum Bug {
     StateBeforeEpoch,
     /// A new member serves before its part is settled.
     ServesUnsettled,
+    /// An epoch is entered before the sponsor of its new member is settled as seen here.
+    SponsorUnsettled,
     /// Of too many locks that are away here, those that were used last are returned first.
     NewestReturned,
     /// Foreign parts are returned beside a shared request although an exclusive request waits.

@@ -398,7 +398,6 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        debug_assert!(op.version > 0, "version 0 is no move");
         let is_home = op.owner == default_owner(&op.lock, op.part);
         let is_settled = op.lock.home().is_some() || self.sponsors.get(op.part).is_none();
         if is_home && is_settled {

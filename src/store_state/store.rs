@@ -351,7 +351,7 @@ impl Store {
             }
         }
         self.forget_if_over(row);
-        elements.max(atoms)
+        if walks { elements } else { elements.max(atoms) }
     }
 
     fn forget_if_over(&mut self, row: Row) {

@@ -6,6 +6,7 @@
 
 use super::join::Join;
 use super::{Change, Members, MembersState};
+use crate::base::bugs::{Bug, Bugs};
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::membership::Epoch;
 use crate::replica::members::Decisions;
@@ -13,9 +14,13 @@ use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
 impl Members {
-    /// Returns the next epoch to enter. A directory that awaits a state enters those of the state.
-    fn to_enter(&self) -> Option<Epoch> {
-        self.pending.front().filter(|_| !self.awaits_state).map(|change| change.epoch)
+    /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The sponsor
+    /// of a new member must be settled as seen here: who decided that may have applied more.
+    fn to_enter(&self, bugs: Bugs) -> Option<Epoch> {
+        let change = self.pending.front().filter(|_| !self.awaits_state)?;
+        let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
+        let waits = change.admitted.is_some_and(|admitted| joins(admitted.sponsor));
+        (!waits || bugs.has(Bug::SponsorUnsettled)).then_some(change.epoch)
     }
 
     /// The own log enters the next epoch. Returns its change.
@@ -53,7 +58,7 @@ impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        while let Some(epoch) = self.members.to_enter() {
+        while let Some(epoch) = self.members.to_enter(self.config.bugs) {
             self.announce_epoch(epoch);
         }
     }

@@ -37,7 +37,7 @@ impl Join {
         Join { admitted, epoch, older, done: DcSet::EMPTY, naming: None }
     }
 
-    fn part(&self) -> DcId {
+    pub(super) fn part(&self) -> DcId {
         self.admitted.dc
     }
 }
