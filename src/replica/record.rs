@@ -93,7 +93,7 @@ impl Checkpoint {
     }
 }
 
-/// What a checkpoint has behind the fields of version 2, if it has any of it: see `base/wire.rs`.
+/// The fields of a checkpoint behind those of version 2, stored if it has any: see `base/wire.rs`.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 struct Tail {
     members_state: Option<MembersState>,

@@ -19,6 +19,7 @@ const IMPORTS: [(&str, &[&str]); 28] = [
     ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership"]),
     ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership", "replica"]),
     ("runtime::fine_timer", &[]),
+    ("runtime::memory", &[]),
     ("runtime::open_files", &[]),
     ("runtime::tasks", &[]),
     // The settings of TLS name the protocols.
@@ -60,6 +61,7 @@ const IMPORTS: [(&str, &[&str]); 28] = [
             "interdc",
             "lock_server",
             "pki",
+            "runtime::memory",
             "runtime::tasks",
             "server::api",
             "server::config",

@@ -16,8 +16,8 @@ pub struct Shown {
     pub sum: u128,
     /// Number of bytes of the atoms: about the size of the values.
     pub bytes: u64,
-    /// Number of the atoms that were hashed for this: the work of a digest. It is no part of what is shown, so
-    /// it is added in a difference, too.
+    /// Number of the atoms that were hashed for this: the work of a digest. It is no part of what is shown,
+    /// so it is added in a difference, too.
     pub atoms: u64,
 }
 

@@ -14,8 +14,8 @@ use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
 impl Members {
-    /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The sponsor
-    /// of a new member must be settled as seen here: who decided that may have applied more.
+    /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The
+    /// sponsor of a new member must be settled as seen here: who decided that may have applied more.
     fn to_enter(&self, bugs: Bugs) -> Option<Epoch> {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
