@@ -6,7 +6,7 @@ use crate::files::root;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The rooms that each room of the server may import. Any room may import `base`, itself, and the [`WORDS`].
-const IMPORTS: [(&str, &[&str]); 28] = [
+const IMPORTS: [(&str, &[&str]); 29] = [
     ("lib", &["geolock_client"]),
     ("main", &[]),
     ("base", &[]),
