@@ -144,6 +144,10 @@ impl Locks {
             let between = (before.owner(lock, *part), tables.owners.owner(lock, *part));
             self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
+        if foreign.members.is_some() {
+            // What is settled there may still go along here.
+            self.note_parts_here();
+        }
         let is_withdrawn = |id: RequestId, seq| {
             seq <= foreign.vector.get(id.dc)
                 && foreign.requests.binary_search_by_key(&id, |row| row.id).is_err()

@@ -52,8 +52,13 @@ impl Locks {
 
     /// The sponsor has split the part off.
     pub fn split(&mut self, part: DcId) {
+        self.tables.owners.sponsors_mut().split(part);
+        self.note_parts_here();
+    }
+
+    /// Updates the lock table after the owners of parts without a register may have changed.
+    pub(super) fn note_parts_here(&mut self) {
         let tables = &mut self.tables;
-        tables.owners.sponsors_mut().split(part);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
             let Some(lock) = tables.locks.get_mut(index) else { continue };
             let here = tables.owners.parts_here(&lock.name);

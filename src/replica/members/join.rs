@@ -108,7 +108,8 @@ impl Writer<'_> {
             if !ops.is_empty() {
                 self.make_entries(ops);
             }
-            if is_over && row.sponsor == self.config.dc {
+            // A crash may have taken back only what followed the split.
+            if is_over && row.sponsor == self.config.dc && !row.split {
                 self.make_entry(vec![Op::Split { part }]);
             }
             if is_over {
