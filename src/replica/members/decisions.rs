@@ -106,7 +106,7 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.members.know_decisions() {
+        if self.members.may_be_unknown() {
             self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
         }
     }
@@ -114,6 +114,7 @@ impl Decisions<'_> {
     /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are
     /// missing here.
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
+        self.members.are_decided_elsewhere |= index > Index(0);
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });

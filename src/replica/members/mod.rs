@@ -37,6 +37,8 @@ pub(super) struct Members {
     joins: Vec<Join>,
     /// This directory was made to join a running cluster, and has no state yet.
     awaits_state: bool,
+    /// A peer has said that it knows decisions.
+    are_decided_elsewhere: bool,
 }
 
 /// A change of the members by a decision.
@@ -70,6 +72,7 @@ impl Members {
             entered_by: [Epoch(0); MAX_DCS],
             joins: Vec::new(),
             awaits_state: joins,
+            are_decided_elsewhere: false,
         }
     }
 
@@ -118,6 +121,12 @@ impl Members {
     /// yet.
     pub fn know_decisions(&self) -> bool {
         self.are_decided() || self.awaits_state
+    }
+
+    /// Returns true if there are decisions, known here or not: a message may name a member of which this
+    /// datacenter has not heard.
+    pub fn may_be_unknown(&self) -> bool {
+        self.know_decisions() || self.are_decided_elsewhere
     }
 
     pub fn config(&self) -> &Config {
