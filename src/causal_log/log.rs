@@ -416,7 +416,8 @@ impl Log {
         window: usize,
     ) -> Vec<Arc<Entry>> {
         let mut batch = Vec::new();
-        // It could apply next to nothing of the entries that are left; or it is to join, and gets a state first.
+        // It could apply next to nothing of the entries that are left; or it is to join, and gets a state
+        // first.
         let is_of_no_use = self.is_too_far_behind(peer) || !self.members.contains(peer);
         let row = &mut self.rows[peer.index()];
         let Some(link) = &mut row.link else { return batch };

@@ -198,8 +198,8 @@ impl World {
     }
 
     /// Returns true if the same step has a transfer of the lock for a shared request, and no exclusive
-    /// request of others waited for the lock before it: one that came in it may be too late. While a member is
-    /// away, requests may be parked: then those do not count.
+    /// request of others waited for the lock before it: one that came in it may be too late. While a member
+    /// is away, requests may be parked: then those do not count.
     fn pays_for_shared(
         &self,
         replica: &Replica,
