@@ -4,11 +4,14 @@
 
 #[path = "fixture/files.rs"]
 mod files;
+#[path = "fixture/imports.rs"]
+mod imports;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use files::{files, root};
+use imports::{COMMANDS, COMMANDS_WITH_MORE, IMPORTS};
 
 /// A source file.
 struct Source {
@@ -160,117 +163,6 @@ fn pure_rooms_touch_no_clock_no_io_no_randomness() {
     }
     report(&faults);
 }
-
-/// The rooms that each room of the server may import. Any room may import `base`, itself, and the rooms of
-/// `geolock_api` but `native`, which does IO.
-const IMPORTS: [(&str, &[&str]); 28] = [
-    ("lib", &["geolock_client"]),
-    ("main", &[]),
-    ("base", &[]),
-    ("crdt", &[]),
-    ("causal_log", &["crdt"]),
-    ("lock_state", &["crdt", "causal_log"]),
-    ("leases", &["lock_state"]),
-    ("store_state", &["crdt", "causal_log"]),
-    ("membership", &["crdt"]),
-    ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership"]),
-    ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership", "replica"]),
-    ("runtime::fine_timer", &[]),
-    ("runtime::open_files", &[]),
-    ("runtime::tasks", &[]),
-    // The settings of TLS name the protocols.
-    ("pki", &["geolock_api::native"]),
-    ("access", &["pki"]),
-    ("journal", &["testkit::faults"]),
-    ("interdc", &["pki", "runtime::fine_timer"]),
-    ("control", &["runtime::tasks"]),
-    // Its metrics are those of the machine and of the disk.
-    ("telemetry", &["access", "crdt", "journal", "replica"]),
-    (
-        "lock_server",
-        &["access", "causal_log", "interdc", "journal", "replica", "telemetry", "testkit::faults"],
-    ),
-    (
-        "server::api",
-        &[
-            "access",
-            "causal_log",
-            "crdt",
-            "geolock_api::native",
-            "journal",
-            "lock_server",
-            "pki",
-            "replica",
-            "store_state",
-            "telemetry",
-        ],
-    ),
-    // The options of each room.
-    (
-        "server::config",
-        &["access", "journal", "lock_server", "lock_state", "replica", "server::api", "telemetry"],
-    ),
-    ("server::reload", &["access", "pki", "runtime::tasks", "server::config", "telemetry"]),
-    (
-        "server::node",
-        &[
-            "interdc",
-            "lock_server",
-            "pki",
-            "runtime::tasks",
-            "server::api",
-            "server::config",
-            "server::reload",
-            "telemetry",
-        ],
-    ),
-    ("testkit::faults", &["telemetry"]),
-    // Uses only what any program can use.
-    ("testkit::load_test", &["geolock_client", "runtime::fine_timer", "runtime::tasks"]),
-    // Every decoder of the server.
-    (
-        "testkit::fuzz",
-        &[
-            "access",
-            "causal_log",
-            "crdt",
-            "geolock_api::native",
-            "interdc",
-            "journal",
-            "leases",
-            "replica",
-            "server::api",
-            "server::config",
-            "store_state",
-        ],
-    ),
-];
-/// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 9] = [
-    ("ca", &["pki"]),
-    ("token", &["access"]),
-    ("sim", &["sim"]),
-    ("print", &["telemetry"]),
-    ("service_manager", &["lock_server"]),
-    ("bench", &["lock_server", "server::node", "testkit::load_test"]),
-    ("server", &["journal", "runtime::open_files", "server::node", "server::reload", "telemetry"]),
-    ("server_faults", &["interdc", "testkit::faults"]),
-    (
-        "dev",
-        &[
-            "interdc",
-            "lock_server",
-            "pki",
-            "replica",
-            "runtime::open_files",
-            "runtime::tasks",
-            "server::node",
-            "telemetry",
-        ],
-    ),
-];
-/// The rooms that every command may import: the client, and how options are written.
-const COMMANDS: [&str; 2] = ["geolock_client", "server::config"];
 
 /// Returns what a source of the server may import beside `base`, or nothing if its room has no rule.
 fn importable(source: &Source) -> Option<Vec<&'static str>> {

@@ -299,6 +299,16 @@ impl Replica {
         !self.members.awaits_state()
     }
 
+    /// Returns the members after the decisions that are known here; `None` if there are none.
+    pub fn decided_members(&self) -> Option<&crate::membership::Config> {
+        self.members.are_decided().then(|| self.members.config())
+    }
+
+    /// Returns the last epoch that a member has entered, as the entries that are applied here say.
+    pub fn entered_by(&self, dc: DcId) -> crate::membership::Epoch {
+        self.members.entered_by(dc)
+    }
+
     /// Returns the other members.
     fn peers(&self) -> DcSet {
         self.members.peers()
