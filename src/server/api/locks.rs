@@ -7,6 +7,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::answer;
 use super::authorize;
 use super::error::BorderError;
+use super::members;
 use super::parse::{self, ProofBy};
 use super::parse_store;
 use super::parse_watch;
@@ -257,5 +258,28 @@ impl Locks for LocksService {
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
             records: rows.iter().map(|row| show::forced(row)).collect(),
         })
+    }
+
+    async fn list_members(
+        &self,
+        request: Request<proto::ListMembersRequest>,
+    ) -> Result<Response<proto::ListMembersResponse>, Status> {
+        let (mut authorizer, proto::ListMembersRequest {}) = self.enter(request)?;
+        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        Ok(Response::new(members::list(members)))
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<proto::AddMemberRequest>,
+    ) -> Result<Response<proto::AddMemberResponse>, Status> {
+        let (mut authorizer, message) = self.enter(request)?;
+        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let (name, sponsor) = members::invitation(&message)?;
+        tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
+        let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::AddMemberResponse { decision }))
     }
 }

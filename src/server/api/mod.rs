@@ -20,6 +20,7 @@
 //! | `answer.rs` | replies to messages |
 //! | `error.rs` | refusals and their reasons |
 //! | `show.rs`, `show_store.rs`, `show_watch.rs` | descriptions, status, reads and events, to messages |
+//! | `members.rs` | the members: to messages |
 //! | `reclaim.rs` | reclaims that come in several messages |
 //! | `server_info.rs` | identity of this server |
 
@@ -32,6 +33,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod locks;
+mod members;
 mod native;
 mod options;
 mod parse;
