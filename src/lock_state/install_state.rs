@@ -145,7 +145,7 @@ impl Locks {
             self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
         if foreign.members.is_some() {
-            // What is settled there may still go along here.
+            // A part that is settled there may still go along here.
             self.note_parts_here();
         }
         let is_withdrawn = |id: RequestId, seq| {
