@@ -10,9 +10,9 @@
 //! - A value is done when its type says so. The datacenter that wrote it last logs the end once that write is
 //!   stable: then every datacenter knows it, and none writes to the value any more.
 //!
-//! Two datacenters that cannot talk may log the same end, which is harmless ([`Action::Expired`]). An end
-//! that has not seen a prolongation is harmful, because the end wins. So a datacenter that restarted, or
-//! hears from a peer again, catches up before it ends keys.
+//! Two datacenters that cannot talk may log the same end ([`crate::causal_log::Action::Expired`]), which is
+//! harmless. An end that has not seen a prolongation is harmful, because the end wins. So a datacenter that
+//! restarted, or hears from a peer again, catches up before it ends keys.
 //!
 //! After a restart times are counted anew. A datacenter knows by its own clock when it made its own wishes;
 //! the time of the wishes of others begins again. So a key lives longer than asked rather than shorter.

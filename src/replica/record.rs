@@ -144,7 +144,7 @@ pub struct Checkpoint {
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,
-    /// The members, once there are decisions about them. Stored behind the rest: see [`Tail`].
+    /// The members, once there are decisions about them. Stored behind the rest.
     #[serde(skip)]
     pub members_state: Option<MembersState>,
     /// Own commits that came back from peers after the disk had lost their leases. Stored behind the rest.
