@@ -103,16 +103,28 @@ impl<F: Fold> Core<F> {
                 let written = self.raft.client_write(EncodedCommand(command)).await;
                 written.map(|written| written.data).map_err(refusal)
             }
-            LeaderRequest::ReadIndex => {
-                let read = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
-                read.map_err(|error| match error {
-                    RaftError::APIError(_) => Refusal::NotLeader,
-                    RaftError::Fatal(_) => Refusal::Stopped,
-                })?;
-                Ok(self.list.lock().decided)
-            }
+            LeaderRequest::ReadIndex => self.read_index().await,
             LeaderRequest::Change(step) => self.change(step).await,
         }
+    }
+
+    /// Returns the number of the last decision, once this leader has applied all that were made.
+    ///
+    /// A leader that restarts within its term goes on without a new entry, and knows as committed only what it
+    /// had noted. So its last entries may be decisions that it told before, and openraft alone does not wait
+    /// for them.
+    async fn read_index(&self) -> Result<u64, Refusal> {
+        let last = self.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index)).await;
+        let last = last.map_err(|_| Refusal::Stopped)?;
+        let read = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        read.map_err(|error| match error {
+            RaftError::APIError(_) => Refusal::NotLeader,
+            RaftError::Fatal(_) => Refusal::Stopped,
+        })?;
+        let applied = self.raft.wait(Some(self.timing.request()));
+        let applied = applied.applied_index_at_least(last, "what may be decided").await;
+        applied.map_err(|_| Refusal::Uncertain)?;
+        Ok(self.list.lock().decided)
     }
 
     async fn change(&self, step: MemberStep) -> Result<u64, Refusal> {
