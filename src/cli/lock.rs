@@ -109,8 +109,12 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         Err(error) => Err(not_acquired(error, &client).await),
     };
     if !matches!(outcome, Ok((_, Release::GivenUp))) {
-        // If this fails, the lease expires; only the outcome of the command counts.
-        let _ = client.close().await;
+        // If this fails, the lease expires; only the outcome of the command counts. A signal ends the wait.
+        let mut signals = Signals::listen()?;
+        tokio::select! {
+            _ = client.close() => {}
+            _ = signals.wish_to_end() => {}
+        }
     }
     outcome.map(|(ended, _)| ExitCode::from(ended.exit_code()))
 }
