@@ -286,7 +286,7 @@ fn a_lost_lock_ends_the_command_and_is_74() {
     let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done";
     let mut holder = holding(&cluster, &["--ttl", "1s"], script);
     holder.line("ready");
-    cluster.server(0).signal(Signal::STOP);
+    cluster.server(0).stop();
     holder.line("told");
     holder.rest();
     assert_eq!(holder.wait(), 74);
@@ -300,7 +300,7 @@ fn nobody_has_to_wait_for_a_release_that_is_not_confirmed() {
     let mut command = cluster.command(0, ["lock", "--ttl", "1h", "x", "--", "sh", "-c", script]);
     let mut holder = Running::start(command.stdin(Stdio::piped()), Output::Stderr);
     holder.line("in");
-    cluster.server(0).signal(Signal::STOP);
+    cluster.server(0).stop();
     drop(holder.stdin());
     // Signals that arrive while the command still runs are passed to the command.
     holder.line_after("did not confirm", |holder| holder.signal(Signal::TERM));

@@ -255,7 +255,7 @@ fn pause_client(wan: &mut Wan, clients: &mut [Adder], n: usize, kind: &str) -> S
     wan.await_whole();
     clients[n].tell(kind);
     let waits = clients[n].process.line(&format!("waits {kind} "));
-    clients[n].process.signal(Signal::STOP);
+    clients[n].process.stop();
     let [_, _, token, element] = waits.split(' ').collect::<Vec<_>>()[..] else {
         panic!("{waits:?} has four words")
     };
