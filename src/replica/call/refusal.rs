@@ -1,0 +1,109 @@
+//! The reasons why calls of clients are refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::LockDescription;
+use crate::base::time::brief;
+use crate::replica::force_release::ForceReleased;
+use crate::replica::store_call::TxnRefusal;
+use crate::replica::watch_call::WatchRefusal;
+use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId};
+
+/// The reason why a call was refused. Each has one number in the client API.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("lease {0} is not known here: it ended, or never was")]
+    UnknownLease(LeaseId),
+    #[error("lease {lease} was given by {dc}, not by this datacenter")]
+    ForeignLease { lease: LeaseId, dc: DcId },
+    #[error("the secret is not that of lease {0}")]
+    WrongSecret(LeaseId),
+    #[error("lease {0} is not attached to this stream: attach it with its secret first")]
+    NotAttached(LeaseId),
+    #[error("a lease lives {} to {}, {} was asked for", brief(*.min), brief(*.max), brief(*.asked))]
+    TtlOutOfRange { asked: Duration, min: Duration, max: Duration },
+    #[error("a label has at most {max} bytes, this one has {len}")]
+    LabelTooLong { len: usize, max: usize },
+    #[error("this lease never held that request")]
+    NotHeld,
+    #[error("idempotency key {0} was used for another request: use increasing keys")]
+    IdempotencyKeyReused(IdempotencyKey),
+    #[error("the request with idempotency key {0} is over: released, cancelled, timed out or refused")]
+    IdempotencyKeyFinished(IdempotencyKey),
+    #[error("not free in this datacenter at this moment (try)")]
+    NotFree,
+    #[error("not granted in time")]
+    TimedOut(Vec<LockDescription>),
+    #[error("cancelled by its client")]
+    Cancelled,
+    #[error("its lease ended while it waited")]
+    LeaseEnded,
+    #[error("this server shuts down: acquire in another one")]
+    Draining,
+    #[error("{limit} reached, retry in {}", brief(*.retry_after))]
+    ResourceExhausted { limit: Limit, retry_after: Duration },
+    #[error(
+        "the disk of this server is full, or nearly: until there is room it opens no leases, commits nothing, and grants only \
+         what is free here; reading goes on"
+    )]
+    DiskFull,
+    #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
+    NoReclaimExpected(LeaseId),
+    #[error("the request holds nothing any more: {0}")]
+    ForceReleased(Arc<ForceReleased>),
+    #[error(
+        "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
+    )]
+    HoldersUnknown(usize),
+    #[error(
+        "not yet: this needs version {needs} of the protocol between datacenters, and {behind:?} were not heard to speak \
+         it: wait until all datacenters run a release that does, and were up since"
+    )]
+    NotYet { needs: u16, behind: DcSet },
+    #[error("the home of a lock is a member of the cluster: {home} is none, {members:?} are")]
+    UnknownHome { home: DcId, members: DcSet },
+    #[error(transparent)]
+    Transaction(#[from] TxnRefusal),
+    #[error(transparent)]
+    Watch(#[from] WatchRefusal),
+}
+
+/// A limit of `docs/algorithm.md#121-bounds` that a client can reach by load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    WaitingPerLease,
+    WaitingPerServer,
+    HeldPerServer,
+    Leases,
+    Transactions,
+    /// Bytes that open transactions keep for their changes, and waiting ones for their reads.
+    TransactionBytes,
+    /// Commits whose outcome the client has not acknowledged.
+    Outcomes,
+    /// Memory of the names that watches follow.
+    Watches,
+    /// The server is far behind with the calls that it has received.
+    Load,
+    /// Bytes of the lock names of one lease.
+    NamesPerLease,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Limit::WaitingPerLease => "the limit of waiting requests of a lease is",
+            Limit::WaitingPerServer => "the limit of waiting requests of a server is",
+            Limit::HeldPerServer => {
+                "the limit of held requests of a server, with the further locks of all, is"
+            }
+            Limit::Leases => "the limit of leases of a server is",
+            Limit::Transactions => "the limit of open transactions of a server is",
+            Limit::TransactionBytes => "the limit of what open transactions of a server keep is",
+            Limit::Outcomes => "the limit of commits that a client has not settled is",
+            Limit::Watches => "the limit of what watches of a server follow is",
+            Limit::Load => "the limit of what a server can do at a time is",
+            Limit::NamesPerLease => "the limit of what the lock names of a lease take is",
+        })
+    }
+}
