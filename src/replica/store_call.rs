@@ -32,37 +32,52 @@ pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 /// Begins a transaction. A repeated begin, by lease and key, continues it or gets its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
+    /// The lease that the transaction runs under.
     pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
     pub proof: Proof,
+    /// Names the transaction within its lease. Acquires and transactions share one series of keys.
     pub key: IdempotencyKey,
+    /// The locks that the transaction takes, if any.
     pub locks: Option<BeginLocks>,
+    /// Lower bound of the snapshot.
     pub at_least: AtLeast,
     /// The client has recorded the outcomes of all its transactions up to this key: they may be dropped.
     pub acknowledged_through: IdempotencyKey,
+    /// The first step, made when the transaction is open.
     pub step: Step,
 }
 
 /// Locks to hold from before the snapshot until the end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BeginLocks {
+    /// The locks, with their modes.
     pub wants: Wants,
+    /// How long the transaction waits for them.
     pub wait: Wait,
+    /// Free text that names the client for people. At most [`geolock_api::names::MAX_LABEL`] bytes.
     pub label: Arc<str>,
 }
 
 /// The snapshot must contain this vector, such as one that the client read or committed elsewhere. The server
-/// waits for it, at most `patience`.
+/// waits for it. The default is satisfied by any snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AtLeast {
+    /// The vector.
     pub snapshot: VersionVector,
+    /// Longest wait, at most [`MAX_SNAPSHOT_WAIT`]; then the call is refused with
+    /// [`TxnRefusal::SnapshotNotReached`].
     pub patience: Duration,
 }
 
 /// One step of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
+    /// The changes, in their order. Each has at most [`MAX_CHANGE_BYTES`].
     pub changes: Vec<Change>,
+    /// The keys to read after the changes, at most [`MAX_READS`].
     pub reads: Vec<Key>,
+    /// How the transaction continues.
     pub then: Then,
     /// Counts if the step commits. It is no part of the content: a repeated call may ask for another one.
     pub durability: Durability,
@@ -83,7 +98,9 @@ pub fn reads_weight(reads: &[Key]) -> usize {
 /// The action after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
+    /// The transaction stays open.
     Continue,
+    /// The transaction commits all its changes, and releases its locks.
     Commit,
     /// The transaction leaves no trace; the reads of the step are answered.
     Abort,
@@ -91,6 +108,7 @@ pub enum Then {
 
 /// Where a commit must be on disk before it is answered. It is made here at once in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Durability {
     /// In this datacenter.
     #[default]
@@ -107,6 +125,7 @@ impl Durability {
 
 /// Where a commit is known to be on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Durable {
     /// In this datacenter; the client did not ask for more.
     Here,
@@ -120,30 +139,39 @@ pub enum Durable {
 /// Makes a step of an open transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NextStep {
+    /// As in [`Begin`]; so are `proof` and `key`.
     pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
     pub proof: Proof,
+    /// Names the transaction within its lease.
     pub key: IdempotencyKey,
     /// Number of changes of the transaction, as far as the client knows. Changes of this step that were made
     /// already, because the client lost the reply and repeats the step, are not made twice.
     pub after: usize,
+    /// The step.
     pub step: Step,
 }
 
 /// Reads outside of a transaction, all at one snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Read {
+    /// The keys, at most [`MAX_READS`].
     pub reads: Vec<Key>,
+    /// Lower bound of the snapshot.
     pub at_least: AtLeast,
 }
 
-/// The reply to a step.
+/// The reply to a step, or to a read outside of a transaction. The reply to a call that repeats a commit has
+/// no token and no values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stepped {
+    /// The snapshot of the reads; for a repeated commit, the vector of the commit.
     pub snapshot: Arc<VersionVector>,
     /// Set if the transaction took locks.
     pub token: Option<FencingToken>,
     /// In the order of the reads; `None` for a key without a value.
     pub values: Vec<Option<Reading>>,
+    /// The state of the transaction; of a read outside of one [`TxnState::Aborted`].
     pub state: TxnState,
     /// Of a commit; [`Durable::Here`] in all other states.
     pub durable: Durable,
@@ -152,18 +180,22 @@ pub struct Stepped {
 /// The state of a transaction after a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TxnState {
+    /// The transaction takes further steps.
     Open,
     /// Every snapshot that covers this vector has the commit.
     Committed(Arc<VersionVector>),
+    /// The transaction left no trace.
     Aborted,
 }
 
 /// The reason why a transaction is refused. Nothing of the step was done; unless the reason says otherwise,
 /// the transaction is as before.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum TxnRefusal {
     #[error(transparent)]
     Change(#[from] ChangeError),
+    /// `index`: the place of the change in its step, from 0.
     #[error("change {index} has {bytes} bytes, at most {MAX_CHANGE_BYTES} are allowed")]
     ChangeTooLarge { index: usize, bytes: usize },
     #[error(
@@ -194,8 +226,10 @@ pub enum TxnRefusal {
         "transaction {0} read at a snapshot that is gone: its datacenter had been away for long and took over the state of another one; it is aborted, its locks are released"
     )]
     StateReplaced(IdempotencyKey),
+    /// Its client has acknowledged the outcome, or the disk lost the lease under which it committed.
     #[error("what became of transaction {0} is not remembered any more; it will not be committed now")]
     OutcomeUnknown(IdempotencyKey),
+    /// The reply to a step that continues or aborts; one that commits gets the outcome.
     #[error("transaction {0} is over: it is committed")]
     Committed(IdempotencyKey),
     #[error(
@@ -206,6 +240,7 @@ pub enum TxnRefusal {
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]
     SnapshotNotReached { lacks: VersionVector },
+    /// The reason is a property of the datacenter at this moment; the transaction stays open.
     #[error("this datacenter cannot commit now: {0}")]
     CannotCommit(&'static str),
 }

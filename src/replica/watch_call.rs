@@ -21,10 +21,12 @@ pub const MAX_PATTERNS: usize = 100;
 /// A watch of keys or locks from a snapshot on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
+    /// The kind of names that it follows.
     pub subject: Subject,
     /// The watch follows all names that match any of these. 1 to [`MAX_PATTERNS`].
     pub patterns: Vec<Pattern>,
-    /// The vector that the client has; `None`: the durable vector at this moment.
+    /// The vector that the client has: changes that are not in it are sent. `None`: the durable vector at
+    /// this moment.
     pub from: Option<VersionVector>,
 }
 
@@ -49,20 +51,22 @@ pub enum Pattern {
 }
 
 impl Pattern {
+    /// Returns the pattern of one key.
     pub fn key(key: &Key) -> Pattern {
         Pattern::Exactly(key.as_bytes().into())
     }
 
-    /// The keys of a bucket whose names begin with `prefix`; empty for all.
+    /// Returns the pattern of the keys of a bucket whose names begin with `prefix`; empty for all.
     pub fn keys(bucket: &[u8], prefix: &[u8]) -> Result<Pattern, KeyError> {
         Key::prefix_bytes(bucket, prefix).map(Pattern::BeginsWith)
     }
 
+    /// Returns the pattern of one lock.
     pub fn lock(name: &LockName) -> Pattern {
         Pattern::Lock(name.clone())
     }
 
-    /// The locks whose names begin with `prefix`; empty for all.
+    /// Returns the pattern of the locks whose names begin with `prefix`; empty for all.
     pub fn locks(prefix: &[u8]) -> Result<Pattern, LockNameError> {
         match prefix.len() {
             0..=MAX_LOCK_NAME => Ok(Pattern::BeginsWith(prefix.into())),
@@ -89,7 +93,9 @@ impl Pattern {
 
 /// The reason why a watch does not begin, or has ended. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum WatchRefusal {
+    /// A watch can begin from a vector that covers `begins`.
     #[error(
         "what happened before {begins} is not remembered here: look at what you follow, and watch anew from the snapshot that you saw"
     )]
@@ -106,8 +112,11 @@ pub enum WatchRefusal {
 pub struct Changed {
     /// The tag of the call that began the watch.
     pub watch: u64,
+    /// The datacenter that committed.
     pub dc: DcId,
+    /// The number of the entry in its log.
     pub seq: u64,
+    /// The stamp of the entry, by the hybrid clock of `dc`.
     pub at: Timestamp,
     /// The changes that the watch follows, in their order.
     pub changes: Vec<Change>,
@@ -118,13 +127,16 @@ pub struct Changed {
 pub struct LockNews {
     /// The tag of the call that began the watch.
     pub watch: u64,
+    /// The change.
     pub event: LockEvent,
 }
 
 /// The event of a [`LockNews`].
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum LockEvent {
-    /// From the log: parts moved. Like [`Changed`], it raises the client's vector.
+    /// From the log: the owner `dc` of parts gave them away with its entry `seq`, stamped `at`. Like
+    /// [`Changed`], it raises the client's vector.
     Moved { dc: DcId, seq: u64, at: Timestamp, moves: Vec<LockMove> },
     /// All earlier holder events are void: the present holders follow. Comes first, and after events were
     /// dropped because the client did not keep up.
@@ -141,17 +153,25 @@ pub enum LockEvent {
 /// Parts of a lock that moved together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockMove {
+    /// The lock.
     pub lock: LockName,
+    /// The parts, by the members that they are named after.
     pub parts: DcSet,
+    /// The new owner.
     pub to: DcId,
 }
 
 /// A holder, with those of its locks that the watch follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holding {
+    /// The request that holds, or held, the locks.
     pub request: RequestId,
+    /// The fencing token of its grant.
     pub token: FencingToken,
+    /// The label that its client gave it.
     pub label: Arc<str>,
+    /// The locks that the watch follows, with the modes in which they are held. At least one; exactly one
+    /// while the present holders are sent.
     pub locks: Vec<(LockName, Mode)>,
 }
 

@@ -14,10 +14,11 @@ use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 /// datacenters reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockDescription {
+    /// The lock.
     pub lock: LockName,
-    /// The parts with their owners, by home.
+    /// All parts with their owners: (part, owner).
     pub owners: Vec<(DcId, DcId)>,
-    /// Holders here and elsewhere, by datacenter.
+    /// Holders here and elsewhere, by datacenter; at most [`MAX_DESCRIBED`] of each datacenter.
     pub holders: Vec<HolderInfo>,
     /// Datacenters that own parts and did not report their holders in time.
     pub unknown: DcSet,
@@ -31,16 +32,21 @@ pub struct LockDescription {
     pub not_serving: Vec<(DcId, NotServing)>,
 }
 
-/// Most holders and most waiters that a description lists for a lock.
+/// Most waiters, and most holders of each datacenter, that a description lists for a lock.
 pub const MAX_DESCRIBED: usize = 100;
 
-/// A holder of a lock.
+/// A holder of a lock. Wire type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HolderInfo {
+    /// The datacenter where it holds the lock.
     pub dc: DcId,
+    /// Its request.
     pub request: RequestId,
+    /// The mode in which it holds the lock.
     pub mode: Mode,
+    /// The fencing token of its grant.
     pub token: FencingToken,
+    /// The label that its client gave it.
     pub label: Arc<str>,
     /// How long it has held the lock, as measured where it is held.
     pub held_for: Duration,
@@ -49,10 +55,13 @@ pub struct HolderInfo {
 /// A waiter for a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaiterInfo {
+    /// Its request.
     pub request: RequestId,
+    /// The time of the request, by the hybrid clock of its datacenter. Orders it among all requests.
     pub at: Timestamp,
+    /// The mode that it wants.
     pub mode: Mode,
-    /// Known for requests of this datacenter only.
+    /// The label that its client gave it. Known for requests of this datacenter only.
     pub label: Option<Arc<str>>,
     /// It waits for a datacenter that is unreachable or does not serve, and stops no other request meanwhile.
     pub parked: bool,
@@ -61,11 +70,13 @@ pub struct WaiterInfo {
 /// A line of a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockSummary {
+    /// The lock.
     pub lock: LockName,
     /// The parts owned here.
     pub owned_parts: DcSet,
     /// Number of holders in this datacenter.
     pub holders: usize,
+    /// The mode in which it is held in this datacenter, if it is.
     pub held: Option<Mode>,
     /// Number of waiting requests of all datacenters, as known here.
     pub waiting: usize,
@@ -78,8 +89,9 @@ pub struct HotLock {
     pub lock: LockDescription,
     /// Number of holders in this datacenter.
     pub local_holders: usize,
-    /// How long the first waiter has waited.
+    /// How long the first waiter has waited; 0 if there is none.
     pub head_wait: Duration,
+    /// Its waits and moves since it entered the table of hot locks.
     pub heat: Heat,
     /// How long ago [`Heat::since`] was.
     pub tracked: Duration,

@@ -22,11 +22,13 @@ pub use locks::{
 pub use refusal::{Limit, Refusal};
 pub use status::{Acquires, Counts, PeerStatus, Phase, Status};
 
-/// The address of a reply: the client's own number `tag` within a session. Each call gets exactly one reply,
-/// except an acquire that is retried under the same idempotency key: then only the last call gets one.
+/// The address of a reply. Each call of an open session gets exactly one reply, except an acquire or a begin
+/// that is repeated under its idempotency key while it waits: then only the last call gets one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId {
+    /// The session on which the call came.
     pub session: SessionId,
+    /// The client's own number, not reused while the call is unanswered or the watch that it began lasts.
     pub tag: u64,
 }
 
@@ -35,21 +37,29 @@ pub struct CallId {
 pub enum Wait {
     /// Is granted or refused at once with the parts that are here; sends nothing to another datacenter.
     Try,
+    /// Is refused with [`Refusal::TimedOut`] if it is not granted within this time.
     AtMost(Duration),
+    /// Waits until it is granted or cancelled, or its lease ends.
     Forever,
 }
 
 /// The name of a request of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
+    /// The id, as the grant names it.
     Id(RequestId),
+    /// The idempotency key of its acquire. Also names a request whose id the client never received.
     Key(IdempotencyKey),
 }
 
-/// A call of a client.
+/// A call of a client. In all variants `lease` is the lease under which the client calls, and `proof` or
+/// `secret` shows that the lease is its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Call {
-    /// Opens a lease and attaches it to the session. Reply: [`Reply::LeaseOpened`].
+    /// Opens a lease with a time to live of `ttl`, from [`super::MIN_LEASE_TTL`] to
+    /// [`super::LocalConfig::max_lease_ttl`], and attaches it to the session. The edge makes `secret`.
+    /// `on_disconnect`: the effect on the lease when the session closes. Reply: [`Reply::LeaseOpened`].
     OpenLease { secret: Secret, ttl: Duration, on_disconnect: OnDisconnect },
     /// Attaches an existing lease to this session and renews it. Reply: [`Reply::LeaseAttached`].
     AttachLease { lease: LeaseId, secret: Secret },
@@ -59,21 +69,23 @@ pub enum Call {
     CloseLease { lease: LeaseId, proof: Proof },
     /// Requests locks. Reply: [`Reply::Granted`] or a refusal, perhaps much later.
     Acquire(Acquire),
-    /// Releases a held request. Reply: [`Reply::Released`].
+    /// Releases a held request, `target`; succeeds again if it is released already. Reply:
+    /// [`Reply::Released`].
     Release { lease: LeaseId, proof: Proof, target: Target },
-    /// Cancels a waiting request (its acquire is refused with [`Refusal::Cancelled`]) or releases a held one.
-    /// Reply: [`Reply::Released`].
+    /// Ends the request `target`: cancels a waiting one (its acquire is refused with [`Refusal::Cancelled`])
+    /// or releases a held one. By key it may come before its acquire, which is refused then. Reply:
+    /// [`Reply::Released`].
     Cancel { lease: LeaseId, proof: Proof, target: Target },
-    /// After a restart of the server: lists all that the client still holds under a lease. It also ends the
-    /// lease's grace period. Reply: [`Reply::Reclaimed`].
+    /// After a restart of the server: lists in `held` all that the client still holds under a lease. It also
+    /// ends the lease's grace period. Reply: [`Reply::Reclaimed`].
     Reclaim { lease: LeaseId, proof: Proof, held: Vec<Reclaim> },
     /// Describes the holders and waiters of a lock. Reply: [`Reply::Described`], within a second.
     Describe { lock: LockName },
-    /// Lists the locks that are held, waited for, or have parts away from home, in no order. Reply:
-    /// [`Reply::Listed`].
+    /// Lists the locks that are held, waited for, or have parts away from home, in no order: at most `limit`
+    /// (1 to 1000) of those whose name begins with `prefix`, from `cursor` on. Reply: [`Reply::Listed`].
     List { prefix: Vec<u8>, cursor: ListCursor, limit: usize },
-    /// Lists the locks with the most waiting in this datacenter, at most `limit` of those whose name begins
-    /// with `prefix`. Reply: [`Reply::Top`], within a second.
+    /// Lists the locks with the most waiting in this datacenter, at most `limit` (1 to 100) of those whose
+    /// name begins with `prefix`. Reply: [`Reply::Top`], within a second.
     Top { prefix: Vec<u8>, limit: usize },
     /// Returns the state of this datacenter. Reply: [`Reply::Status`].
     Status,
@@ -90,32 +102,44 @@ pub enum Call {
     /// Begins a watch. Reply: [`Reply::Watching`], then [`super::Notice::Changed`] for every commit or
     /// [`super::Notice::Lock`] for every change of locks, and [`super::Notice::Progress`] from time to time.
     Watch(Watch),
-    /// Ends the watch that the call with this tag began. Reply: [`Reply::Unwatched`].
+    /// Ends the watch that the call with the tag `watch` began on this session. Reply: [`Reply::Unwatched`].
     Unwatch { watch: u64 },
-    /// The client has read `weight` of the holder events of this watch
-    /// ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Reply: [`Reply::WatchTaken`].
+    /// The client has read `weight` bytes more of the holder events of a watch, named as in
+    /// [`Call::Unwatch`] ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Reply:
+    /// [`Reply::WatchTaken`].
     WatchTaken { watch: u64, weight: usize },
 }
 
 /// The arguments of [`Call::Acquire`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acquire {
+    /// The lease that is to hold the locks.
     pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
     pub proof: Proof,
+    /// Names the request, so that a repeated acquire is the same request. `None`: only its id names it.
     pub key: Option<IdempotencyKey>,
+    /// The locks, with their modes.
     pub wants: Wants,
+    /// How long the request waits for them.
     pub wait: Wait,
     /// Free text that names the client for people. At most [`geolock_api::names::MAX_LABEL`] bytes.
     pub label: Arc<str>,
 }
 
-/// A grant that a client claims to hold.
+/// A grant that a client claims to hold. It is kept if this datacenter can have made it and still has the
+/// parts, and if no conflicting holder has a higher token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reclaim {
+    /// The id of the request, as its grant named it.
     pub request: RequestId,
+    /// The idempotency key of its acquire, if it had one.
     pub key: Option<IdempotencyKey>,
+    /// All locks of the request.
     pub wants: Wants,
+    /// The fencing token of the grant.
     pub token: FencingToken,
+    /// As in [`Acquire::label`].
     pub label: Arc<str>,
 }
 
@@ -125,44 +149,44 @@ pub struct ListCursor(pub u64);
 
 /// The reply to a [`Call`].
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Reply {
-    LeaseOpened {
-        lease: LeaseId,
-        ttl: Duration,
-    },
-    /// `reclaim`: the server has restarted since and waits for a [`Call::Reclaim`].
-    LeaseAttached {
-        ttl: Duration,
-        reclaim: bool,
-    },
-    Renewed {
-        ttl: Duration,
-    },
+    /// The lease is open, durably. `ttl` is its time to live.
+    LeaseOpened { lease: LeaseId, ttl: Duration },
+    /// The lease is attached to the session. `ttl`: as in [`Reply::Renewed`]. `reclaim`: the server has
+    /// restarted and waits for a [`Call::Reclaim`].
+    LeaseAttached { ttl: Duration, reclaim: bool },
+    /// The lease is valid for `ttl` from the call on: its time to live, or less while a reclaim is expected.
+    Renewed { ttl: Duration },
+    /// The lease has ended, durably.
     LeaseClosed,
+    /// The locks are held.
     Granted(Grant),
+    /// The request holds nothing and waits for nothing.
     Released,
-    /// The requests in `lost` are no longer held: another client may hold their locks.
-    Reclaimed {
-        kept: Vec<RequestId>,
-        lost: Vec<RequestId>,
-    },
+    /// The requests in `kept` are held, as before the restart. Those in `lost` are no longer held: another
+    /// client may hold their locks.
+    Reclaimed { kept: Vec<RequestId>, lost: Vec<RequestId> },
+    /// The holders and waiters of the lock.
     Described(Box<LockDescription>),
-    /// `next`: where the listing resumes, `None` at the end.
-    Listed {
-        locks: Vec<LockSummary>,
-        next: Option<ListCursor>,
-    },
+    /// A page of a listing; it may be empty before the end. `next`: where the listing resumes, `None` at the
+    /// end.
+    Listed { locks: Vec<LockSummary>, next: Option<ListCursor> },
     /// The hottest lock first.
     Top(Vec<HotLock>),
+    /// The state of this datacenter.
     Status(Box<Status>),
+    /// The requests that lost their locks, durably, and the holders elsewhere.
     ForceReleased(Box<ForceReleaseOutcome>),
-    /// The latest force releases, oldest first.
+    /// The latest force releases, oldest first, at most [`super::force_release::MAX_AUDITED`].
     Audited(Vec<Arc<ForceReleased>>),
+    /// A step of a transaction was made, or keys were read.
     Stepped(Box<Stepped>),
-    Watching {
-        from: VersionVector,
-    },
+    /// The watch has begun: it reports the changes that are not in the vector `from`.
+    Watching { from: VersionVector },
+    /// The watch has ended, now or before.
     Unwatched,
+    /// The weight is subtracted from the unread bytes of the watch.
     WatchTaken,
     /// Nothing was changed, or the request has ended.
     Refused(Refusal),
@@ -171,8 +195,11 @@ pub enum Reply {
 /// A request that holds all its locks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
+    /// The id of the request.
     pub request: RequestId,
+    /// One token for all locks of the request, above that of every earlier conflicting grant.
     pub token: FencingToken,
-    /// Contains everything that was committed under these locks before.
+    /// The durable vector when the reply was emitted. Contains everything that was committed under these
+    /// locks before.
     pub snapshot: Arc<VersionVector>,
 }

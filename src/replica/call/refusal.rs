@@ -12,11 +12,13 @@ use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId};
 
 /// The reason why a call was refused. Each has one number in the client API.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum Refusal {
     #[error("lease {0} is not known here: it ended, or never was")]
     UnknownLease(LeaseId),
     #[error("lease {lease} was given by {dc}, not by this datacenter")]
     ForeignLease { lease: LeaseId, dc: DcId },
+    /// Says nothing of the right secret.
     #[error("the secret is not that of lease {0}")]
     WrongSecret(LeaseId),
     #[error("lease {0} is not attached to this stream: attach it with its secret first")]
@@ -27,20 +29,28 @@ pub enum Refusal {
     LabelTooLong { len: usize, max: usize },
     #[error("this lease never held that request")]
     NotHeld,
+    /// The call names other locks, or has other content, than the one that used the key before.
     #[error("idempotency key {0} was used for another request: use increasing keys")]
     IdempotencyKeyReused(IdempotencyKey),
+    /// Nothing new may begin under this key: its request is over, was cancelled before it came, or a higher
+    /// key of the lease was used.
     #[error("the request with idempotency key {0} is over: released, cancelled, timed out or refused")]
     IdempotencyKeyFinished(IdempotencyKey),
+    /// An acquire with [`Wait::Try`](super::Wait::Try) would have to wait.
     #[error("not free in this datacenter at this moment (try)")]
     NotFree,
+    /// The time of [`Wait::AtMost`](super::Wait::AtMost) is over. Describes some of the locks in the way.
     #[error("not granted in time")]
     TimedOut(Vec<LockDescription>),
+    /// The reply to an acquire whose request was cancelled, or released before the grant was answered.
     #[error("cancelled by its client")]
     Cancelled,
+    /// The reply to an acquire or a begin that was not answered yet.
     #[error("its lease ended while it waited")]
     LeaseEnded,
     #[error("this server shuts down: acquire in another one")]
     Draining,
+    /// `retry_after`: when the client may try again.
     #[error("{limit} reached, retry in {}", brief(*.retry_after))]
     ResourceExhausted { limit: Limit, retry_after: Duration },
     #[error(
@@ -50,12 +60,15 @@ pub enum Refusal {
     DiskFull,
     #[error("lease {0} waits for no reclaim: the server did not restart since it was attached")]
     NoReclaimExpected(LeaseId),
+    /// The request lost its locks to an operator.
     #[error("the request holds nothing any more: {0}")]
     ForceReleased(Arc<ForceReleased>),
+    /// A force release while so many leases may still reclaim locks.
     #[error(
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"
     )]
     HoldersUnknown(usize),
+    /// The call names a lock with a home, which not all members are known to understand.
     #[error(
         "not yet: this needs version {needs} of the protocol between datacenters, and {behind:?} were not heard to speak \
          it: wait until all datacenters run a release that does, and were up since"
@@ -72,12 +85,18 @@ pub enum Refusal {
 /// A limit of `docs/algorithm.md#121-bounds` that a client can reach by load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
+    /// Waiting requests of one lease.
     WaitingPerLease,
+    /// Waiting requests of clients of this server.
     WaitingPerServer,
+    /// Held requests of this server. The second and further locks of a request, held or waiting, count like
+    /// requests.
     HeldPerServer,
+    /// Leases of this server.
     Leases,
+    /// Transactions that are open or waiting, and reads that wait.
     Transactions,
-    /// Bytes that open transactions keep for their changes, and waiting ones for their reads.
+    /// Bytes kept for transactions and reads, see [`crate::replica::LocalConfig::max_transaction_bytes`].
     TransactionBytes,
     /// Commits whose outcome the client has not acknowledged.
     Outcomes,

@@ -19,8 +19,11 @@ pub struct Acquires {
 /// The state of a datacenter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
+    /// This datacenter.
     pub dc: DcId,
+    /// The phase of its lifecycle.
     pub phase: Phase,
+    /// The server shuts down: it opens no leases and accepts no new acquires and transactions.
     pub draining: bool,
     /// This datacenter's clock is too far ahead of most others: it makes no entries.
     pub clock_skew: bool,
@@ -29,11 +32,17 @@ pub struct Status {
     pub clock_behind_ms: u64,
     /// Room on the disk of its journal.
     pub disk_space: DiskSpace,
+    /// Says if the server keeps up with the calls of its clients.
     pub load: Load,
+    /// The vector of the entries that are applied in memory.
     pub applied: VersionVector,
+    /// The vector of the entries that are also on disk. New snapshots show these.
     pub durable: VersionVector,
+    /// The other members.
     pub peers: Vec<PeerStatus>,
+    /// Gauges and counters.
     pub counts: Counts,
+    /// How long acquires waited.
     pub acquires: Acquires,
     /// How long answers waited until a majority had their commits, from the call to the last
     /// acknowledgement. Without those whose wait ended before.
@@ -42,6 +51,7 @@ pub struct Status {
 
 /// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Phase {
     /// Just restarted: waits until time has passed the clock readings that it may have used before.
     Starting,
@@ -51,21 +61,18 @@ pub enum Phase {
     ReadOnly,
     /// Waits for clients to reclaim their locks after a restart. `leases`: leases that have neither reclaimed
     /// nor ended.
-    Grace {
-        leases: usize,
-    },
+    Grace { leases: usize },
+    /// Grants, transfers and commits.
     Serving,
     /// The log of `dc` has two histories that differ at entry `seq` or before: a directory was continued from
     /// an older disk. Serves reads only, until an operator decides which history is kept.
-    Forked {
-        dc: DcId,
-        seq: u64,
-    },
+    Forked { dc: DcId, seq: u64 },
 }
 
 /// A peer as seen from here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerStatus {
+    /// The peer.
     pub dc: DcId,
     /// A link to it is up.
     pub connected: bool,
@@ -90,66 +97,117 @@ pub struct PeerStatus {
     pub not_serving: Option<NotServing>,
 }
 
-/// Counters and gauges since the start of the process; the edge publishes them.
+/// Gauges, and from `grants` on counters since the start of the process. The edge publishes them as metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
+    /// Leases of this datacenter that have not ended.
     pub leases: u64,
+    /// Requests of clients of this datacenter that hold their locks.
     pub held: u64,
+    /// Requests of clients of this datacenter that wait.
     pub waiting: u64,
+    /// Requests of this datacenter that are in its log and not withdrawn.
     pub published: u64,
+    /// Requests of other datacenters that are in their logs and not withdrawn.
     pub remote_requests: u64,
+    /// Requests of any datacenter that wait for a member that is away, and block no others meanwhile.
     pub parked: u64,
+    /// Locks in the lock table: held, waited for, or used here a short time ago.
     pub locks_active: u64,
+    /// Locks with parts that are not at their homes, in any datacenter.
     pub locks_moved: u64,
     /// Locks with parts here that have their homes in other datacenters; `max_away_locks` limits them.
     pub locks_away_here: u64,
+    /// Entries of all logs that are not truncated here.
     pub log_entries: u64,
+    /// Received entries that wait: for entries that they depend on, for their epoch, or because they are
+    /// stamped too far ahead.
     pub held_back: u64,
+    /// Transactions that are open, or wait for their locks or snapshot.
     pub transactions: u64,
+    /// Watches of clients of this datacenter.
     pub watches: u64,
+    /// Keys in the store.
     pub keys: u64,
+    /// Approximate size of all values in bytes, as readers see them.
     pub value_bytes: u64,
+    /// Changes that are kept apart from the values, because an open snapshot does not show them.
     pub uncompacted_changes: u64,
+    /// Open snapshots: of transactions, of a checkpoint, of states that are being sent.
     pub snapshots: u64,
+    /// Changes that left tombstones and are not compacted yet.
     pub tombstones_pending: u64,
+    /// Keys that expire or are done.
     pub keys_expiring: u64,
     /// Commits whose answers wait for a majority.
     pub waiting_for_majority: u64,
+    /// Requests that were granted here.
     pub grants: u64,
+    /// Grants, included in `grants`, for which no other datacenter was asked.
     pub grants_local: u64,
+    /// Held requests that ended, for any reason.
     pub releases: u64,
+    /// Calls that were refused, or whose request ended without a grant.
     pub refusals: u64,
+    /// Requests that were not granted in the time that their clients gave them.
     pub timeouts: u64,
+    /// Waiting requests that their clients cancelled.
     pub cancels: u64,
+    /// Leases that ended because they were not renewed, or not reclaimed, in time.
     pub leases_expired: u64,
+    /// Parts that left for another datacenter, with idle returns.
     pub part_transfers_sent: u64,
+    /// Parts that came from another datacenter, with idle returns and those read from the journal at a start.
     pub part_transfers_received: u64,
+    /// Moves of locks, one or more parts each, to a datacenter that requested them.
     pub hand_offs_sent: u64,
+    /// Moves of locks, one or more parts each, to this datacenter while a request for them waited.
     pub hand_offs_received: u64,
-    /// Locks whose unused parts went back to their homes (idle return), by cause: they were not used for
-    /// `idle_return_after`; more than `max_away_locks` were here; another datacenter shared the lock.
+    /// Locks whose parts went back to their homes because nothing used them here for `idle_return_after`.
     pub idle_returns_age: u64,
+    /// Locks whose parts went back to their homes because more than `max_away_locks` were here.
     pub idle_returns_number: u64,
+    /// Locks whose other parts went back to their homes when a datacenter got its part for a shared request.
     pub idle_returns_shared: u64,
+    /// Entries that this datacenter appended to its log.
     pub entries_made: u64,
+    /// Entries that came from peers and were applied, also own ones that the disk had lost.
     pub entries_applied: u64,
+    /// Entries of other datacenters that were sent on, one for each receiver.
     pub entries_relayed: u64,
+    /// Entries that came from peers and were applied already.
     pub duplicates: u64,
+    /// Violations of the protocol by peers. Each closed a link.
     pub violations: u64,
+    /// Pauses of a link before an entry that is stamped too far ahead.
     pub skew_pauses: u64,
+    /// Transactions with changes that were committed here.
     pub commits: u64,
+    /// Removals of keys, by commits of any datacenter.
     pub removals: u64,
+    /// Open transactions that their clients aborted, or whose first step was refused.
     pub aborts: u64,
+    /// Transactions that the server aborted: open for too long, their locks lost, or their snapshot gone.
     pub transactions_killed: u64,
+    /// Comparisons with another datacenter that began here.
     pub anti_entropy_rounds: u64,
+    /// Comparisons of sums with a datacenter that had applied the same entries.
     pub digests_compared: u64,
+    /// Differences that these comparisons found. Each needs an operator.
     pub digest_mismatches: u64,
+    /// Transfers of rights of a bounded counter to a datacenter that asked for them.
     pub rights_transferred: u64,
+    /// States that were sent to members that lack truncated entries.
     pub state_transfers_sent: u64,
+    /// States of other datacenters that were installed here.
     pub state_transfers_received: u64,
+    /// Keys that this datacenter ended because they had expired or were done.
     pub keys_expired: u64,
+    /// Grants and releases that were not sent to a watch because its client reads too slowly.
     pub watch_events_dropped: u64,
+    /// Requests that lost their locks to an operator.
     pub force_releases: u64,
+    /// Calls that were refused because of overload; included in `refusals`.
     pub calls_shed: u64,
     /// Answers that waited for a majority in vain.
     pub commits_not_at_majority: u64,
