@@ -28,6 +28,7 @@ pub struct ReplicaConfig {
 }
 
 impl ReplicaConfig {
+    /// Returns the options of a founder, with no id of the data directory yet.
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
         ReplicaConfig { dc, agreed, local, server: ServerId::default(), joins: false, bugs: Bugs::default() }
     }
@@ -44,6 +45,7 @@ impl ReplicaConfig {
 /// Options that must be equal in the whole cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgreedConfig {
+    /// The cluster. Entries of another one are a violation of the protocol.
     pub cluster: ClusterId,
     /// All datacenters, this one included.
     pub members: DcSet,
@@ -129,6 +131,7 @@ pub enum BucketPattern {
 }
 
 impl BucketPattern {
+    /// Returns true if the bucket of this name matches.
     pub fn has(&self, bucket: &[u8]) -> bool {
         match self {
             BucketPattern::Named(name) => bucket == name,
@@ -144,6 +147,7 @@ pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 pub const CLOCK_RESERVATION: Duration = Duration::from_millis(500);
 
 impl AgreedConfig {
+    /// Returns the default options for these members.
     pub fn new(cluster: ClusterId, members: DcSet) -> AgreedConfig {
         AgreedConfig {
             cluster,

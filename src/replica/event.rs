@@ -9,6 +9,7 @@ use geolock_api::names::{DcId, Position};
 /// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries
 /// the time, and [`Event::Tick`] carries nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Event {
     /// A deadline has passed.
     Tick,
@@ -18,7 +19,8 @@ pub enum Event {
     Disk { room: DiskSpace },
     /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
-    /// A link to `peer` is up: both sides have checked cluster and epoch, and agreed on a protocol version.
+    /// A link to `peer` is up: both sides have checked cluster and epoch, and agreed on `version` of the
+    /// protocol.
     LinkUp { peer: DcId, version: u16 },
     /// The link to `peer` is down. All messages that were sent and not yet received are lost. Comes before
     /// the next [`Event::LinkUp`] of that peer.
@@ -28,7 +30,7 @@ pub enum Event {
     /// The link to `peer` took `messages` sent messages off its queue, `batches` of them with entries, so the
     /// queue has room again.
     Flushed { peer: DcId, messages: usize, batches: usize },
-    /// A client made a call.
+    /// A client made a call. `call`: the address of the reply.
     Client { call: CallId, request: Call },
     /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
@@ -39,6 +41,6 @@ pub enum Event {
     Propose { command: Box<Command> },
     /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
-    /// The server shuts down: it accepts no new acquires.
+    /// The server shuts down: it opens no leases and accepts no new acquires and transactions. Never ends.
     Drain,
 }

@@ -42,9 +42,11 @@ const MAX_OF_LEASE: usize = 1_000;
 /// The arguments of a force release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForceRelease {
+    /// The lock to take from its holders in this datacenter, at most [`MAX_VICTIMS`] of them.
     pub lock: LockName,
     /// The operator, as the edge authenticated it.
     pub operator: Arc<str>,
+    /// The reason that the operator gave.
     pub reason: ForceReason,
 }
 
@@ -55,14 +57,19 @@ pub struct ForceReleased {
     pub number: u64,
     /// Time of the release: ms since the epoch by the wall clock of this datacenter.
     pub at_ms: u64,
+    /// The operator, as the edge authenticated it.
     pub operator: Arc<str>,
+    /// The reason that the operator gave.
     pub reason: ForceReason,
     /// The lock that the operator named.
     pub lock: LockName,
     /// The mode in which it was held.
     pub mode: Mode,
+    /// The lease of the request. It lives on.
     pub lease: LeaseId,
+    /// The request.
     pub request: RequestId,
+    /// The fencing token of its grant.
     pub token: FencingToken,
     /// Label of the victim.
     pub label: Arc<str>,

@@ -19,26 +19,30 @@ use geolock_api::names::{DcId, DcSet, LockName};
 
 /// A message between two datacenters. On one link, entries arrive in the order sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Message {
     /// [`Message::Heartbeat`] from or for a peer that knows version 1 only.
     HeartbeatV1(#[serde(with = "super::v1::heartbeat")] Box<Heartbeat>),
     /// [`Message::Entries`] from or for a peer that knows version 1 only.
     EntriesV1(#[serde(with = "crate::causal_log::v1::entries")] Vec<Arc<Entry>>),
-    /// The sender holds entries back because it lacks others; `durable` is its durable vector.
+    /// The sender lacks entries: it holds some back that depend on others, or dropped some while its disk was
+    /// full. `durable` is its durable vector; the receiver sends what it lacks.
     HeldBack { durable: VersionVector },
-    /// Asks for the holders of these locks in the receiver's datacenter.
+    /// Asks for the holders of these locks, at most 8, in the receiver's datacenter. The reply repeats the
+    /// number `query`.
     AskHolders { query: u64, locks: Vec<LockName> },
-    /// The reply: holders by lock, in the order of the query.
+    /// The reply to the [`Message::AskHolders`] with this number: holders by lock, in the order of the query.
     Holders { query: u64, holders: Vec<Vec<HolderInfo>> },
     /// A round of comparison: the sender's durable vector and, if available at this vector, the sum over the
     /// data that readers see.
     Compare { durable: VersionVector, sum: Option<u128> },
     /// The sender has other data at this vector, which the receiver announced, too: digests bucket by bucket.
     Digests { durable: VersionVector, digest: Digest },
-    /// A client of the sender wants to decrement a bounded counter by `amount` more than the sender has
-    /// rights to.
+    /// A client of the sender wants to decrement the bounded counter `key` by `amount` more than the sender
+    /// has rights to. If the receiver can give rights, they come as a commit in its log.
     AskRights { key: Key, amount: u64 },
-    /// The sender has truncated entries that the receiver lacks; the receiver may ask for the state.
+    /// The sender has truncated the entries in this vector, and the receiver lacks some of them; the receiver
+    /// may ask for the state.
     TooFarBehind { truncated: VersionVector },
     /// Asks for `more` pieces of the receiver's state; `anew`: from the beginning of its present state.
     AskState { anew: bool, more: u32 },
@@ -47,7 +51,8 @@ pub enum Message {
     /// Datacenter `of` asks how much of its log the receiver has. Passed on along all links. `run` identifies
     /// the run of `of`, `round` rises.
     AskLog { of: DcId, run: u64, round: u64 },
-    /// The answer: `by` has the log of `of` up to `seq`.
+    /// The answer to the [`Message::AskLog`] of this run: `by` has the log of `of` up to `seq`, on disk. Goes
+    /// back along the path of the question.
     KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
     /// [`Message::Heartbeat`] from or for a peer that knows version 2 only.
     HeartbeatV2(#[serde(with = "super::v2::heartbeat")] Box<Heartbeat>),
@@ -138,6 +143,7 @@ impl Message {
         }
     }
 
+    /// Returns the lane in which the message is sent.
     pub fn urgency(&self) -> Urgency {
         match self {
             Message::Entries(_) | Message::EntriesV1(_) => Urgency::InOrder,

@@ -4,6 +4,7 @@
 //! ([`Replica::poll_effect`]) and calls again at [`Replica::next_deadline`]. Every other decision is made
 //! here, in production and in the simulator alike (`docs/algorithm.md#21-the-machine`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
 
 mod anti_entropy;
 pub mod call;

@@ -24,28 +24,24 @@ use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position, Secret}
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Record {
     /// [`Record::Entry`] as version 1 wrote it.
     EntryV1(#[serde(with = "crate::causal_log::v1::entry")] Arc<Entry>),
     /// An id reservation: until the next one, no clock reading above `clock` and no request number from `n`
     /// on is used.
-    IdReservation {
-        clock: Timestamp,
-        n: u64,
-    },
+    IdReservation { clock: Timestamp, n: u64 },
+    /// A client opened this lease.
     LeaseOpened(LeaseRecord),
-    LeaseEnded {
-        lease: LeaseId,
-    },
+    /// A lease ended, with all its requests.
+    LeaseEnded { lease: LeaseId },
     /// Every member was heard once, and all that they knew is here: no member knows more of this datacenter's
     /// log.
     Joined,
     /// The next piece of another datacenter's state. Means nothing before [`Record::StateTaken`].
     StatePiece(StatePiece),
     /// The state of all pieces since number 0 is installed: the entries in `vector` are applied here.
-    StateTaken {
-        vector: VersionVector,
-    },
+    StateTaken { vector: VersionVector },
     /// All records before this one are a copy of a data directory that was used elsewhere since: more was
     /// used than they show.
     Restored,
@@ -58,23 +54,14 @@ pub enum Record {
     /// An operator keeps this history and has removed the others.
     ForkResolved,
     /// From here on tokens are ahead of the clock by this many milliseconds.
-    TokenLead {
-        millis: u64,
-    },
+    TokenLead { millis: u64 },
     /// Of the entries before this record, those in this vector are truncated. They come first in the order of
     /// application.
-    Forgotten {
-        entries: VersionVector,
-    },
+    Forgotten { entries: VersionVector },
     /// All members are known to speak this version of the protocol.
-    AllSpeak {
-        version: u16,
-    },
+    AllSpeak { version: u16 },
     /// A decision of the control group, by its number.
-    Decided {
-        index: Index,
-        proposal: Box<Proposal>,
-    },
+    Decided { index: Index, proposal: Box<Proposal> },
 }
 
 impl Checkpoint {
@@ -103,23 +90,34 @@ struct Tail {
 /// A lease on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {
+    /// Its id.
     pub lease: LeaseId,
+    /// Shows that a client owns it.
     pub secret: Secret,
+    /// Its time to live. When it expires is not on disk: after a restart its time begins anew.
     pub ttl: Duration,
+    /// The effect on it when its session closes.
     pub on_disconnect: OnDisconnect,
 }
 
 /// The state on disk that the records up to `position` amount to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
+    /// The last record that it covers.
     pub position: Position,
+    /// The members of the entered epoch. While there are no decisions, the configuration must name the same.
     pub members: DcSet,
-    /// Every member was heard once.
+    /// Every member was heard once, as in [`Record::Joined`].
     pub joined: bool,
+    /// The id reservation: no higher clock reading was used.
     pub clock: Timestamp,
+    /// The id reservation: no request or lease number from this one on was used.
     pub n: u64,
+    /// The vector of the entries that are applied.
     pub applied: VersionVector,
+    /// The stamp of the last applied entry of each datacenter.
     pub last_stamps: Vec<(DcId, Timestamp)>,
+    /// The owners of the parts that are not at their homes.
     pub ownership: Ownership,
     /// The request table, by id.
     pub requests: Vec<RequestRow>,
@@ -141,6 +139,7 @@ pub struct Checkpoint {
     /// their predecessor. On disk it is one less: version 2 had a boolean here.
     #[serde(with = "one_less")]
     pub all_speak: u16,
+    /// The fork that was found and is not resolved.
     pub fork: Option<Fork>,
     /// The token lead, in milliseconds.
     pub lead_ms: u64,

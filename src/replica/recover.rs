@@ -24,6 +24,7 @@ use geolock_api::names::{DcId, DcSet, LeaseId};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum RecoveryError {
     #[error("record {} of the journal cannot follow what is before it: {why}", position.0)]
     Record { position: Position, why: String },

@@ -15,8 +15,10 @@ use crate::store_state::Store;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The stability floor of a datacenter: a lower bound of the vectors that its further commits have seen.
+/// Wire type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
+    /// The datacenter.
     pub dc: DcId,
     /// Its entries after this one ...
     pub after: u64,

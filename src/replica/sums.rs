@@ -22,6 +22,7 @@ pub(super) const TOLD: usize = 64;
 pub struct SumAt {
     /// A hash of the vector.
     pub vector: u128,
+    /// The sum, equal in replicas with equal data.
     pub sum: u128,
 }
 

@@ -14,13 +14,16 @@ use super::links::LinkHandler;
 use crate::causal_log::Violation;
 use geolock_api::names::{DcId, DcSet};
 
-/// The compared options. Times in whole milliseconds.
+/// The compared options. Times in whole milliseconds. Wire type.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
     /// The members of the configuration; none once there are decisions about members.
     pub members: DcSet,
+    /// [`AgreedConfig::heartbeat`].
     pub heartbeat_ms: u32,
+    /// [`AgreedConfig::peer_timeout`].
     pub peer_timeout_ms: u32,
+    /// [`AgreedConfig::max_clock_skew`].
     pub max_clock_skew_ms: u32,
 }
 

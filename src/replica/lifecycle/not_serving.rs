@@ -15,8 +15,9 @@ use crate::replica::describe::Describer;
 use crate::replica::effect::Report;
 use geolock_api::names::{DcId, DcSet};
 
-/// The reason why a datacenter does not serve.
+/// The reason why a datacenter does not serve. Wire type; append only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum NotServing {
     /// It has just started.
     Starting,

@@ -13,6 +13,7 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS};
 pub struct MembersState {
     /// The decisions that are known, from the first one on.
     pub decisions: Vec<Proposal>,
+    /// The epoch that the own log has entered.
     pub entered: Epoch,
     /// The last epoch that each member has entered.
     pub entered_by: Vec<(DcId, Epoch)>,
@@ -22,15 +23,24 @@ pub struct MembersState {
     pub awaits_state: bool,
 }
 
-/// A member that is not settled.
+/// A member that is not settled. Wire and disk type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinState {
+    /// Its slot, and so its part.
     pub part: DcId,
+    /// Its generation of the slot.
     pub generation: Generation,
+    /// The member whose part its part goes along with.
     pub sponsor: DcId,
+    /// The epoch of its admission.
     pub epoch: Epoch,
+    /// The members before its admission.
     pub older: DcSet,
+    /// Those of `older` with which nothing goes along any more: their [`Op::Done`] is applied.
+    ///
+    /// [`Op::Done`]: crate::causal_log::Op::Done
     pub done: DcSet,
+    /// The sponsor has split the part off.
     pub split: bool,
 }
 

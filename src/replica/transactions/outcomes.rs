@@ -31,13 +31,17 @@ const FORGOTTEN_PER_STEP: usize = 1_000;
 /// still ask.
 const MAX_LOST: usize = 100_000;
 
-/// The outcomes of a lease, as a checkpoint keeps them.
+/// The outcomes of a lease, as a checkpoint keeps them. Disk type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutcomeRow {
+    /// The lease.
     pub lease: LeaseId,
+    /// Its secret: after its end, the client proves with it that the lease was its own.
     pub secret: Secret,
     /// The lease has ended.
     pub ended: bool,
+    /// The committed transactions that the client has not acknowledged, by key, each with the vector of its
+    /// commit.
     pub commits: Vec<(IdempotencyKey, VersionVector)>,
 }
 

@@ -24,6 +24,7 @@ const LENGTH: usize = size_of::<u32>();
 pub struct StatePiece {
     /// From 0.
     pub number: u64,
+    /// A part of the encoded state: 256 KiB, or less in the last piece.
     pub bytes: Bytes,
     /// No piece follows.
     pub last: bool,
