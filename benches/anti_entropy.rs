@@ -54,8 +54,8 @@ fn filled(keys: u64) -> Replicas {
         pair.deliver(|_| {});
     }
     pair.rest();
-    assert!(pair.all.iter().all(|replica| replica.counts().keys == keys));
-    assert_eq!(pair.all[0].counts().log_entries, 0);
+    assert!(pair.all.iter().all(|replica| replica.inspect().counts().keys == keys));
+    assert_eq!(pair.all[0].inspect().counts().log_entries, 0);
     pair
 }
 
@@ -66,7 +66,7 @@ fn lose_a_commit(pair: &mut Replicas) -> u64 {
     let lost = pair.said[1].pop_front();
     assert!(matches!(lost, Some((0, Message::Entries(_)))), "{lost:?}, {:?}", pair.last);
     pair.handle(0, Event::Flushed { peer: dc(1), messages: 1, batches: 1 });
-    pair.all[0].counts().entries_made
+    pair.all[0].inspect().counts().entries_made
 }
 
 /// Runs a round that the second datacenter begins, until no more messages are sent. Its time is that of both
@@ -79,7 +79,7 @@ fn round(pair: &mut Replicas, lost: Option<u64>) -> (f64, usize) {
     pair.deliver(|message| bytes += wire::encode("message", message).expect("it fits a frame").len());
     let micros = start.elapsed().as_secs_f64() * 1e6;
     if let Some(lost) = lost {
-        assert_eq!(pair.all[1].counts().entries_applied, lost, "it has what was lost");
+        assert_eq!(pair.all[1].inspect().counts().entries_applied, lost, "it has what was lost");
     }
     (micros, bytes)
 }

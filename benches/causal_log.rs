@@ -38,7 +38,7 @@ fn main() {
     let mut three = without_the_third(&local);
     let mut queues = Queues::default();
     for kept in KEPT {
-        while three.all[0].counts().log_entries < kept {
+        while three.all[0].inspect().counts().log_entries < kept {
             commit(&mut three, ENTRIES.min(kept));
         }
         let (mut entries, mut baseline) = (Vec::new(), Vec::new());
@@ -75,24 +75,25 @@ fn commit(three: &mut Replicas, entries: u64) {
         }
         three.deliver(|_| {});
     }
-    let [made, applied] = [three.all[0].counts().entries_made, three.all[1].counts().entries_applied];
+    let [made, applied] =
+        [three.all[0].inspect().counts().entries_made, three.all[1].inspect().counts().entries_applied];
     assert_eq!(made, applied, "both have all");
 }
 
 /// Links the member that was away, and waits until it has caught up.
 fn catch_up(mut three: Replicas) {
-    let kept = three.all[0].counts().log_entries;
+    let kept = three.all[0].inspect().counts().log_entries;
     let start = Instant::now();
     three.link(0, AWAY);
     let took = start.elapsed();
-    assert_eq!(three.all[AWAY].counts().entries_applied, kept, "it has all");
+    assert_eq!(three.all[AWAY].inspect().counts().entries_applied, kept, "it has all");
     println!(
         "{kept} entries sent to one that was away: {took:.2?}, {:.0}/s",
         kept as f64 / took.as_secs_f64()
     );
     three.rest();
     three.handle(0, Event::Tick);
-    assert_eq!(three.all[0].counts().log_entries, 0, "nothing is kept any more");
+    assert_eq!(three.all[0].inspect().counts().log_entries, 0, "nothing is kept any more");
 }
 
 fn micros_each(work: impl FnOnce()) -> f64 {

@@ -239,6 +239,6 @@ fn main() {
 
 impl Bench {
     fn assert_open(&self) {
-        assert_eq!(self.replica.counts().transactions, 1, "the old snapshot is open still");
+        assert_eq!(self.replica.inspect().counts().transactions, 1, "the old snapshot is open still");
     }
 }

@@ -11,8 +11,6 @@ use super::transfer::StateTransfer;
 use crate::base::work;
 use crate::crdt::ReaderId;
 use crate::lock_state::Piece;
-use crate::store_state::Content;
-use geolock_api::keys::Key;
 use geolock_api::names::Position;
 
 /// Most keys, requests, or locks that one step copies.
@@ -57,13 +55,9 @@ impl Replica {
 
     /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
     pub fn checkpoint(&self) -> Checkpoint {
-        let (ownership, requests) = (self.ownership().copy(), self.request_table());
-        Checkpoint { ownership, requests, contents: self.contents(), ..self.begin_checkpoint() }
-    }
-
-    /// Returns the contents of all keys, in no order.
-    pub fn contents(&self) -> Vec<(Key, Content)> {
-        self.data.store.contents()
+        let now = self.inspect();
+        let (ownership, requests) = (now.ownership().copy(), now.request_table());
+        Checkpoint { ownership, requests, contents: now.contents(), ..self.begin_checkpoint() }
     }
 }
 

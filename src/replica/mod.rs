@@ -29,6 +29,7 @@ mod grants;
 mod heartbeats;
 mod id_reservation;
 mod ids;
+mod inspect;
 mod lease_calls;
 mod lend;
 mod lifecycle;
@@ -69,6 +70,7 @@ pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MI
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use geolock_api::names::Position;
+pub use inspect::Inspect;
 pub use lifecycle::{Fork, NotServing};
 pub use members::{JoinState, MembersState};
 pub use message::{Heartbeat, Message, Urgency};
@@ -85,14 +87,11 @@ pub use v1::CheckpointV1;
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
-use crate::base::time::{Instant, Now, Timestamp};
+use crate::base::time::{Instant, Now};
 use crate::base::work;
 use crate::causal_log::Log;
-use crate::crdt::{Ownership, VersionVector};
 use crate::lock_state::Locks;
-use crate::replica::call::Phase;
 use deferred_calls::knows_earlier_runs;
-use geolock_api::names::{DcId, DcSet, FencingToken};
 use lend::lend;
 
 /// The state machine of one datacenter.
@@ -217,58 +216,5 @@ impl Replica {
             || self.data.acknowledgements.have_news()
             || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
         is_busy || goes_on || self.locks.has_work(self.now.mono)
-    }
-
-    /// Returns the datacenter that this machine is.
-    pub fn dc(&self) -> DcId {
-        self.config.dc
-    }
-
-    /// Returns the owner of a part of a lock, as known here.
-    pub fn owner_of(&self, lock: &geolock_api::names::LockName, part: DcId) -> DcId {
-        self.locks.owners().map().owner(lock, part)
-    }
-
-    /// Returns the ownership of all parts, as known here.
-    pub fn ownership(&self) -> &Ownership {
-        self.locks.owners().map()
-    }
-
-    /// Returns the vector of the entries that are applied here.
-    pub fn applied(&self) -> &VersionVector {
-        self.log.applied()
-    }
-
-    /// Returns the members that are unreachable, as seen from here.
-    pub fn unreachable(&self) -> DcSet {
-        self.peers.reachability.unreachable()
-    }
-
-    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving. While
-    /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
-    /// others are away: no part can move between it and them.
-    pub fn away(&self) -> DcSet {
-        self.peers.away(&self.members, &self.lifecycle, &self.locks)
-    }
-
-    /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
-    pub(crate) fn stamp_of(&self, token: FencingToken) -> Timestamp {
-        self.ids.stamp_of(token)
-    }
-
-    /// Returns the phase of the lifecycle.
-    pub fn phase(&self) -> Phase {
-        self.lifecycle.phase()
-    }
-
-    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
-    /// joins and does not know the members yet.
-    pub fn may_link(&self, dc: DcId) -> bool {
-        self.members.may_link(dc)
-    }
-
-    /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
-    pub fn has_state(&self) -> bool {
-        !self.members.awaits_state()
     }
 }

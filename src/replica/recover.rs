@@ -12,7 +12,7 @@ use super::members::Members;
 use super::output_commit::OutputCommit;
 use super::outputs::Outputs;
 use super::peers::Peers;
-use super::record::{Checkpoint, LeaseRecord, Record, RequestRow};
+use super::record::{Checkpoint, LeaseRecord, Record};
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::bugs::Bug;
@@ -274,11 +274,6 @@ impl Replica {
             members_state: self.members.state(self.locks.sponsors()),
             lost_commits: self.data.transactions.outcomes.lost(),
         }
-    }
-
-    /// Returns every published request, by id.
-    pub fn request_table(&self) -> Vec<RequestRow> {
-        self.locks.inspect().request_table()
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use super::Replica;
 use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
 use super::clients::Clients;
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::describe::Describer;
-use super::lend::lend;
 use super::lifecycle::Lifecycle;
 use super::members::Members;
 use super::outputs::Outputs;
@@ -110,18 +108,6 @@ impl StatusView<'_> {
             idle_returns_shared: moves.idle_returns.shared,
             ..self.out.counts
         }
-    }
-}
-
-impl Replica {
-    /// Returns the state of this datacenter.
-    pub fn status(&self) -> Status {
-        lend!(StatusView, self).status()
-    }
-
-    /// Returns gauges and counters.
-    pub fn counts(&self) -> Counts {
-        lend!(StatusView, self).counts()
     }
 }
 

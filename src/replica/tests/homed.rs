@@ -18,7 +18,7 @@ use geolock_api::names::{ClusterId, DcSet, ForceReason, Mode, RequestId};
 impl Cluster {
     fn owners(&self, lock: &str) -> Vec<BTreeMap<u8, u8>> {
         let of = |replica: &crate::replica::Replica| {
-            (0..3).map(|part| (part, replica.owner_of(&name(lock), dc(part)).get())).collect()
+            (0..3).map(|part| (part, replica.inspect().owner_of(&name(lock), dc(part)).get())).collect()
         };
         self.nodes.iter().map(|node| of(&node.replica)).collect()
     }
@@ -63,7 +63,10 @@ fn its_first_use_at_home_sends_nothing_and_waits_for_nothing() {
     }
     assert_eq!((c.sent, c.nodes[1].records.len()), (sent, records));
     c.pass(70_000);
-    assert!(c.nodes.iter().all(|node| node.replica.counts().locks_moved == 0), "it takes no memory");
+    assert!(
+        c.nodes.iter().all(|node| node.replica.inspect().counts().locks_moved == 0),
+        "it takes no memory"
+    );
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn unused_it_goes_home_in_one_transfer() {
     c.assert_all_at(1, "b@1");
     assert_eq!(c.transfers_by(0, "a@1"), [(1, 3)], "its own part, too");
     assert_eq!(c.transfers_by(2, "b@1"), [(1, 1)]);
-    assert!(c.nodes.iter().all(|node| node.replica.counts().locks_moved == 0));
+    assert!(c.nodes.iter().all(|node| node.replica.inspect().counts().locks_moved == 0));
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn what_is_at_its_home_counts_as_not_moved_and_is_not_listed() {
         next = then;
     }
     assert_eq!(listed, [name("b@1")]);
-    assert_eq!(c.nodes[1].replica.counts().locks_moved, 1);
+    assert_eq!(c.nodes[1].replica.inspect().counts().locks_moved, 1);
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn a_description_and_a_timeout_name_the_home_alone() {
 #[test]
 fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
     let mut c = Cluster::new(3, 0, 0);
-    let before = c.nodes[0].replica.counts();
+    let before = c.nodes[0].replica.inspect().counts();
     let operator = std::sync::Arc::from("ann");
     let force =
         ForceRelease { lock: name("a@9"), operator, reason: ForceReason::new("it hangs").expect("a reason") };
@@ -210,7 +213,7 @@ fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
     for tag in calls {
         assert!(matches!(c.refused(0, tag), Refusal::UnknownHome { home, .. } if home == dc(9)));
     }
-    let after = c.nodes[0].replica.counts();
+    let after = c.nodes[0].replica.inspect().counts();
     assert_eq!((after.held, after.waiting, after.watches), (before.held, before.waiting, before.watches));
     assert_eq!(after.locks_active, 0);
 }
@@ -219,7 +222,7 @@ fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
 fn an_entry_that_names_a_home_which_is_no_member_closes_the_link() {
     for transfers in [true, false] {
         let mut c = Cluster::new(3, 0, 0);
-        let deps = c.nodes[0].replica.status().applied;
+        let deps = c.nodes[0].replica.inspect().status().applied;
         let (lock, id) = (name("a@9"), RequestId { dc: dc(1), n: 1 << 40 });
         let at = crate::base::time::Timestamp::from_millis(1_700_000_001_001);
         let op = if transfers {

@@ -18,7 +18,7 @@ impl Cluster {
         c.restart(1);
         c.link_again(1);
         c.pass(1_100);
-        assert_eq!(c.nodes[1].replica.phase(), Phase::Grace { leases: 1 });
+        assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Grace { leases: 1 });
         c
     }
 
@@ -32,11 +32,13 @@ impl Cluster {
     }
 
     pub(super) fn owns_all(&self, id: u8, lock: &str) -> bool {
-        (0..3).all(|part| self.nodes[usize::from(id)].replica.owner_of(&name(lock), dc(part)) == dc(id))
+        (0..3).all(|part| {
+            self.nodes[usize::from(id)].replica.inspect().owner_of(&name(lock), dc(part)) == dc(id)
+        })
     }
 
     pub(super) fn why(&self, id: u8, other: u8) -> Option<NotServing> {
-        let peers = self.nodes[usize::from(id)].replica.status().peers;
+        let peers = self.nodes[usize::from(id)].replica.inspect().status().peers;
         peers.into_iter().find(|peer| peer.dc == dc(other)).and_then(|peer| peer.not_serving)
     }
 }
@@ -53,7 +55,7 @@ fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     assert!(!c.is_answered(0, both));
     c.release(0, grant.request);
     c.pass(10_000);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
     c.granted(0, both);
 }
 
@@ -92,7 +94,7 @@ fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
     c.restart(1);
     c.link_again(1);
     c.pass(5_000);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Starting);
+    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Starting);
     let both = c.assert_bystanders_go_on();
     assert_eq!(c.described(0, "b").unreachable.iter().collect::<Vec<_>>(), [dc(1)]);
     c.ahead.clear();
@@ -110,11 +112,11 @@ fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
     c.crash(1, copy);
     c.link_again(1);
     c.pass(2_000);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::ReadOnly);
+    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::ReadOnly);
     assert_eq!(c.why(0, 1), Some(NotServing::ReadOnly));
     let both = c.assert_bystanders_go_on();
     c.pass_with_lease(75);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
     c.granted(0, both);
 }
 
@@ -129,7 +131,7 @@ fn what_needs_a_datacenter_that_serves_with_a_clock_ahead_stops_nobody_else() {
     c.pass(15_000);
     c.link_again(1);
     c.pass(3_000);
-    assert_eq!(c.nodes[1].replica.phase(), Phase::Serving);
+    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
     assert_eq!(c.why(0, 1), Some(NotServing::ClockSkew));
     let both = c.assert_bystanders_go_on();
     c.ahead.clear();

@@ -37,14 +37,17 @@ impl World {
             return;
         }
         let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.replica.as_deref()?)));
-        let running = running.filter(|(_, replica)| replica.has_state());
+        let running = running.filter(|(_, replica)| replica.inspect().has_state());
         let replicas: Vec<(DcId, &Replica)> = running.collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
-            for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
-                let same_table = first.ownership() == second.ownership()
-                    && first.request_table() == second.request_table();
-                if !same_table || shown(&first.contents()) != shown(&second.contents()) {
-                    let (vector, first, second) = (first.applied(), first.checkpoint(), second.checkpoint());
+            for (b, second) in
+                replicas[i + 1..].iter().filter(|(_, r)| r.inspect().applied() == first.inspect().applied())
+            {
+                let same_table = first.inspect().ownership() == second.inspect().ownership()
+                    && first.inspect().request_table() == second.inspect().request_table();
+                if !same_table || shown(&first.inspect().contents()) != shown(&second.inspect().contents()) {
+                    let (vector, first, second) =
+                        (first.inspect().applied(), first.checkpoint(), second.checkpoint());
                     let broken = Broken::new(
                         FailureKind::Diverged,
                         format!("{a} and {b} applied {vector} and differ"),
@@ -54,9 +57,13 @@ impl World {
             }
         }
         for (dc, replica) in replicas.iter().filter(|_| has_one_history) {
-            let mut judged = self.txns.check_contents(*dc, replica.applied(), &shown(&replica.contents()));
+            let mut judged = self.txns.check_contents(
+                *dc,
+                replica.inspect().applied(),
+                &shown(&replica.inspect().contents()),
+            );
             if stage == Stage::Quiet {
-                judged = judged.and_then(|()| self.txns.check_all(replica.applied()));
+                judged = judged.and_then(|()| self.txns.check_all(replica.inspect().applied()));
             }
             if judged.is_err() {
                 return self.blame(judged);
@@ -64,8 +71,9 @@ impl World {
         }
         let names = self.locks.hot.iter().chain(&self.locks.cold);
         for (lock, part) in names.flat_map(|lock| replicas.iter().map(move |(part, _)| (lock, *part))) {
-            let owns =
-                |(dc, r): &&(DcId, &Replica)| r.owner_of(lock, part) == *dc && !self.is_out_of_date(*dc);
+            let owns = |(dc, r): &&(DcId, &Replica)| {
+                r.inspect().owner_of(lock, part) == *dc && !self.is_out_of_date(*dc)
+            };
             let believe = replicas.iter().filter(owns).count();
             let kind = match (believe, stage) {
                 (1, _) | (0, Stage::Running) => continue,
@@ -102,7 +110,7 @@ impl World {
             && client.is_ready()
             && client.requests()[&id.key].order.wants.locks().iter().all(|(lock, mode)| {
                 *mode == Mode::Shared
-                    && replica.owner_of(lock, client.dc) == client.dc
+                    && replica.inspect().owner_of(lock, client.dc) == client.dc
                     && !self.holders.conflicts(lock, *mode)
             });
         if !free {
@@ -194,7 +202,7 @@ impl World {
 
     /// Returns the numbers of idle returns by age, by number, and beside shared requests.
     pub fn idle_returns(&self) -> [u64; 3] {
-        let counts = self.nodes.iter().filter_map(|node| Some(node.replica.as_ref()?.counts()));
+        let counts = self.nodes.iter().filter_map(|node| Some(node.replica.as_ref()?.inspect().counts()));
         counts.fold([0; 3], |[age, number, shared], counts| {
             [
                 age + counts.idle_returns_age,
@@ -207,7 +215,7 @@ impl World {
     /// Returns the number of keys with a value in a datacenter.
     fn shown_keys(&self, dc: DcId) -> u64 {
         let replica = self.node(dc).replica.as_ref();
-        replica.map_or(0, |replica| shown(&replica.contents()).len() as u64)
+        replica.map_or(0, |replica| shown(&replica.inspect().contents()).len() as u64)
     }
 
     /// In the quiet: all replicas are equal, and every part has exactly one owner.

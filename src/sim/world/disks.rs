@@ -78,16 +78,18 @@ pub(crate) struct Damage {
 impl Node {
     /// Returns the vector that it has applied, or will have when it starts.
     fn has_applied(&self) -> &VersionVector {
-        self.replica.as_ref().map_or(&self.disk.facts.applied, |replica| replica.applied())
+        self.replica.as_ref().map_or(&self.disk.facts.applied, |replica| replica.inspect().applied())
     }
 
     fn is_forked(&self) -> bool {
-        self.replica.as_ref().is_some_and(|replica| matches!(replica.phase(), ReplicaPhase::Forked { .. }))
+        self.replica
+            .as_ref()
+            .is_some_and(|replica| matches!(replica.inspect().phase(), ReplicaPhase::Forked { .. }))
     }
 
     /// Returns true while it does not use its own state yet, because it asks for entries that it lacks.
     fn asks(&self) -> bool {
-        let phase = self.replica.as_ref().map(|replica| replica.phase());
+        let phase = self.replica.as_ref().map(|replica| replica.inspect().phase());
         self.losses > 0 && matches!(phase, Some(ReplicaPhase::Starting | ReplicaPhase::ReadOnly))
     }
 }
@@ -105,7 +107,8 @@ impl World {
             return false;
         }
         let knows = |node: &&Node| {
-            node.dc != dc && node.replica.as_ref().is_some_and(|replica| !replica.unreachable().contains(dc))
+            node.dc != dc
+                && node.replica.as_ref().is_some_and(|replica| !replica.inspect().unreachable().contains(dc))
         };
         let witnesses = self.nodes.iter().filter(knows).map(|node| (node.dc, node.life)).collect();
         self.crash(dc);
@@ -416,7 +419,7 @@ impl World {
     pub(super) fn check_forked_grant(&mut self, dc: DcId, token: FencingToken) {
         let node = self.node(dc);
         let (Some(since), Some(replica)) = (node.forked_since_ms, &node.replica) else { return };
-        let granted = replica.stamp_of(token).millis();
+        let granted = replica.inspect().stamp_of(token).millis();
         // Tokens are readings of clocks with a lead, and these clocks are right.
         if self.plan.clock.is_right() && granted > since + 1 {
             let what =
@@ -441,7 +444,7 @@ impl World {
         let pairs = self.nodes.iter().flat_map(|a| self.nodes.iter().map(move |b| (a, b)));
         let mut differ = pairs.filter_map(|(a, b)| Some((a.dc, b.dc, a.disk.differs_from(&b.disk)?)));
         let (a, b, (of, seq)) = differ.next()?;
-        let phase = |node: &Node| node.replica.as_ref().map(|replica| replica.phase());
+        let phase = |node: &Node| node.replica.as_ref().map(|replica| replica.inspect().phase());
         let phases: Vec<_> = self.nodes.iter().map(phase).collect();
         Some(format!("{a} and {b} have different entries {of}:{seq}; the phases are {phases:?}"))
     }
@@ -449,7 +452,7 @@ impl World {
     /// Returns true if no node knows of two histories, and all serve: a crash has taken one of them away.
     pub fn all_serve(&self) -> bool {
         let serves = |node: &Node| {
-            node.replica.as_ref().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
+            node.replica.as_ref().is_some_and(|replica| replica.inspect().phase() == ReplicaPhase::Serving)
         };
         self.nodes.iter().all(serves)
     }

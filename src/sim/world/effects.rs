@@ -160,7 +160,7 @@ impl World {
         let node = &self.nodes[dc.index()];
         let Some(replica) = node.replica.as_ref() else { return };
         // A member that was heard of in this very step, or not heard of for too long in it, is not checked.
-        let away = replica.away().intersection(node.away_before);
+        let away = replica.inspect().away().intersection(node.away_before);
         for (to, moved) in &moves {
             let to = *to;
             if self.names_part(dc, to, moved) {
@@ -193,7 +193,7 @@ impl World {
     /// transfers.
     fn is_above_limit(&self, replica: &Replica, moves: &[(DcId, LockParts)]) -> bool {
         let left: BTreeSet<&LockName> = moves.iter().map(|(_, moved)| &moved.lock).collect();
-        let here = replica.counts().locks_away_here;
+        let here = replica.inspect().counts().locks_away_here;
         here + left.len() as u64 > self.plan.max_away_locks as u64
     }
 
@@ -207,25 +207,26 @@ impl World {
         moves: &[(DcId, LockParts)],
         came: &[RequestId],
     ) -> bool {
-        let (dc, step) = (replica.dc(), self.tally.steps);
+        let (dc, step) = (replica.inspect().dc(), self.tally.steps);
         let is_served = |(to, moved): &(DcId, LockParts)| {
             let (to, moved) = (*to, self.without_joiners(*to, moved));
             let is_own = moved.parts.iter().all(|(part, _)| *part == to);
             is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, false).is_ok()
         };
-        let away = replica.away().union(self.nodes[dc.index()].away_before);
+        let away = replica.inspect().away().union(self.nodes[dc.index()].away_before);
         let wants = |row: &RequestRow| {
             row.id.dc != dc
                 && !came.contains(&row.id)
                 && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
         };
-        moves.iter().any(is_served) && (!away.is_empty() || !replica.request_table().iter().any(wants))
+        moves.iter().any(is_served)
+            && (!away.is_empty() || !replica.inspect().request_table().iter().any(wants))
     }
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
             let believes = |replica: &crate::replica::Replica| {
-                replica.has_state() && replica.owner_of(lock, part) == node.dc
+                replica.inspect().has_state() && replica.inspect().owner_of(lock, part) == node.dc
             };
             let owns = node.replica.as_deref().is_some_and(believes);
             owns && !self.is_out_of_date(node.dc)
@@ -240,7 +241,7 @@ impl World {
     /// Checks parts that leave: no earlier exclusive request of another datacenter may want their lock.
     fn check_order(&mut self, entry: &Entry) {
         let Some(replica) = &self.nodes[entry.dc.index()].replica else { return };
-        let table = replica.request_table();
+        let table = replica.inspect().request_table();
         for (to, moved) in entry.ops.iter().flat_map(transfers) {
             let wants = |row: &&RequestRow, weakest| {
                 row.wants.locks().iter().any(|(lock, mode)| *lock == moved.lock && *mode >= weakest)

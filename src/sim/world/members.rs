@@ -150,7 +150,7 @@ impl World {
 
     fn serves(&self, dc: DcId) -> bool {
         let replica = self.node(dc).replica.as_ref();
-        replica.is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
+        replica.is_some_and(|replica| replica.inspect().phase() == ReplicaPhase::Serving)
     }
 
     fn ask_to_join(&mut self, dc: DcId) {
@@ -212,7 +212,7 @@ impl World {
     pub(super) fn know_each_other(&self, a: DcId, b: DcId) -> bool {
         let knows = |dc: DcId, other| {
             let replica = self.node(dc).replica.as_ref();
-            replica.is_some_and(|replica| replica.may_link(other))
+            replica.is_some_and(|replica| replica.inspect().may_link(other))
         };
         knows(a, b) && knows(b, a)
     }

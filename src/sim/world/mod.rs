@@ -362,8 +362,8 @@ impl World {
         let Some(replica) = &mut node.replica else { return };
         self.tally.steps += 1;
         node.was_blind = was_blind;
-        node.away_before = replica.away();
-        node.was_forked = matches!(replica.phase(), ReplicaPhase::Forked { .. });
+        node.away_before = replica.inspect().away();
+        node.was_forked = matches!(replica.inspect().phase(), ReplicaPhase::Forked { .. });
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);
         self.trace.line(self.now, dc, || format!("<- {}", show::event(&event)));
         work::take();

@@ -67,7 +67,7 @@ impl World {
             let is_in_grace = node
                 .replica
                 .as_ref()
-                .is_some_and(|replica| matches!(replica.phase(), ServerPhase::Grace { .. }));
+                .is_some_and(|replica| matches!(replica.inspect().phase(), ServerPhase::Grace { .. }));
             if !is_in_grace || node.is_paused() {
                 node.grace_since = None;
                 continue;

@@ -1,0 +1,102 @@
+//! The state of a datacenter as others may read it: servers, the simulator, tests and benchmarks.
+//!
+//! Nothing here changes the machine, and the machine decides nothing by it.
+
+use super::Replica;
+use super::call::{Counts, Phase, Status};
+use super::lend::lend;
+use super::record::RequestRow;
+use crate::base::time::Timestamp;
+use crate::crdt::{Ownership, VersionVector};
+use crate::store_state::Content;
+use geolock_api::keys::Key;
+use geolock_api::names::{DcId, DcSet, FencingToken, LockName};
+
+/// Read access to a [`Replica`].
+#[derive(Clone, Copy)]
+pub struct Inspect<'a>(&'a Replica);
+
+impl Replica {
+    /// Returns read access to the state.
+    #[inline]
+    pub fn inspect(&self) -> Inspect<'_> {
+        Inspect(self)
+    }
+}
+
+impl<'a> Inspect<'a> {
+    /// Returns the datacenter that this machine is.
+    pub fn dc(self) -> DcId {
+        self.0.config.dc
+    }
+
+    /// Returns the owner of a part of a lock, as known here.
+    pub fn owner_of(self, lock: &LockName, part: DcId) -> DcId {
+        self.ownership().owner(lock, part)
+    }
+
+    /// Returns the ownership of all parts, as known here.
+    pub fn ownership(self) -> &'a Ownership {
+        self.0.locks.owners().map()
+    }
+
+    /// Returns every published request, by id.
+    pub fn request_table(self) -> Vec<RequestRow> {
+        self.0.locks.inspect().request_table()
+    }
+
+    /// Returns the contents of all keys, in no order.
+    pub fn contents(self) -> Vec<(Key, Content)> {
+        self.0.data.store.contents()
+    }
+
+    /// Returns the vector of the entries that are applied here.
+    pub fn applied(self) -> &'a VersionVector {
+        self.0.log.applied()
+    }
+
+    /// Returns the members that are unreachable, as seen from here.
+    pub fn unreachable(self) -> DcSet {
+        self.0.peers.reachability.unreachable()
+    }
+
+    /// Returns the members that are away, as seen from here: unreachable, or reachable and not serving. While
+    /// this datacenter makes no entries, or holds those of the others back because its clock is behind, all
+    /// others are away: no part can move between it and them.
+    pub fn away(self) -> DcSet {
+        self.0.peers.away(&self.0.members, &self.0.lifecycle, &self.0.locks)
+    }
+
+    /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
+    pub(crate) fn stamp_of(self, token: FencingToken) -> Timestamp {
+        self.0.ids.stamp_of(token)
+    }
+
+    /// Returns the phase of the lifecycle.
+    pub fn phase(self) -> Phase {
+        self.0.lifecycle.phase()
+    }
+
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
+    /// joins and does not know the members yet.
+    pub fn may_link(self, dc: DcId) -> bool {
+        self.0.members.may_link(dc)
+    }
+
+    /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
+    pub fn has_state(self) -> bool {
+        !self.0.members.awaits_state()
+    }
+
+    /// Returns the state of this datacenter for operators.
+    pub fn status(self) -> Status {
+        let replica = self.0;
+        lend!(StatusView, replica).status()
+    }
+
+    /// Returns gauges and counters.
+    pub fn counts(self) -> Counts {
+        let replica = self.0;
+        lend!(StatusView, replica).counts()
+    }
+}
