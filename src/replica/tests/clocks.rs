@@ -97,11 +97,11 @@ fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
         c.begin(1, key, None, step(vec![add("n", 1)], &[], Then::Commit));
         c.run();
     }
-    let held_back = c.nodes[0].replica.inspect().counts().held_back;
+    let held_back = c.inspect(0).counts().held_back;
     assert!((200..300).contains(&held_back), "{held_back} entries wait");
     assert!(c.nodes[0].violations.is_empty(), "{:?}", c.nodes[0].violations);
     c.pass(30_000);
-    assert_eq!(c.nodes[0].replica.inspect().applied(), c.nodes[1].replica.inspect().applied());
+    assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
     assert!(c.nodes[0].violations.is_empty());
 }
 
@@ -248,10 +248,7 @@ fn a_datacenter_an_hour_behind_says_so_and_stops_nobody_else() {
     c.use_lock(2, "c");
     c.begin(2, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
     c.run();
-    assert_eq!(
-        c.nodes[0].replica.inspect().applied().get(dc(2)),
-        c.nodes[2].replica.inspect().applied().get(dc(2))
-    );
+    assert_eq!(c.inspect(0).applied().get(dc(2)), c.inspect(2).applied().get(dc(2)));
     assert!(!c.is_answered(2, waits) && !c.is_answered(2, both));
 
     // Somebody sets its clock right; it is not restarted.
@@ -262,7 +259,7 @@ fn a_datacenter_an_hour_behind_says_so_and_stops_nobody_else() {
     c.release(2, grant.request);
     c.run();
     c.granted(2, both);
-    assert_eq!(c.nodes[0].replica.inspect().applied(), c.nodes[2].replica.inspect().applied());
+    assert_eq!(c.inspect(0).applied(), c.inspect(2).applied());
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
 }
 

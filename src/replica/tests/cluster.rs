@@ -14,8 +14,8 @@ use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
-    AgreedConfig, BucketPattern, Checkpoint, Effect, Event, LocalConfig, Message, Notice, Position, Record,
-    Replica, ReplicaConfig, Report,
+    AgreedConfig, BucketPattern, Checkpoint, Effect, Event, Inspect, LocalConfig, Message, Notice, Position,
+    Record, Replica, ReplicaConfig, Report,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 
@@ -98,6 +98,11 @@ pub struct Cluster {
 pub const SECRET: Secret = Secret::new([7; 16]);
 
 impl Cluster {
+    /// Returns read access to the state of a node.
+    pub fn inspect(&self, node: usize) -> Inspect<'_> {
+        self.nodes[node].replica.inspect()
+    }
+
     /// Returns a cluster whose datacenters are all started, linked and serving; each has a client with a
     /// lease.
     pub fn new(size: u8, min_keep_ms: u64, max_keep_ms: u64) -> Cluster {

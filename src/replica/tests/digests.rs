@@ -15,7 +15,7 @@ fn replicas_that_applied_the_same_compare_equal_and_a_broken_one_is_told_of() {
     c.begin(0, 1, None, step(vec![add("n", 5)], &[], Then::Commit));
     c.run();
     c.pass(12_000);
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert!(counts.anti_entropy_rounds >= 2);
     assert!(c.reports.is_empty(), "{:?}", c.reports);
     // A change that is in no log.
@@ -61,7 +61,7 @@ fn under_load(c: &mut Cluster, rounds: u64) {
         c.sync(1);
         while c.deliver(1, 0) {}
         c.sync(0);
-        assert_ne!(c.nodes[0].replica.inspect().applied(), c.nodes[1].replica.inspect().applied());
+        assert_ne!(c.inspect(0).applied(), c.inspect(1).applied());
     }
 }
 
@@ -73,12 +73,9 @@ fn two_with_a_lock() -> Cluster {
     c.run();
     c.granted(0, held);
     c.pass(2_000);
-    let compared = c.nodes[1].replica.inspect().counts().digests_compared;
+    let compared = c.inspect(1).counts().digests_compared;
     under_load(&mut c, 40);
-    assert!(
-        c.nodes[1].replica.inspect().counts().digests_compared > compared + 2,
-        "at vectors that both passed"
-    );
+    assert!(c.inspect(1).counts().digests_compared > compared + 2, "at vectors that both passed");
     assert!(c.reports.is_empty(), "{:?}", c.reports);
     c
 }

@@ -142,7 +142,7 @@ fn a_key_that_is_prolonged_often_is_counted_once() {
         c.pass(10);
     }
     assert_eq!(c.expiring(), [1, 1]);
-    let keys = |c: &Cluster| c.nodes[0].replica.inspect().counts().keys;
+    let keys = |c: &Cluster| c.inspect(0).counts().keys;
     c.pass(980);
     assert_eq!(keys(&c), 1);
     c.pass(10);
@@ -219,7 +219,7 @@ fn nobody_else_ends_it_while_the_writer_is_reachable_though_its_prolongation_is_
     c.commit(0, vec![expire("k", 20_000)]);
     c.pass(9_000);
     assert_eq!(c.expiring(), [1, 1, 1]);
-    assert!(c.nodes[1].replica.inspect().status().peers.iter().all(|peer| peer.reachable));
+    assert!(c.inspect(1).status().peers.iter().all(|peer| peer.reachable));
     assert_eq!(c.read_everywhere("k"), vec![written("v"); 3], "its time is over in dc1 and dc2, long ago");
     c.late = |_| false;
     c.run();
@@ -347,7 +347,7 @@ fn a_member_that_takes_over_the_state_counts_the_whole_time_of_others() {
     c.pass(2_000);
     c.link_again(2);
     c.pass(2_000);
-    assert_eq!(c.nodes[2].replica.inspect().counts().state_transfers_received, 1);
+    assert_eq!(c.inspect(2).counts().state_transfers_received, 1);
     assert_eq!(c.reads(2, "n"), counted(200));
     assert_eq!(c.expiring(), [2, 2, 2], "of both keys; the job has gone");
     assert_eq!(c.lapsed(), [1, 0, 0]);

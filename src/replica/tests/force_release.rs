@@ -113,7 +113,7 @@ fn the_next_in_line_gets_the_lock_when_it_is_on_disk_who_took_it() {
         Refusal::ForceReleased(taken.clone()),
         "it learns that it was not the last to hold it"
     );
-    assert_eq!(c.nodes[0].replica.inspect().counts().force_releases, 1);
+    assert_eq!(c.inspect(0).counts().force_releases, 1);
     let audit = c.audit(0);
     assert_eq!(audit, outcome.taken);
 }
@@ -180,7 +180,7 @@ fn a_transaction_that_lost_its_lock_cannot_commit() {
     let said = refusal.to_string();
     assert!(said.contains("client ann") && said.contains("it hangs"), "{said}");
     assert_eq!(c.reads(0, "n"), None);
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!((counts.transactions, counts.snapshots, counts.held), (0, 0, 0));
 }
 
@@ -286,7 +286,7 @@ fn before_the_clients_are_back_nothing_is_taken_and_on_a_full_disk_neither() {
     c.room(0, DiskSpace::Enough);
     c.restart(0);
     c.pass(600);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Grace { leases: 1 });
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 });
     assert_eq!(c.reclaim(0, &[("a", &a)]).0, [a.request]);
     let force = c.force(0, "a");
     c.run();

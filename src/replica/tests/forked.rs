@@ -56,11 +56,7 @@ fn two_histories() -> Cluster {
     c.crash(0, copy);
     c.link(0, 1);
     c.pass_with_leases(15, &[1, 2]);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::Serving,
-        "dc2 is away for longer than it is waited for"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "dc2 is away for longer than it is waited for");
     c.open_lease(0, Duration::from_secs(10));
     for key in 1..=5 {
         let tag = c.begin(0, key, None, step(vec![add("n", 1)], &[], Then::Commit));
@@ -73,21 +69,21 @@ fn two_histories() -> Cluster {
 #[test]
 fn two_histories_stop_all_and_are_never_merged() {
     let mut c = two_histories();
-    let at_dc2 = c.nodes[2].replica.inspect().applied().clone();
+    let at_dc2 = c.inspect(2).applied().clone();
     c.link_again(2);
     c.pass(1_000);
     assert!((0..3).all(|id| c.is_forked(id)), "dc1 hears of it, too");
-    let peers = c.nodes[1].replica.inspect().status().peers;
+    let peers = c.inspect(1).status().peers;
     let forked = peers.iter().filter(|peer| peer.not_serving == Some(NotServing::Forked));
     assert_eq!(forked.count(), 2, "{peers:?}");
     let owners = |c: &Cluster, id: usize| {
-        (0..3).map(|part| c.nodes[id].replica.inspect().owner_of(&name("x"), dc(part))).collect::<Vec<_>>()
+        (0..3).map(|part| c.inspect(id).owner_of(&name("x"), dc(part))).collect::<Vec<_>>()
     };
     assert_eq!([owners(&c, 0), owners(&c, 2)], [vec![dc(0); 3], vec![dc(0), dc(1), dc(2)]]);
     let x = c.lock(0, "x");
     c.pass_with_leases(40, &[0, 1, 2]);
     assert!(!c.is_answered(0, x), "dc2 holds it");
-    assert_eq!(*c.nodes[2].replica.inspect().applied(), at_dc2, "nothing is merged");
+    assert_eq!(*c.inspect(2).applied(), at_dc2, "nothing is merged");
     // Also after restarts, of one after the other or of all.
     for id in 0..3 {
         c.restart(id);
@@ -114,24 +110,20 @@ fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
     c.crash(1, copies[1]);
     c.link(0, 1);
     c.pass(5_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().state_transfers_received, 1);
+    assert_eq!(c.inspect(1).counts().state_transfers_received, 1);
     c.crash(0, copies[0]);
     c.link(0, 2);
     c.pass(15_000);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::Serving,
-        "dc1 is away for longer than it is waited for"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "dc1 is away for longer than it is waited for");
     c.writes(0, 20);
     c.pass(1_000);
-    let [at_dc1, at_dc2] = [1, 2].map(|id| c.nodes[id].replica.inspect().applied().clone());
+    let [at_dc1, at_dc2] = [1, 2].map(|id| c.inspect(id).applied().clone());
     assert!(at_dc2.get(dc(0)) < at_dc1.get(dc(0)));
     c.crash(0, 0);
     c.link(1, 2);
     c.pass(5_000);
     assert!(c.is_forked(1) && c.is_forked(2));
-    assert_eq!(*c.nodes[2].replica.inspect().applied(), at_dc2, "nothing is merged");
+    assert_eq!(*c.inspect(2).applied(), at_dc2, "nothing is merged");
 }
 
 /// dc2 has restarted and sends no heartbeats yet. It relays an entry of its own that depends on the history
@@ -139,16 +131,16 @@ fn two_histories_are_seen_although_one_of_them_came_as_a_state() {
 #[test]
 fn nothing_is_merged_before_a_peer_has_said_what_it_has() {
     let mut c = two_histories();
-    let before = c.nodes[0].replica.inspect().applied().get(dc(2));
+    let before = c.inspect(0).applied().get(dc(2));
     c.restart(2);
-    assert!(c.nodes[2].replica.inspect().applied().get(dc(2)) > before);
+    assert!(c.inspect(2).applied().get(dc(2)) > before);
     c.link(0, 2);
     c.run();
-    assert_eq!(c.nodes[2].replica.inspect().phase(), Phase::Starting, "it says nothing that is stamped");
+    assert_eq!(c.inspect(2).phase(), Phase::Starting, "it says nothing that is stamped");
     assert!(c.is_forked(0), "the heads of its logs show two histories");
     c.pass(2_000);
     assert!(c.is_forked(2));
-    assert_eq!(c.nodes[0].replica.inspect().applied().get(dc(2)), before);
+    assert_eq!(c.inspect(0).applied().get(dc(2)), before);
 }
 
 #[test]
@@ -163,13 +155,13 @@ fn people_decide_which_history_is_kept() {
     c.link_again(2);
     c.pass(80_000);
     for id in 0..3 {
-        assert_eq!(c.nodes[id].replica.inspect().phase(), Phase::Serving);
-        assert_eq!(c.nodes[id].replica.inspect().applied(), c.nodes[2].replica.inspect().applied());
+        assert_eq!(c.inspect(id).phase(), Phase::Serving);
+        assert_eq!(c.inspect(id).applied(), c.inspect(2).applied());
     }
     (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
     (0..3).for_each(|id| c.use_lock(id, "x"));
     c.pass(1_000);
-    assert!((0..3).all(|id| c.nodes[id].replica.inspect().phase() == Phase::Serving));
+    assert!((0..3).all(|id| c.inspect(id).phase() == Phase::Serving));
 }
 
 #[test]
@@ -207,7 +199,7 @@ fn an_entry_that_is_another_one_than_before_stops_and_so_does_one_that_follows_a
         assert_ne!(entry.prev, 0, "all know version 2");
         change(&mut entry);
         c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
-        matches!(c.nodes[0].replica.inspect().phase(), Phase::Forked { dc: of, .. } if of == dc(1))
+        matches!(c.inspect(0).phase(), Phase::Forked { dc: of, .. } if of == dc(1))
     };
     assert!(!stops(|_| {}), "it came again");
     assert!(stops(|entry| entry.at = Timestamp::from_raw(entry.at.raw() + 1)));
@@ -258,10 +250,10 @@ fn what_ends_in_the_step_that_finds_another_history_is_written_before_that_is_no
     let other = next_of(&ahead, ahead.hash() + 1);
     let message = Message::Entries(vec![ahead.into(), other.into()]);
     c.handle(0, Event::Received { peer: dc(1), message });
-    assert!(matches!(c.nodes[0].replica.inspect().phase(), Phase::Serving));
+    assert!(matches!(c.inspect(0).phase(), Phase::Serving));
     c.now += 2_000;
     c.handle(0, Event::Tick);
-    assert!(matches!(c.nodes[0].replica.inspect().phase(), Phase::Forked { dc: of, .. } if of == dc(1)));
+    assert!(matches!(c.inspect(0).phase(), Phase::Forked { dc: of, .. } if of == dc(1)));
     assert!(matches!(c.refused(0, waits), Refusal::TimedOut(_)));
     let is_withdrawn = |(_, record): &(_, Record)| matches!(record, Record::Entry(entry) if entry.dc == dc(0) && matches!(entry.ops[..], [Op::Withdraw { .. }]));
     assert!(
@@ -279,7 +271,7 @@ fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2(
         c.begin(1, key, None, step(vec![add("n", 1)], &[], Then::Commit));
         c.run();
     }
-    assert_eq!(c.nodes[0].replica.inspect().applied().get(dc(0)), 0);
+    assert_eq!(c.inspect(0).applied().get(dc(0)), 0);
     c.restart(0);
     c.link(0, 2);
     c.handle(0, Event::Received { peer: dc(2), message: Message::HeartbeatV1(Box::default()) });
@@ -297,7 +289,7 @@ fn a_lost_disk_whose_clock_was_right_puts_no_token_ahead() {
         c.crash(0, 0);
         c.link_again(0);
         c.pass(70_000);
-        assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+        assert_eq!(c.inspect(0).phase(), Phase::Serving);
         assert_eq!(c.nodes[0].replica.ids.lead.millis, 0, "after {away} s");
     }
 }
@@ -315,7 +307,7 @@ fn what_no_clock_shows_is_not_believed_of_tokens() {
     lend!(Clocks, replica).note_lost_readings(Some((Timestamp::from_millis(1_700_000_000_000), u64::MAX)));
     c.link_again(0);
     c.pass(70_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     assert_eq!(c.nodes[0].replica.ids.lead.millis, 0);
 }
 
@@ -370,7 +362,7 @@ fn tokens_after_a_lost_disk_are_above_those_of_a_clock_that_was_ahead() {
         c.release(id, grant.request);
     }
     // No clock followed.
-    assert!((0..3).all(|id| !c.nodes[id].replica.inspect().status().clock_skew));
+    assert!((0..3).all(|id| !c.inspect(id).status().clock_skew));
     // The lead survives a restart.
     c.pass(1_000);
     c.restart(1);

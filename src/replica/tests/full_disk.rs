@@ -109,7 +109,7 @@ fn on_a_full_disk_reading_goes_on_and_nothing_is_lost() {
     c.pass(3_600_000);
     let grown = c.nodes[0].records.len() - records;
     assert!(grown <= 2, "{grown} more records in an hour: what waits for room must not pile up");
-    let status = c.nodes[1].replica.inspect().status();
+    let status = c.inspect(1).status();
     let unreachable: Vec<_> =
         status.peers.iter().filter(|peer| !peer.reachable).map(|peer| peer.dc).collect();
     assert_eq!(unreachable, [dc(0)], "it can tell nobody what time it is");
@@ -126,7 +126,7 @@ fn on_a_full_disk_reading_goes_on_and_nothing_is_lost() {
     c.committed(0, tag);
     for id in 0..3 {
         assert_eq!(c.reads(id, "n"), counted(12_011), "in dc{id}");
-        assert!(c.nodes[usize::from(id)].replica.inspect().status().peers.iter().all(|peer| peer.reachable));
+        assert!(c.inspect(usize::from(id)).status().peers.iter().all(|peer| peer.reachable));
     }
     c.use_lock(0, "a");
 }

@@ -30,7 +30,7 @@ fn a_lease_that_is_renewed_has_as_long_to_reclaim() {
     c.pass(8_000);
     c.call(0, Call::KeepAlive { lease, proof });
     c.pass(8_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Grace { leases: 1 }, "its client counts on it");
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 }, "its client counts on it");
     let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
     c.assert_kept(0, reclaim, &[&grant]);
 }
@@ -53,7 +53,7 @@ fn a_client_that_renews_and_never_reclaims_stops_others_for_two_times_to_live() 
     }
     assert_eq!(c.renewed(0, lease), Duration::from_millis(100), "no longer than others may have to wait");
     c.pass(100);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.granted(1, waits);
     assert!(c.nodes[0].notices.contains(&Notice::LeaseEnded { lease }), "it is told that its locks are lost");
     let late = c.reclaims_early(0, &[]);
@@ -70,9 +70,9 @@ fn the_longest_lease_bounds_what_all_wait_for() {
     c.pass(30_000);
     assert_eq!(c.renewed(0, lease), Duration::from_secs(30), "`max_lease_ttl` is 60 s");
     c.pass(29_900);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Grace { leases: 1 });
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 });
     c.pass(100);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
 }
 
 #[test]
@@ -110,15 +110,12 @@ fn no_lock_is_granted_before_all_that_may_hold_it_are_ended() {
     let waits = c.lock(0, "x");
     c.now += 10;
     c.handle(0, Event::Tick);
-    assert!(
-        matches!(c.nodes[0].replica.inspect().phase(), Phase::Grace { leases: 1.. }),
-        "not all of them are ended"
-    );
+    assert!(matches!(c.inspect(0).phase(), Phase::Grace { leases: 1.. }), "not all of them are ended");
     assert!(!c.is_answered(0, waits));
     let late = c.call(0, Call::KeepAlive { lease: holder, proof });
     assert_eq!(c.refused(0, late), Refusal::UnknownLease(holder), "its time is over");
     c.pass(10);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.granted(0, waits);
 }
 
@@ -133,7 +130,7 @@ fn a_lease_that_said_nothing_ends_on_disk_before_its_locks_are_granted() {
     let waits = c.lock(0, "x");
     c.nodes[0].disk_is_stuck = true;
     c.pass(20);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     assert!(!c.is_answered(0, waits));
     c.nodes[0].disk_is_stuck = false;
     c.run();
@@ -158,12 +155,8 @@ fn what_arrives_after_a_restart_may_be_held_by_a_client_of_before() {
     c.crash(0, before);
     c.link_again(0);
     c.pass(1_500);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::Grace { leases: 1 },
-        "it does not seem to be an older disk"
-    );
-    let owns = |part| c.nodes[0].replica.inspect().owner_of(&name("x"), dc(part)) == dc(0);
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 }, "it does not seem to be an older disk");
+    let owns = |part| c.inspect(0).owner_of(&name("x"), dc(part)) == dc(0);
     assert!(owns(0) && owns(1), "the parts came again");
     let holder = c.lease(0);
     c.open_lease(0, Duration::from_secs(60));

@@ -173,7 +173,7 @@ fn what_is_at_its_home_counts_as_not_moved_and_is_not_listed() {
         next = then;
     }
     assert_eq!(listed, [name("b@1")]);
-    assert_eq!(c.nodes[1].replica.inspect().counts().locks_moved, 1);
+    assert_eq!(c.inspect(1).counts().locks_moved, 1);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_description_and_a_timeout_name_the_home_alone() {
 #[test]
 fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
     let mut c = Cluster::new(3, 0, 0);
-    let before = c.nodes[0].replica.inspect().counts();
+    let before = c.inspect(0).counts();
     let operator = std::sync::Arc::from("ann");
     let force =
         ForceRelease { lock: name("a@9"), operator, reason: ForceReason::new("it hangs").expect("a reason") };
@@ -213,7 +213,7 @@ fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
     for tag in calls {
         assert!(matches!(c.refused(0, tag), Refusal::UnknownHome { home, .. } if home == dc(9)));
     }
-    let after = c.nodes[0].replica.inspect().counts();
+    let after = c.inspect(0).counts();
     assert_eq!((after.held, after.waiting, after.watches), (before.held, before.waiting, before.watches));
     assert_eq!(after.locks_active, 0);
 }
@@ -222,7 +222,7 @@ fn a_home_that_is_no_member_is_refused_and_changes_nothing() {
 fn an_entry_that_names_a_home_which_is_no_member_closes_the_link() {
     for transfers in [true, false] {
         let mut c = Cluster::new(3, 0, 0);
-        let deps = c.nodes[0].replica.inspect().status().applied;
+        let deps = c.inspect(0).status().applied;
         let (lock, id) = (name("a@9"), RequestId { dc: dc(1), n: 1 << 40 });
         let at = crate::base::time::Timestamp::from_millis(1_700_000_001_001);
         let op = if transfers {

@@ -15,7 +15,7 @@ fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
     let mut c = Cluster::with_options(3, LocalConfig { hold: vec![rule], ..LocalConfig::default() });
     c.use_lock(2, "a");
     c.pass(55_000);
-    let idle_returns = |c: &Cluster| c.nodes[2].replica.inspect().counts().idle_returns_age > 0;
+    let idle_returns = |c: &Cluster| c.inspect(2).counts().idle_returns_age > 0;
     assert!(!idle_returns(&c));
     for _ in 0..30 {
         // A heartbeat is due, and with it the idle return of the lock.
@@ -25,7 +25,7 @@ fn a_checkpoint_that_comes_before_the_timer_is_that_of_its_position() {
         c.run();
         if idle_returns(&c) {
             c.restart_from(2, checkpoint);
-            assert_eq!(c.nodes[2].replica.inspect().owner_of(&name("a"), dc(0)), dc(0));
+            assert_eq!(c.inspect(2).owner_of(&name("a"), dc(0)), dc(0));
             return;
         }
         (0..3).for_each(|id| c.handle(id, Event::Tick));
@@ -63,7 +63,7 @@ fn a_datacenter_whose_disk_is_slow_is_heard() {
         c.handle(0, Event::Durable { position });
         c.run();
         for id in 1..3_u8 {
-            let peers = c.nodes[usize::from(id)].replica.inspect().status().peers;
+            let peers = c.inspect(usize::from(id)).status().peers;
             assert!(peers.iter().all(|peer| peer.reachable), "dc{id} in round {round}: {peers:?}");
         }
     }

@@ -30,7 +30,7 @@ fn a_chain_serves_although_its_ends_never_meet() {
     let mut c = new_chain();
     c.pass(1_000);
     for id in 0..3 {
-        assert_eq!(c.nodes[usize::from(id)].replica.inspect().phase(), Phase::Serving, "dc{id}");
+        assert_eq!(c.inspect(usize::from(id)).phase(), Phase::Serving, "dc{id}");
         c.open_lease(id, Duration::from_secs(10));
     }
     c.use_lock(0, "a");
@@ -44,10 +44,10 @@ fn a_chain_waits_for_its_far_end() {
     (0..3).for_each(|id| c.crash(id, 0));
     c.link(0, 1);
     c.pass(5_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "the far end was not asked");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the far end was not asked");
     c.link(1, 2);
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
 }
 
 #[test]
@@ -59,21 +59,21 @@ fn a_lost_log_comes_back_from_somebody_without_a_link() {
     let asked = c.lock(0, "a");
     c.run();
     assert!(!c.is_answered(0, asked));
-    let lost = c.nodes[2].replica.inspect().status().applied.get(dc(0));
-    assert!(lost > c.nodes[1].replica.inspect().status().applied.get(dc(0)));
+    let lost = c.inspect(2).status().applied.get(dc(0));
+    assert!(lost > c.inspect(1).status().applied.get(dc(0)));
     c.crash(0, 0);
     c.link(0, 1);
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.link(1, 2);
     c.pass(2_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "its leases may live");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "its leases may live");
     c.pass(60_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
-    assert!(c.nodes[0].replica.inspect().status().applied.get(dc(0)) >= lost, "nothing is written twice");
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
+    assert!(c.inspect(0).status().applied.get(dc(0)) >= lost, "nothing is written twice");
     c.open_lease(0, Duration::from_secs(10));
     c.use_lock(0, "a");
-    assert_eq!(c.nodes[2].replica.inspect().owner_of(&name("a"), dc(2)), dc(0));
+    assert_eq!(c.inspect(2).owner_of(&name("a"), dc(2)), dc(0));
 }
 
 #[test]
@@ -85,23 +85,19 @@ fn an_old_copy_of_a_disk_asks_before_it_writes() {
     c.use_lock(1, "b");
     c.use_lock(0, "b");
     let token = use_lock(&mut c, "b");
-    let made = c.nodes[0].replica.inspect().status().applied.get(dc(0));
+    let made = c.inspect(0).status().applied.get(dc(0));
     c.crash(0, copy);
-    assert!(c.nodes[0].replica.inspect().status().applied.get(dc(0)) < made);
+    assert!(c.inspect(0).status().applied.get(dc(0)) < made);
     c.pass(2_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "nobody was heard yet");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "nobody was heard yet");
     c.link(0, 1);
     c.pass(500);
-    assert_eq!(c.nodes[0].replica.inspect().status().applied.get(dc(0)), made, "it has its own log back");
+    assert_eq!(c.inspect(0).status().applied.get(dc(0)), made, "it has its own log back");
     c.link(0, 2);
     c.pass(500);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.pass(61_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.open_lease(0, Duration::from_secs(10));
     assert!(use_lock(&mut c, "b") > token);
 }
@@ -123,13 +119,9 @@ fn a_restart_waits_for_who_is_away_only_as_long_as_it_takes_to_call_it_so() {
     c.restart(0);
     c.link(0, 1);
     c.pass(1_500);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "the third was not asked");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the third was not asked");
     c.pass(2_000);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::Grace { leases: 1 },
-        "it serves as always after a restart"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 }, "it serves as always after a restart");
 }
 
 #[test]
@@ -140,9 +132,9 @@ fn answers_to_an_earlier_run_do_not_count() {
     c.run();
     let stale = Message::KnowsLog { of: dc(0), run: 1, by: dc(2), seq: 0 };
     c.handle(0, Event::Received { peer: dc(1), message: stale });
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "it was asked itself");
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "it was asked itself");
 }
 
 #[test]
@@ -156,7 +148,7 @@ fn whoever_still_has_a_link_to_the_asker_does_not_answer() {
     assert_eq!(ask(&mut c, 1), [], "more of it may arrive on that link");
     c.cut(0, 1);
     let _ = take(&mut c, 1, 2);
-    let seq = c.nodes[1].replica.inspect().status().applied.get(dc(0));
+    let seq = c.inspect(1).status().applied.get(dc(0));
     assert_eq!(ask(&mut c, 2), [Message::KnowsLog { of: dc(0), run: 7, by: dc(1), seq }]);
     assert_eq!(ask(&mut c, 2), [], "once a round");
     let unknown = Message::AskLog { of: dc(9), run: 7, round: 1 };
@@ -177,7 +169,7 @@ fn what_is_not_on_disk_is_not_told() {
     assert_eq!(take(&mut c, 1, 2), [], "a crash may take it back");
     c.sync(1);
     let _ = take(&mut c, 1, 2);
-    let seq = c.nodes[1].replica.inspect().status().applied.get(dc(0));
+    let seq = c.inspect(1).status().applied.get(dc(0));
     c.handle(1, ask(2));
     assert_eq!(take(&mut c, 1, 2), [Message::KnowsLog { of: dc(0), run: 7, by: dc(1), seq }]);
 }
@@ -189,23 +181,19 @@ fn a_peer_with_a_slow_disk_does_not_hide_what_it_has_taken() {
     let _ = c.lock(0, "a");
     c.sync(0);
     while c.deliver(0, 1) {}
-    let taken = c.nodes[1].replica.inspect().status().applied.get(dc(0));
-    assert!(taken > c.nodes[1].replica.inspect().status().durable.get(dc(0)));
+    let taken = c.inspect(1).status().applied.get(dc(0));
+    assert!(taken > c.inspect(1).status().durable.get(dc(0)));
     c.crash(0, 0);
     c.link(0, 1);
     for _ in 0..10 {
         c.sync(0);
         while c.deliver(1, 0) || c.deliver(0, 1) {}
     }
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "it would write again what dc1 has in memory"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "it would write again what dc1 has in memory");
     c.pass(1_000);
-    assert!(c.nodes[0].replica.inspect().status().applied.get(dc(0)) >= taken);
+    assert!(c.inspect(0).status().applied.get(dc(0)) >= taken);
     c.pass(60_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
 }
 
 #[test]
@@ -221,33 +209,33 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     let unknown = c.lease(0);
     c.use_lock(0, "c");
     c.run();
-    let known = c.nodes[1].replica.inspect().status().applied.get(dc(0));
+    let known = c.inspect(1).status().applied.get(dc(0));
 
     c.crash(0, backup);
     c.nodes[0].replica.begin_restored();
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "nobody was heard");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "nobody was heard");
     c.link(0, 1);
     c.pass(5_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "dc2 may know more");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "dc2 may know more");
     c.link(0, 2);
     c.pass(5_000);
-    assert!(c.nodes[0].replica.inspect().status().applied.get(dc(0)) >= known, "its own entries came back");
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "the lease may be alive");
-    assert_eq!(c.nodes[0].replica.inspect().owner_of(&name("a"), dc(0)), dc(1));
+    assert!(c.inspect(0).status().applied.get(dc(0)) >= known, "its own entries came back");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the lease may be alive");
+    assert_eq!(c.inspect(0).owner_of(&name("a"), dc(0)), dc(1));
 
     // A restart in the middle of the wait begins it again, also from a checkpoint.
     c.restart(0);
     c.link_again(0);
     c.pass(59_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     let checkpoint = c.nodes[0].replica.checkpoint();
     c.restart_from(0, checkpoint);
     c.link_again(0);
     c.pass(59_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.pass(12_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.lease(0).n() > unknown.n(), "no number is given twice");
     c.open_lease(1, Duration::from_secs(10));
@@ -257,7 +245,7 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     // From now on it is a server like any other.
     c.restart(0);
     c.pass(11_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "it was heard once by all");
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "it was heard once by all");
 }
 
 #[test]
@@ -268,9 +256,9 @@ fn a_restart_asks_for_as_long_however_long_it_read_its_journal() {
     c.now += 8_000;
     c.link(0, 1);
     c.pass(1_500);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "the third was not asked");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the third was not asked");
     c.pass(2_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "no lease came back");
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "no lease came back");
 }
 
 #[test]
@@ -301,7 +289,7 @@ fn no_number_is_given_twice_whatever_was_lost() {
 #[test]
 fn numbers_in_own_entries_that_come_back_are_passed() {
     let mut c = Cluster::new(2, 0, 0);
-    let deps = c.nodes[0].replica.inspect().status().applied;
+    let deps = c.inspect(0).status().applied;
     // A lease that was opened by a clock that was far ahead.
     let lost = LeaseId::new(dc(0), 1 << 53);
     let commit = Commit { seen: deps.clone(), client: Some((lost, 1)), changes: vec![add("n", 1)] };
@@ -309,7 +297,7 @@ fn numbers_in_own_entries_that_come_back_are_passed() {
     let (cluster, ops) = (ClusterId::of("stories"), vec![Op::Commit(commit)]);
     let entry = Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(0), seq, at, deps, ops };
     c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
-    assert_eq!(c.nodes[0].replica.inspect().status().applied.get(dc(0)), seq);
+    assert_eq!(c.inspect(0).status().applied.get(dc(0)), seq);
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.lease(0).n() > lost.n());
 }

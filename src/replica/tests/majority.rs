@@ -56,7 +56,7 @@ fn it_is_answered_when_the_nearest_other_has_it_on_disk() {
     c.deliver_all(1, 0);
     assert_eq!(c.durable(0, tag), Durable::AtMajority, "after one round trip, while time stands still");
     assert_eq!(c.stepped(0, tag).values, [counted(1)]);
-    assert_eq!(c.nodes[0].replica.inspect().status().majority_waits.count(), 1);
+    assert_eq!(c.inspect(0).status().majority_waits.count(), 1);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_majority_that_is_away_is_named_and_asking_again_waits_again() {
     let again = c.begin(0, 1, None, at_majority(60_000));
     c.pass(5_000);
     assert!(!c.is_answered(0, again));
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!((counts.waiting_for_majority, counts.commits_not_at_majority), (1, 1));
     // The call before it gets an answer, too, and no call waits twice.
     let once_more = c.begin(0, 1, None, at_majority(60_000));
@@ -121,7 +121,7 @@ fn a_majority_that_is_away_is_named_and_asking_again_waits_again() {
     let at_once = c.begin(0, 1, None, at_majority(60_000));
     assert_eq!(c.durable(0, at_once), Durable::AtMajority);
     assert_eq!(c.reads(1, "n"), counted(1), "and only once");
-    assert_eq!(c.nodes[0].replica.inspect().counts().waiting_for_majority, 0);
+    assert_eq!(c.inspect(0).counts().waiting_for_majority, 0);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn answers_that_wait_count_as_transactions_in_number_and_bytes() {
     assert!((60..70).contains(&waiting), "256 MiB hold {waiting} answers of 4 MB");
     assert_eq!(c.reads(0, "n"), counted(waiting as i64), "what was refused is not made");
     c.link_again(0);
-    assert_eq!(c.nodes[0].replica.inspect().counts().waiting_for_majority, 0);
+    assert_eq!(c.inspect(0).counts().waiting_for_majority, 0);
 }
 
 #[test]

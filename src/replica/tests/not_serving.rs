@@ -18,7 +18,7 @@ impl Cluster {
         c.restart(1);
         c.link_again(1);
         c.pass(1_100);
-        assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Grace { leases: 1 });
+        assert_eq!(c.inspect(1).phase(), Phase::Grace { leases: 1 });
         c
     }
 
@@ -55,7 +55,7 @@ fn what_needs_a_datacenter_in_grace_stops_nobody_else() {
     assert!(!c.is_answered(0, both));
     c.release(0, grant.request);
     c.pass(10_000);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(1).phase(), Phase::Serving);
     c.granted(0, both);
 }
 
@@ -94,7 +94,7 @@ fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
     c.restart(1);
     c.link_again(1);
     c.pass(5_000);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Starting);
+    assert_eq!(c.inspect(1).phase(), Phase::Starting);
     let both = c.assert_bystanders_go_on();
     assert_eq!(c.described(0, "b").unreachable.iter().collect::<Vec<_>>(), [dc(1)]);
     c.ahead.clear();
@@ -112,11 +112,11 @@ fn what_needs_a_datacenter_that_is_read_only_stops_nobody_else() {
     c.crash(1, copy);
     c.link_again(1);
     c.pass(2_000);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(1).phase(), Phase::ReadOnly);
     assert_eq!(c.why(0, 1), Some(NotServing::ReadOnly));
     let both = c.assert_bystanders_go_on();
     c.pass_with_lease(75);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(1).phase(), Phase::Serving);
     c.granted(0, both);
 }
 
@@ -131,7 +131,7 @@ fn what_needs_a_datacenter_that_serves_with_a_clock_ahead_stops_nobody_else() {
     c.pass(15_000);
     c.link_again(1);
     c.pass(3_000);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(1).phase(), Phase::Serving);
     assert_eq!(c.why(0, 1), Some(NotServing::ClockSkew));
     let both = c.assert_bystanders_go_on();
     c.ahead.clear();

@@ -59,9 +59,9 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
     let times = refused.map(|tag| c.shed(tag));
     assert!(times.iter().all(|time| (500..=1_000).contains(&time.as_millis())), "{times:?}");
     assert!(times.windows(2).all(|pair| pair[0] != pair[1]), "they do not come back together: {times:?}");
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!((counts.calls_shed, counts.refusals), (6, 6));
-    assert_eq!(c.nodes[0].replica.inspect().status().load, Load::TooMuch);
+    assert_eq!(c.inspect(0).status().load, Load::TooMuch);
 
     let lease = c.lease(0);
     let proof = Proof::Attached;
@@ -87,7 +87,7 @@ fn who_is_overloaded_takes_on_nothing_new_and_goes_on_with_the_rest() {
     c.granted(0, tags[0]);
     assert!(matches!(c.reply(0, tags[1]), Some(Reply::LeaseOpened { .. })));
     assert!(matches!(c.reply(0, tags[2]), Some(Reply::Watching { .. })));
-    assert_eq!(c.nodes[0].replica.inspect().counts().calls_shed, 6);
+    assert_eq!(c.inspect(0).counts().calls_shed, 6);
 }
 
 /// The clients lost the replies. A refusal would tell them that nothing was done, which is wrong.
@@ -116,7 +116,7 @@ fn what_was_begun_before_is_answered_again() {
     c.granted(0, again);
     assert!(!c.is_answered(0, waits), "the last call of a key is answered");
     assert_eq!(c.reads(0, "n"), counted(1), "it was committed once");
-    assert_eq!(c.nodes[0].replica.inspect().counts().calls_shed, 0);
+    assert_eq!(c.inspect(0).counts().calls_shed, 0);
 }
 
 #[test]

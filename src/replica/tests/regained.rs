@@ -45,7 +45,7 @@ fn asks_for_a_lock_that_was_used(comes_as_state: bool, bug: Option<Bug>) -> (Clu
     let committed = c.has_committed(0, 1, Some("x"), put("k", "new"));
     if comes_as_state {
         c.pass(2_000);
-        assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+        assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
     }
     c.bug = bug;
     c.crash(0, copy);
@@ -56,12 +56,12 @@ fn asks_for_a_lock_that_was_used(comes_as_state: bool, bug: Option<Bug>) -> (Clu
     c.late = |message| matches!(message, Message::State(_) | Message::Entries(_));
     c.link_again(0);
     c.pass(4_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.late = |_| false;
     c.nodes[0].disk_is_stuck = true;
     c.run();
-    assert_eq!(c.nodes[0].replica.inspect().counts().state_transfers_received, u64::from(comes_as_state));
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "leases of before are over");
+    assert_eq!(c.inspect(0).counts().state_transfers_received, u64::from(comes_as_state));
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "leases of before are over");
     (c, waits, committed)
 }
 
@@ -98,11 +98,11 @@ fn reads_after_a_lost_update(bug: Option<Bug>) -> [Option<Reading>; 3] {
     c.pass(3_000);
     c.link(0, 1);
     c.pass(10_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.late = |_| false;
     c.link(0, 2);
     c.pass(10_000);
-    let applied = |id: usize| c.nodes[id].replica.inspect().applied().clone();
+    let applied = |id: usize| c.inspect(id).applied().clone();
     assert_eq!((applied(0), applied(1)), (applied(2), applied(2)));
     [0, 1, 2].map(|id| c.reads(id, "k"))
 }
@@ -153,7 +153,7 @@ fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
         }
         c.link_again(0);
         c.pass(70_000);
-        assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+        assert_eq!(c.inspect(0).phase(), Phase::Serving);
         let step = step(vec![put("k", "new")], &[], Then::Commit);
         let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
         let begin = Begin { lease, proof, key: 1, locks: None, at_least, acknowledged_through: 0, step };
@@ -179,10 +179,10 @@ fn tokens_after_a_lost_disk_are_not_measured_by_a_clock_that_is_contradicted() {
     c.restart(0);
     c.link_again(0);
     c.pass(70_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Starting);
+    assert_eq!(c.inspect(0).phase(), Phase::Starting);
     c.ahead.clear();
     c.pass(15_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.acquired(0, "y", Mode::Shared).token > before.token);
 }
@@ -211,16 +211,16 @@ fn a_lock_that_an_old_disk_should_not_have_granted_is_lost_when_that_is_known() 
         c.use_lock(1, "x");
         if comes_as_state {
             c.pass(2_000);
-            assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+            assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
         }
         c.crash(0, copy);
         c.pass(20_000);
-        assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "nobody is there to be asked");
+        assert_eq!(c.inspect(0).phase(), Phase::Serving, "nobody is there to be asked");
         (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
         let grant = c.acquired(0, "x", Mode::Exclusive);
         c.link_again(0);
         c.pass(5_000);
-        assert_eq!(c.nodes[0].replica.inspect().counts().state_transfers_received, u64::from(comes_as_state));
+        assert_eq!(c.inspect(0).counts().state_transfers_received, u64::from(comes_as_state));
         let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
         assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
         c.assert_no_violations();
@@ -242,7 +242,7 @@ fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known
         let other = c.acquired(1, "x", Mode::Exclusive);
         if comes_as_state {
             c.pass(2_000);
-            assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+            assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
         }
         c.crash(0, copy);
         c.pass(4_000);
@@ -254,7 +254,7 @@ fn a_lock_that_an_old_disk_should_not_have_given_back_is_lost_when_that_is_known
         let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
         assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
         c.assert_no_violations();
-        assert_eq!(c.nodes[0].replica.inspect().counts().state_transfers_received, u64::from(comes_as_state));
+        assert_eq!(c.inspect(0).counts().state_transfers_received, u64::from(comes_as_state));
         c.release(1, other.request);
         c.acquired(2, "x", Mode::Exclusive);
     }
@@ -277,7 +277,7 @@ fn a_holder_that_is_back_first_closes_no_link() {
     c.link_again(0);
     c.pass(3_000);
     c.assert_no_violations();
-    assert_eq!(c.nodes[0].replica.inspect().applied(), c.nodes[1].replica.inspect().applied());
+    assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
     let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
     assert!(c.nodes[0].notices.contains(&lost), "{:?}", c.nodes[0].notices);
     // Leases that its disk does not know may live until then.
@@ -310,9 +310,9 @@ fn a_holder_that_is_back_before_its_request_closes_no_link() {
     c.link_again(0);
     c.pass(3_000);
     c.assert_no_violations();
-    assert_eq!(c.nodes[0].replica.inspect().applied(), c.nodes[1].replica.inspect().applied());
+    assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
     c.pass(70_000);
-    assert_eq!(c.nodes[0].replica.inspect().request_table(), c.nodes[1].replica.inspect().request_table());
+    assert_eq!(c.inspect(0).request_table(), c.inspect(1).request_table());
     c.open_lease(2, Duration::from_secs(10));
     c.acquired(2, "x", Mode::Exclusive);
 }
@@ -328,7 +328,7 @@ fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it()
         |message| matches!(message, Message::Entries(entries) if format!("{entries:?}").contains("Withdraw"));
     let grant = c.acquired(0, "x", Mode::Exclusive);
     c.pass(2_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all but the withdrawal");
+    assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all but the withdrawal");
     c.crash(0, copy);
     c.late = |_| false;
     c.pass(4_000);
@@ -337,10 +337,10 @@ fn a_request_of_a_holder_that_is_back_first_is_withdrawn_once_a_state_shows_it()
     c.assert_kept(0, reclaim, &[&grant]);
     c.link_again(0);
     c.pass(3_000);
-    assert_eq!(c.nodes[0].replica.inspect().counts().state_transfers_received, 1);
+    assert_eq!(c.inspect(0).counts().state_transfers_received, 1);
     c.pass(70_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().remote_requests, 0);
-    assert_eq!(c.nodes[0].replica.inspect().request_table(), c.nodes[1].replica.inspect().request_table());
+    assert_eq!(c.inspect(1).counts().remote_requests, 0);
+    assert_eq!(c.inspect(0).request_table(), c.inspect(1).request_table());
     c.open_lease(1, Duration::from_secs(10));
     c.acquired(1, "x", Mode::Exclusive);
 }
@@ -355,7 +355,7 @@ fn an_own_entry_that_does_not_follow_takes_no_lock_away() {
     c.late = |message| matches!(message, Message::Entries(_) | Message::State(_));
     c.crash(0, copy);
     c.pass(20_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving, "nobody is there to be asked");
+    assert_eq!(c.inspect(0).phase(), Phase::Serving, "nobody is there to be asked");
     (0..3).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
     let grant = c.acquired(0, "x", Mode::Exclusive);
     let lost = Notice::LockLost { lease: c.lease(0), request: grant.request };
@@ -384,7 +384,7 @@ fn a_lost_disk_is_not_taken_for_a_new_one() {
         c.crash(0, 0);
         c.link_again(0);
         c.pass(5_000);
-        let serves = c.nodes[0].replica.inspect().status().phase == Phase::Serving;
+        let serves = c.inspect(0).status().phase == Phase::Serving;
         assert_eq!(serves, bug.is_some(), "only with the bug");
     }
 }

@@ -68,23 +68,15 @@ fn a_peer_whose_link_has_just_come_up_is_listened_to_before_anything_is_written(
     c.late = |_| true;
     c.link(0, 1);
     c.pass(patience / 2);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "dc1 is about to say how much of the log it has"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "dc1 is about to say how much of the log it has");
     c.late = |_| false;
     c.run();
     c.link(0, 2);
     c.pass(1_000);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.pass(65_000);
     for id in 0..3 {
-        assert_eq!(c.nodes[id].replica.inspect().phase(), Phase::Serving, "there is one history");
+        assert_eq!(c.inspect(id).phase(), Phase::Serving, "there is one history");
     }
 
     // A link over which nothing comes prolongs the wait once, not for ever.
@@ -93,7 +85,7 @@ fn a_peer_whose_link_has_just_come_up_is_listened_to_before_anything_is_written(
     c.late = |_| true;
     c.link(0, 1);
     c.pass(patience + 2);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
 }
 
 #[test]
@@ -107,11 +99,7 @@ fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
     c.link_again(0);
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&grant]);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     let next = c.lock(2, "x");
     let lease = c.lease(0);
     for _ in 0..13 {
@@ -119,7 +107,7 @@ fn a_reclaim_waits_until_it_is_known_what_became_of_the_parts() {
         c.call(0, Call::KeepAlive { lease, proof: Proof::Secret(SECRET) });
         c.call(2, Call::KeepAlive { lease: c.lease(2), proof: Proof::Attached });
     }
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     assert!(!c.is_answered(2, next));
     let target = Target::Id(grant.request);
     c.call(0, Call::Release { lease, proof: Proof::Secret(SECRET), target });
@@ -161,7 +149,7 @@ fn a_reclaim_of_parts_that_came_after_the_copy_is_right() {
     c.link_again(0);
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&grant]);
-    assert!((0..3).all(|part| c.nodes[0].replica.inspect().owner_of(&name("x"), dc(part)) == dc(0)));
+    assert!((0..3).all(|part| c.inspect(0).owner_of(&name("x"), dc(part)) == dc(0)));
     c.assert_no_violations();
 }
 
@@ -172,7 +160,7 @@ fn a_reader_that_is_back_first_stops_no_entry_that_gave_others_their_parts() {
     let copy = c.nodes[0].records.len();
     let grant = c.acquired(0, "x", Mode::Shared);
     let other = c.acquired(1, "x", Mode::Shared);
-    assert_eq!(c.nodes[0].replica.inspect().owner_of(&name("x"), dc(1)), dc(1));
+    assert_eq!(c.inspect(0).owner_of(&name("x"), dc(1)), dc(1));
     c.crash(0, copy);
     // No member can be asked, so dc0 serves after a while.
     c.pass(4_000);
@@ -181,7 +169,7 @@ fn a_reader_that_is_back_first_stops_no_entry_that_gave_others_their_parts() {
     c.link_again(0);
     c.pass(1_000);
     c.assert_no_violations();
-    assert_eq!(c.nodes[0].replica.inspect().owner_of(&name("x"), dc(1)), dc(1));
+    assert_eq!(c.inspect(0).owner_of(&name("x"), dc(1)), dc(1));
     c.release(1, other.request);
 }
 
@@ -190,7 +178,7 @@ fn a_holder_that_is_back_first_stops_no_state_in_which_its_parts_are_here() {
     let mut c = Cluster::with_log(3, (0, 0), 4_000);
     let (copy, grant) = there_and_back(&mut c);
     c.pass(1_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+    assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
     c.crash(0, copy);
     c.pass(4_000);
     let reclaim = c.reclaims_early(0, &[("x", Mode::Exclusive, &grant)]);
@@ -198,7 +186,7 @@ fn a_holder_that_is_back_first_stops_no_state_in_which_its_parts_are_here() {
     c.link_again(0);
     c.pass(3_000);
     c.assert_no_violations();
-    assert_eq!(c.nodes[0].replica.inspect().counts().state_transfers_received, 1);
+    assert_eq!(c.inspect(0).counts().state_transfers_received, 1);
 }
 
 #[test]
@@ -222,11 +210,7 @@ fn a_lease_keeps_its_grace_while_its_reclaim_waits() {
     c.link(0, 2);
     c.pass(1_000);
     c.assert_kept(0, reclaim, &[&grant]);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.assert_no_violations();
 }
 
@@ -236,23 +220,19 @@ fn a_lost_disk_and_a_crash_before_its_log_is_back_are_no_new_beginning() {
     c.use_lock(0, "x");
     let held = c.acquired(1, "x", Mode::Exclusive);
     c.pass(2_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+    assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
     c.crash(0, 0);
     c.link_again(0);
     // All members were heard, and nothing has come back yet.
     c.restart(0);
     c.pass(4_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.link_again(0);
     c.pass(3_000);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.pass(60_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
-    assert!((0..3).all(|part| c.nodes[0].replica.inspect().owner_of(&name("x"), dc(part)) == dc(1)));
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
+    assert!((0..3).all(|part| c.inspect(0).owner_of(&name("x"), dc(part)) == dc(1)));
     c.release(1, held.request);
     c.assert_no_violations();
 }
@@ -267,16 +247,12 @@ fn a_lost_disk_grants_nothing_before_its_leases_must_be_over() {
     let next = c.lock(2, "x");
     for _ in 0..11 {
         c.pass(5_000);
-        assert_eq!(
-            c.nodes[0].replica.inspect().phase(),
-            Phase::ReadOnly,
-            "the holder of before may not know yet"
-        );
+        assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the holder of before may not know yet");
         assert!(!c.is_answered(2, next));
         c.call(2, Call::KeepAlive { lease: c.lease(2), proof: Proof::Attached });
     }
     c.pass(6_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.granted(2, next);
     c.assert_no_violations();
 }
@@ -294,15 +270,11 @@ fn a_lost_disk_waits_although_its_entries_come_before_others_say_how_many_there_
         _ => false,
     };
     c.link_again(0);
-    assert!(c.nodes[0].replica.inspect().counts().entries_applied > 0, "its log comes back");
+    assert!(c.inspect(0).counts().entries_applied > 0, "its log comes back");
     c.late = |_| false;
     let next = c.lock(2, "x");
     c.pass(5_000);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "the holder of before may not know yet"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "the holder of before may not know yet");
     assert!(!c.is_answered(2, next));
 }
 
@@ -317,12 +289,12 @@ fn a_lost_disk_that_crashes_again_still_waits_for_its_leases() {
     c.link_again(0);
     c.pass(50_000);
     assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
+        c.inspect(0).phase(),
         Phase::ReadOnly,
         "it counts from the start: time passes unseen while it is down"
     );
     c.pass(11_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
 }
 
 #[test]
@@ -333,7 +305,7 @@ fn a_new_directory_of_which_nobody_knows_anything_serves_at_once() {
     c.link_again(1);
     c.link(0, 2);
     c.pass(1_000);
-    assert_eq!(c.nodes[1].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(1).phase(), Phase::Serving);
 }
 
 #[test]
@@ -341,28 +313,20 @@ fn an_old_copy_that_lacks_nothing_of_its_own_waits_for_what_it_said_to_have_seen
     let mut c = Cluster::with_log(3, (0, 0), 4_000);
     c.use_lock(0, "x");
     let copy = c.nodes[0].records.len();
-    let made = c.nodes[0].replica.inspect().status().applied.get(dc(0));
+    let made = c.inspect(0).status().applied.get(dc(0));
     c.begin(1, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
     c.pass(3_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have seen it, and rely on that");
-    assert_eq!(c.nodes[0].replica.inspect().status().applied.get(dc(0)), made);
+    assert_eq!(c.inspect(1).counts().log_entries, 0, "all have seen it, and rely on that");
+    assert_eq!(c.inspect(0).status().applied.get(dc(0)), made);
     c.crash(0, copy);
     c.link_again(0);
     c.pass(700);
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "what it writes would not have seen that"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "what it writes would not have seen that");
     c.pass(12_000);
     assert_eq!(c.reads(0, "n"), counted(1));
-    assert_eq!(
-        c.nodes[0].replica.inspect().phase(),
-        Phase::ReadOnly,
-        "leases that it does not know may live"
-    );
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases that it does not know may live");
     c.pass(50_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.assert_no_violations();
 }
 
@@ -378,18 +342,14 @@ fn a_state_takes_back_requests_whose_end_the_disk_has_lost() {
     let granted = c.granted(0, waits);
     c.release(0, granted.request);
     c.pass(3_000);
-    assert_eq!(c.nodes[1].replica.inspect().counts().log_entries, 0, "all have all");
+    assert_eq!(c.inspect(1).counts().log_entries, 0, "all have all");
     c.crash(0, copy);
-    assert_eq!(
-        c.nodes[0].replica.inspect().request_table().len(),
-        1,
-        "it was in the log when the copy was taken"
-    );
+    assert_eq!(c.inspect(0).request_table().len(), 1, "it was in the log when the copy was taken");
     c.link_again(0);
     c.pass(12_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "it writes nothing yet");
-    assert_eq!(c.nodes[0].replica.inspect().applied(), c.nodes[1].replica.inspect().applied());
-    assert_eq!(c.nodes[0].replica.inspect().request_table(), c.nodes[1].replica.inspect().request_table());
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "it writes nothing yet");
+    assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
+    assert_eq!(c.inspect(0).request_table(), c.inspect(1).request_table());
 }
 
 #[test]

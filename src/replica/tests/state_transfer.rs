@@ -129,10 +129,10 @@ fn what_waited_for_a_state_is_applied_with_it() {
     c.link(1, 2);
     c.run();
     c.handle(2, Event::Received { peer: dc(1), message: Message::Entries(vec![next]) });
-    assert_eq!(c.nodes[2].replica.inspect().counts().held_back, 1);
+    assert_eq!(c.inspect(2).counts().held_back, 1);
     c.late = |message| !matches!(message, Message::State(_));
     c.run();
-    assert_eq!((c.state_transfers_received(2), c.nodes[2].replica.inspect().counts().held_back), (1, 0));
+    assert_eq!((c.state_transfers_received(2), c.inspect(2).counts().held_back), (1, 0));
     assert_eq!(c.reads(2, "n"), counted(201));
     c.late = |_| false;
     c.assert_converged();
@@ -171,9 +171,8 @@ fn locks_that_moved_meanwhile_are_where_they_went() {
     c.granted(0, wanted);
     for lock in ["a", "b", "mine"] {
         for part in 0..3 {
-            let owners: Vec<_> = (0..3)
-                .map(|id: usize| c.nodes[id].replica.inspect().owner_of(&name(lock), dc(part)))
-                .collect();
+            let owners: Vec<_> =
+                (0..3).map(|id: usize| c.inspect(id).owner_of(&name(lock), dc(part))).collect();
             assert!(owners.windows(2).all(|pair| pair[0] == pair[1]), "part {part} of {lock}: {owners:?}");
         }
     }

@@ -13,7 +13,7 @@ fn commit(c: &mut Cluster, id: u8, key: u64, change: Change) {
 }
 
 fn peer(c: &Cluster, id: u8, other: u8) -> PeerStatus {
-    let peers = c.nodes[usize::from(id)].replica.inspect().status().peers;
+    let peers = c.inspect(usize::from(id)).status().peers;
     peers.into_iter().find(|peer| peer.dc == dc(other)).expect("it is a peer")
 }
 
@@ -95,7 +95,7 @@ fn what_came_by_a_third_datacenter_is_no_lag() {
         c.pass(1_500);
     }
     assert_eq!(lag(&c, 0, 1), (0, 0), "dc2 passed it on and says so");
-    assert_eq!(c.nodes[0].replica.inspect().counts().log_entries, 0, "all have all");
+    assert_eq!(c.inspect(0).counts().log_entries, 0, "all have all");
     c.isolate(1);
     commit(&mut c, 0, 6, add("n", 1));
     c.pass(2_000);
@@ -108,7 +108,7 @@ fn what_came_by_a_third_datacenter_is_no_lag() {
 #[test]
 fn the_store_is_counted() {
     let mut c = Cluster::new(2, 0, 0);
-    let counts = |c: &Cluster| c.nodes[0].replica.inspect().counts();
+    let counts = |c: &Cluster| c.inspect(0).counts();
     commit(&mut c, 0, 1, put("r", "hello"));
     commit(&mut c, 0, 2, put("r", "hello, world"));
     c.run();
@@ -143,6 +143,6 @@ fn after_a_start_nobody_is_called_far_behind_before_he_is_heard() {
     c.handle(0, Event::Checkpoint);
     let checkpoint = c.nodes[0].checkpoint.take().expect("few keys are one step");
     c.restart_from(0, checkpoint);
-    let peers = c.nodes[0].replica.inspect().status().peers;
+    let peers = c.inspect(0).status().peers;
     assert!(!peers.iter().any(|peer| peer.connected || peer.too_far_behind), "{peers:?}");
 }

@@ -32,7 +32,7 @@ fn who_waits_for_a_neighbour_asked_no_other_datacenter() {
     c.release(0, first.request);
     c.run();
     c.granted(0, second);
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!((counts.grants, counts.grants_local), (2, 1), "only the first needed parts from elsewhere");
 }
 
@@ -222,11 +222,7 @@ fn a_timeout_says_who_holds_what() {
     assert_eq!((locks[0].holders[0].dc, locks[0].holders[0].token), (dc(1), held.token));
     c.release(1, held.request);
     c.run();
-    assert_eq!(
-        c.nodes[1].replica.inspect().counts().remote_requests,
-        0,
-        "what timed out is withdrawn everywhere"
-    );
+    assert_eq!(c.inspect(1).counts().remote_requests, 0, "what timed out is withdrawn everywhere");
 }
 
 #[test]
@@ -286,7 +282,7 @@ fn after_a_crash_nobody_gets_the_lock_until_its_holder_had_time_to_reclaim_it() 
     c.restart(0);
     c.link(0, 1);
     c.pass(2_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Grace { leases: 1 });
+    assert_eq!(c.inspect(0).phase(), Phase::Grace { leases: 1 });
     assert!(!c.is_answered(1, waiting));
 
     let lease = c.lease(0);
@@ -298,7 +294,7 @@ fn after_a_crash_nobody_gets_the_lock_until_its_holder_had_time_to_reclaim_it() 
     let reclaim = c.call(0, Call::Reclaim { lease, proof: Proof::Attached, held });
     assert_eq!(c.reply(0, reclaim), Some(Reply::Reclaimed { kept: vec![grant.request], lost: vec![] }));
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     assert!(!c.is_answered(1, waiting));
     c.release(0, grant.request);
     c.run();
@@ -313,16 +309,16 @@ fn a_datacenter_that_lost_its_disk_fetches_its_log_before_it_writes() {
     c.use_lock(0, "a");
     c.crash(0, 0);
     c.cut(1, 2);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly);
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
     c.link(0, 1);
     c.pass(2_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "not all members can be asked");
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "not all members can be asked");
     c.link(0, 2);
     c.pass(500);
-    assert_eq!(c.nodes[0].replica.inspect().owner_of(&name("a"), dc(1)), dc(0));
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::ReadOnly, "leases lost with the disk may live");
+    assert_eq!(c.inspect(0).owner_of(&name("a"), dc(1)), dc(0));
+    assert_eq!(c.inspect(0).phase(), Phase::ReadOnly, "leases lost with the disk may live");
     c.pass(60_000);
-    assert_eq!(c.nodes[0].replica.inspect().phase(), Phase::Serving);
+    assert_eq!(c.inspect(0).phase(), Phase::Serving);
     (0..2).for_each(|id| c.open_lease(id, Duration::from_secs(10)));
     c.use_lock(0, "a");
     c.use_lock(1, "a");
@@ -336,18 +332,18 @@ fn own_requests_of_before_a_crash_are_withdrawn() {
     let held = c.granted(1, held);
     let _ = c.lock(0, "a");
     c.run();
-    assert_eq!(c.nodes[1].replica.inspect().counts().remote_requests, 1);
+    assert_eq!(c.inspect(1).counts().remote_requests, 1);
     c.restart(0);
     c.link(0, 1);
     c.pass(600);
-    assert_eq!(c.nodes[1].replica.inspect().counts().remote_requests, 0);
+    assert_eq!(c.inspect(1).counts().remote_requests, 0);
     c.release(1, held.request);
 }
 
 #[test]
 fn a_transfer_by_somebody_who_is_not_the_owner_closes_the_link_and_changes_nothing() {
     let mut c = Cluster::new(3, 0, 0);
-    let deps = c.nodes[0].replica.inspect().status().applied;
+    let deps = c.inspect(0).status().applied;
     let parts = vec![LockParts { lock: name("a"), parts: vec![(dc(0), 1)] }];
     let entry = Entry {
         cluster: ClusterId::of("stories"),
@@ -364,13 +360,13 @@ fn a_transfer_by_somebody_who_is_not_the_owner_closes_the_link_and_changes_nothi
     c.handle(0, Event::Received { peer: dc(1), message });
     let fault = EntryFault::NotTheOwner { lock: name("a"), part: dc(0), owner: dc(0) };
     assert_eq!(c.nodes[0].violations, [Violation::Entry { dc: dc(1), seq: entry.seq, fault }]);
-    assert_eq!(c.nodes[0].replica.inspect().owner_of(&name("a"), dc(0)), dc(0));
+    assert_eq!(c.inspect(0).owner_of(&name("a"), dc(0)), dc(0));
 }
 
 #[test]
 fn an_entry_from_too_far_in_the_future_waits_and_is_then_applied() {
     let mut c = Cluster::new(2, 0, 0);
-    let deps = c.nodes[0].replica.inspect().status().applied;
+    let deps = c.inspect(0).status().applied;
     let entry = Entry {
         cluster: ClusterId::of("stories"),
         epoch: 0,
@@ -383,12 +379,12 @@ fn an_entry_from_too_far_in_the_future_waits_and_is_then_applied() {
         ops: vec![],
     };
     c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.clone().into()]) });
-    let applied = |c: &Cluster| c.nodes[0].replica.inspect().status().applied.get(dc(1));
+    let applied = |c: &Cluster| c.inspect(0).status().applied.get(dc(1));
     assert_eq!(applied(&c), entry.seq - 1);
-    assert!(c.nodes[0].replica.inspect().status().peers[0].paused_by_skew);
+    assert!(c.inspect(0).status().peers[0].paused_by_skew);
     c.pass(2_100);
     assert_eq!(applied(&c), entry.seq);
-    assert!(!c.nodes[0].replica.inspect().status().peers[0].paused_by_skew);
+    assert!(!c.inspect(0).status().peers[0].paused_by_skew);
     assert!(c.nodes[0].violations.is_empty());
 }
 
@@ -470,9 +466,9 @@ fn locks_that_were_used_once_are_forgotten_as_fast_as_they_came() {
         let grant = c.granted(0, tag);
         c.release(0, grant.request);
     }
-    assert_eq!(c.nodes[0].replica.inspect().counts().locks_active, 10_000);
+    assert_eq!(c.inspect(0).counts().locks_active, 10_000);
     c.pass(1_000);
-    assert_eq!(c.nodes[0].replica.inspect().counts().locks_active, 0);
+    assert_eq!(c.inspect(0).counts().locks_active, 0);
 }
 
 #[test]
@@ -499,5 +495,5 @@ fn a_datacenter_alone_keeps_no_log_for_others() {
     c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
     c.run();
     c.pass(600);
-    assert_eq!(c.nodes[0].replica.inspect().counts().log_entries, 0);
+    assert_eq!(c.inspect(0).counts().log_entries, 0);
 }

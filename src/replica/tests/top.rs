@@ -8,11 +8,11 @@ use crate::replica::call::{Acquires, Call, HotLock, Reply, Wait};
 use geolock_api::names::Mode;
 
 fn acquires(c: &Cluster, id: u8) -> Acquires {
-    c.nodes[usize::from(id)].replica.inspect().status().acquires
+    c.inspect(usize::from(id)).status().acquires
 }
 
 fn hand_offs(c: &Cluster, id: u8) -> (u64, u64) {
-    let counts = c.nodes[usize::from(id)].replica.inspect().counts();
+    let counts = c.inspect(usize::from(id)).counts();
     (counts.hand_offs_sent, counts.hand_offs_received)
 }
 

@@ -44,7 +44,7 @@ fn a_snapshot_stays_as_it_was_while_others_commit() {
     c.committed(0, tag);
     assert_eq!((c.reads(0, "n"), c.reads(1, "r")), (counted(211), written("new")));
     c.pass(1);
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!(
         (counts.uncompacted_changes, counts.transactions),
         (0, 0),
@@ -216,7 +216,7 @@ fn a_transaction_that_is_open_too_long_is_over() {
     let waiting = c.lock(0, "x");
     c.pass(20_000);
     assert!(c.is_answered(0, waiting), "its lock is free");
-    assert_eq!(c.nodes[0].replica.inspect().counts().transactions, 0, "it takes nobody's place");
+    assert_eq!(c.inspect(0).counts().transactions, 0, "it takes nobody's place");
     let late = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     assert_eq!(c.txn_refused(0, late), TxnRefusal::TooOld(1, Duration::from_secs(20)));
     assert_eq!(c.reads(0, "n"), None);
@@ -239,8 +239,8 @@ fn the_end_of_a_lease_ends_its_transactions() {
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.reads(0, "n").is_none());
     c.pass(1);
-    assert_eq!(c.nodes[0].replica.inspect().counts().transactions, 0);
-    assert_eq!(c.nodes[0].replica.inspect().counts().held, 0);
+    assert_eq!(c.inspect(0).counts().transactions, 0);
+    assert_eq!(c.inspect(0).counts().held, 0);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_checkpoint_is_made_bit_by_bit_and_shows_one_moment() {
         (c.reads(0, "0-7"), c.reads(0, "2-7"), c.reads(0, "new")),
         (counted(1), counted(2), counted(1))
     );
-    assert_eq!(c.nodes[0].replica.inspect().counts().keys, 3_001);
+    assert_eq!(c.inspect(0).counts().keys, 3_001);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_transaction_that_cannot_commit_any_more_can_be_aborted() {
     assert!(matches!(c.txn_refused(0, late), TxnRefusal::Change(_)));
     let abort = c.next_step(0, 2, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, abort).state, TxnState::Aborted);
-    assert_eq!(c.nodes[0].replica.inspect().counts().held, 0);
+    assert_eq!(c.inspect(0).counts().held, 0);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn takes_that_are_refused_together_ask_for_rights_once() {
     let under_way = c.wires[&(dc(1), dc(0))].iter();
     assert_eq!(under_way.filter(|message| matches!(message, Message::AskRights { .. })).count(), 2);
     c.run();
-    assert_eq!(c.nodes[0].replica.inspect().counts().rights_transferred, 2);
+    assert_eq!(c.inspect(0).counts().rights_transferred, 2);
     let taken = c.begin(1, 52, None, take(400));
     c.run();
     c.committed(1, taken);
@@ -446,7 +446,7 @@ fn what_open_transactions_keep_is_bounded() {
     let tag = c.begin(0, 2_000, None, large());
     c.open_lease(0, Duration::from_secs(10));
     assert!(c.is_answered(0, tag));
-    assert_eq!(c.nodes[0].replica.inspect().counts().held, 0);
+    assert_eq!(c.inspect(0).counts().held, 0);
 }
 
 /// Found by the simulator: the reply was that its client had cancelled it.
@@ -486,7 +486,7 @@ fn tombstones_from_a_checkpoint_go_in_the_end() {
     c.begin(0, 3, None, step(vec![add("n", 1), add("n", -1), add("m", 1)], &[], Then::Commit));
     c.pass(3_000);
     assert_eq!(c.reads(0, "m"), counted(1));
-    let counts = c.nodes[0].replica.inspect().counts();
+    let counts = c.inspect(0).counts();
     assert_eq!(
         (counts.keys, counts.tombstones_pending, counts.uncompacted_changes),
         (1, 0, 0),

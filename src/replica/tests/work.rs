@@ -119,7 +119,7 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     c.open_lease(0, Duration::from_secs(60));
     c.cut(0, 1);
     let tags: Vec<u64> = (0..MANY).map(|n| c.lock(0, &format!("x{n}"))).collect();
-    let parked = |c: &Cluster| c.nodes[0].replica.inspect().counts().parked;
+    let parked = |c: &Cluster| c.inspect(0).counts().parked;
     c.pass(4_000);
     assert_eq!(parked(&c), MANY);
     c.most_work = 0;
@@ -146,7 +146,7 @@ fn removals_are_forgotten_some_at_a_time() {
     c.link(0, 1);
     c.pass(10_000);
     for id in [0, 1] {
-        assert_eq!(c.nodes[id].replica.inspect().counts().tombstones_pending, 0, "dc{id}");
+        assert_eq!(c.inspect(id).counts().tombstones_pending, 0, "dc{id}");
         assert!(c.nodes[id].replica.data.store.counts().keys == 0, "nothing is left of the set in dc{id}");
     }
 }

@@ -90,7 +90,7 @@ fn a_watch_knows_what_it_has_seen_elsewhere_before_it_comes_here() {
     c.pass(600);
     assert_eq!(c.told(0, watch), [["b/n2"]], "the first one came here too, and is no news");
     c.pass(5_000);
-    let (reached, durable) = (c.reached(0, watch), c.nodes[0].replica.inspect().status().durable);
+    let (reached, durable) = (c.reached(0, watch), c.inspect(0).status().durable);
     assert_eq!(reached, [durable]);
 }
 
@@ -106,7 +106,7 @@ fn a_quiet_watch_is_told_how_far_it_is_complete() {
     c.run();
     assert!(c.reached(0, quiet).is_empty(), "a commit is nothing to a watch that does not follow it");
     c.pass(600);
-    assert_eq!(c.reached(0, quiet), [c.nodes[0].replica.inspect().status().durable]);
+    assert_eq!(c.reached(0, quiet), [c.inspect(0).status().durable]);
     c.pass(20_000);
     assert_eq!(c.reached(0, quiet).len(), 1, "once is enough");
     c.open_lease(0, Duration::from_secs(10));
@@ -140,7 +140,7 @@ fn those_who_are_told_at_once_are_told_bit_by_bit() {
 #[test]
 fn a_watch_goes_on_after_a_restart() {
     let mut c = Cluster::new(2, 0, 0);
-    let from = c.nodes[0].replica.inspect().status().durable;
+    let from = c.inspect(0).status().durable;
     c.commits(0, 1, &["n1"]);
     c.use_lock(1, "x");
     c.commits(1, 1, &["n2"]);
@@ -153,12 +153,12 @@ fn a_watch_goes_on_after_a_restart() {
 #[test]
 fn a_watch_goes_on_after_a_restart_from_a_checkpoint() {
     let mut c = Cluster::new(2, 0, 0);
-    let from = c.nodes[0].replica.inspect().status().durable;
+    let from = c.inspect(0).status().durable;
     c.commits(0, 1, &["n1"]);
     c.commits(1, 1, &["n2"]);
     // Every member has all of it, so no log keeps any of it.
     c.pass(1_500);
-    assert_eq!(c.nodes[0].replica.inspect().counts().log_entries, 0);
+    assert_eq!(c.inspect(0).counts().log_entries, 0);
     c.cut(0, 1);
     c.commits(0, 2, &["n3"]);
     c.handle(0, Event::Checkpoint);

@@ -72,7 +72,7 @@ fn moves_of_a_lock_are_told_once_everywhere_and_can_be_gone_on_with() {
     c.restarts(0);
     let again = c.watch_locks(0, vec![locks("a")], Some(from));
     assert_eq!(c.heard(0, again)[..3], moved);
-    let durable = c.nodes[0].replica.inspect().status().durable;
+    let durable = c.inspect(0).status().durable;
     let later = c.watch_locks(0, vec![locks("a")], Some(durable));
     assert_eq!(c.heard(0, later), ["anew", "current"]);
 }

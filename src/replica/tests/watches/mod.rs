@@ -82,7 +82,7 @@ fn a_watch_that_cannot_be_is_refused() {
         let watch = c.watch_locks(0, patterns, None);
         assert_eq!(c.watch_refused(0, watch), WatchRefusal::Patterns(count));
     }
-    assert_eq!(c.nodes[0].replica.inspect().counts().watches, 0);
+    assert_eq!(c.inspect(0).counts().watches, 0);
     // The names that all watches follow are bounded.
     let long = "x".repeat(1_000);
     let mut many = Vec::new();

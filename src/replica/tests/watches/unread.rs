@@ -117,7 +117,7 @@ fn who_does_not_keep_up_begins_anew_and_stops_nobody() {
         begun[0] > 1 && begun[2] == 1,
         "who reads too little loses something, who reads does not: {begun:?}"
     );
-    assert!(c.nodes[0].replica.inspect().counts().watch_events_dropped > 500);
+    assert!(c.inspect(0).counts().watch_events_dropped > 500);
     while !followers.iter().all(|follower| follower.is_current) || !c.nodes[0].notices.is_empty() {
         for (watch, follower) in watches.into_iter().zip(&mut followers) {
             reads(&mut c, watch, follower);
