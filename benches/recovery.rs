@@ -52,7 +52,7 @@ fn measure(dir: &Path) -> Result<(), AnyError> {
     print_restart("from the journal", dir, journal)?;
 
     let (mut journal, events) = open(dir)?;
-    let body = replica.checkpoint().encode()?;
+    let body = replica.inspect().checkpoint().encode()?;
     journal.checkpoint(last.0, body);
     while !matches!(events.recv()?, JournalEvent::CheckpointDone { .. }) {}
     print_restart("from a checkpoint", dir, journal)
@@ -69,7 +69,7 @@ fn print_restart(what: &str, dir: &Path, journal: Journal) -> Result<(), AnyErro
         let records = recovered.records.map(|record| record.map(|(at, bytes)| (Position(at), bytes)));
         let (replica, _) = recover(config(), checkpoint, records)?;
         restarts.push(start.elapsed());
-        assert_eq!(replica.checkpoint().contents.len() as u64, KEYS, "every key is there");
+        assert_eq!(replica.inspect().checkpoint().contents.len() as u64, KEYS, "every key is there");
         journal.close()?;
 
         let start = Instant::now();

@@ -52,13 +52,6 @@ impl Replica {
             lend!(StateTransfer, self).build_checkpoint();
         }
     }
-
-    /// Returns the state that the records so far amount to, at once. To be stored once they are durable.
-    pub fn checkpoint(&self) -> Checkpoint {
-        let now = self.inspect();
-        let (ownership, requests) = (now.ownership().copy(), now.request_table());
-        Checkpoint { ownership, requests, contents: now.contents(), ..self.begin_checkpoint() }
-    }
 }
 
 impl StateTransfer<'_> {

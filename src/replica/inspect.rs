@@ -5,7 +5,7 @@
 use super::Replica;
 use super::call::{Counts, Phase, Status};
 use super::lend::lend;
-use super::record::RequestRow;
+use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::store_state::Content;
@@ -48,6 +48,15 @@ impl<'a> Inspect<'a> {
     /// Returns the contents of all keys, in no order.
     pub fn contents(self) -> Vec<(Key, Content)> {
         self.0.data.store.contents()
+    }
+
+    /// Returns the state that the records so far amount to. A server has [`Effect::Checkpoint`], which is
+    /// made in bounded steps.
+    ///
+    /// [`Effect::Checkpoint`]: super::Effect::Checkpoint
+    pub fn checkpoint(self) -> Checkpoint {
+        let (ownership, requests) = (self.ownership().copy(), self.request_table());
+        Checkpoint { ownership, requests, contents: self.contents(), ..self.0.begin_checkpoint() }
     }
 
     /// Returns the vector of the entries that are applied here.

@@ -289,7 +289,7 @@ fn a_lock_that_nobody_uses_goes_home_and_is_forgotten() {
     scene.granted_within(writer, held, SECOND).expect("it is idle");
     let away = |scene: &Scene| -> Vec<usize> {
         let running = scene.world.replicas();
-        running.map(|replica| replica.inspect().ownership().len()).collect()
+        running.map(|replica| replica.ownership().len()).collect()
     };
     // The parts stay as long as the lock is held.
     scene.run(100 * SECOND);

@@ -147,7 +147,7 @@ impl Page<'_> {
             ("requests_published", "Waiting requests of this datacenter that are published to the others", published),
             ("requests_remote", "Waiting requests of other datacenters", remote_requests),
             ("requests_parked", "Requests that wait for a datacenter that is unreachable or does not serve; they block no others", parked),
-            ("locks_active", "Locks that are held or waited for", locks_active),
+            ("locks_active", "Locks that are held, waited for, or were used a short time ago", locks_active),
             ("locks_moved", "Locks with parts outside their home datacenters", locks_moved),
             ("locks_away_here", "Locks with parts here that have their homes in other datacenters; limits.max_away_locks limits them", locks_away_here),
             ("log_entries", "Log entries that are kept because a member may lack them", log_entries),

@@ -294,7 +294,7 @@ fn that_all_understand_homes_is_known_after_a_restart() {
         let mut c = Cluster::new(3, 0, 0);
         c.isolate(1);
         if checkpoint {
-            let checkpoint = c.nodes[1].replica.checkpoint();
+            let checkpoint = c.inspect(1).checkpoint();
             c.restart_from(1, checkpoint);
         } else {
             c.restart(1);

@@ -229,7 +229,7 @@ fn a_restored_copy_grants_nothing_before_all_were_heard_and_unknown_leases_are_o
     c.link_again(0);
     c.pass(59_000);
     assert_eq!(c.inspect(0).phase(), Phase::ReadOnly);
-    let checkpoint = c.nodes[0].replica.checkpoint();
+    let checkpoint = c.inspect(0).checkpoint();
     c.restart_from(0, checkpoint);
     c.link_again(0);
     c.pass(59_000);

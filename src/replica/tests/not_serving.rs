@@ -205,7 +205,7 @@ const LOG: usize = 4_000;
 impl Cluster {
     /// Returns the weight of the entries that a datacenter keeps for others.
     fn log_weight(&self, id: u8) -> usize {
-        let log = self.nodes[usize::from(id)].replica.checkpoint().log;
+        let log = self.nodes[usize::from(id)].replica.inspect().checkpoint().log;
         log.iter().map(|entry| entry.weight()).sum()
     }
 

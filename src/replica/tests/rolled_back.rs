@@ -433,7 +433,7 @@ fn of_a_commit_whose_lease_was_lost_too_nobody_is_told_that_it_failed() {
     c.link(0, 1);
     c.pass(1_000);
     assert_eq!(c.txn_refused(0, early), TxnRefusal::OutcomeUnknown(1));
-    let checkpoint = c.nodes[0].replica.checkpoint();
+    let checkpoint = c.inspect(0).checkpoint();
     c.restart_from(0, checkpoint);
     c.link_again(0);
     c.pass(1_000);

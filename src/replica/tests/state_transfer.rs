@@ -34,11 +34,11 @@ impl Cluster {
     }
 
     fn vectors(&self) -> Vec<VersionVector> {
-        self.nodes.iter().map(|node| node.replica.checkpoint().applied).collect()
+        self.nodes.iter().map(|node| node.replica.inspect().checkpoint().applied).collect()
     }
 
     fn log_entries(&self, id: u8) -> usize {
-        self.nodes[usize::from(id)].replica.checkpoint().log.len()
+        self.nodes[usize::from(id)].replica.inspect().checkpoint().log.len()
     }
 
     fn state_transfers_received(&self, id: u8) -> u64 {
@@ -125,7 +125,7 @@ fn who_takes_too_long_over_a_state_stops_nobody_and_takes_another() {
 fn what_waited_for_a_state_is_applied_with_it() {
     let mut c = Cluster::with_a_late_state();
     c.count_up(0, 300, "n", 1);
-    let next = c.nodes[0].replica.checkpoint().log.last().expect("it was made just now").clone();
+    let next = c.inspect(0).checkpoint().log.last().expect("it was made just now").clone();
     c.link(1, 2);
     c.run();
     c.handle(2, Event::Received { peer: dc(1), message: Message::Entries(vec![next]) });
@@ -257,7 +257,7 @@ fn a_checkpoint_that_is_wanted_meanwhile_waits_for_the_state() {
     }
     c.pass(1_000);
     let checkpoint = c.nodes[2].checkpoint.clone().expect("it was made in the end");
-    assert_eq!(checkpoint.applied, c.nodes[0].replica.checkpoint().applied);
+    assert_eq!(checkpoint.applied, c.inspect(0).checkpoint().applied);
     c.restart_from(2, checkpoint);
     c.join_again(2);
     assert_eq!(c.reads(2, "n"), counted(200));

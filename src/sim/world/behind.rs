@@ -60,8 +60,7 @@ impl World {
     /// A server that is far behind says so.
     pub(super) fn check_behind(&mut self) {
         for dc in self.members().iter().filter(|dc| self.is_known_behind(*dc)) {
-            let replica = self.node(dc).replica.as_ref();
-            if replica.is_some_and(|replica| replica.inspect().status().clock_behind_ms == 0) {
+            if self.node(dc).inspect().is_some_and(|replica| replica.status().clock_behind_ms == 0) {
                 let what = format!("{dc} is far behind all others and does not know");
                 return self.fail(FailureKind::Contract, what);
             }
@@ -91,19 +90,17 @@ impl World {
         let Some(behind) = self.members().iter().find(|dc| self.is_known_behind(*dc)) else { return false };
         let client = &self.clients[id.client];
         let serves = |node: &super::Node| {
-            node.replica
-                .as_ref()
-                .is_some_and(|replica| replica.inspect().away().iter().all(|dc| dc == behind))
+            node.inspect().is_some_and(|replica| replica.away().iter().all(|dc| dc == behind))
         };
         let others_serve = self.nodes.iter().filter(|node| node.dc != behind).all(serves);
-        let Some(replica) = &self.nodes[client.dc.index()].replica else { return false };
+        let Some(replica) = self.node(client.dc).inspect() else { return false };
         client.dc != behind
             && client.is_ready()
             && others_serve
             && client.requests()[&id.key].order.wants.locks().iter().all(|(lock, mode)| {
                 let needs = |part: &DcId| *mode == Mode::Exclusive || *part == client.dc;
                 let mut parts = self.members().iter().filter(needs);
-                parts.all(|part| replica.inspect().owner_of(lock, part) != behind)
+                parts.all(|part| replica.owner_of(lock, part) != behind)
                     && !self.holders.conflicts(lock, *mode)
             })
     }

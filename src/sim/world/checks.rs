@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::replica::Replica;
+use crate::replica::Inspect;
 use crate::replica::call::{Call, Counts, Phase as ReplicaPhase, Status};
 use crate::sim::client::{Client, State};
 use crate::sim::failure::FailureKind;
@@ -36,18 +36,14 @@ impl World {
         if !has_one_history && stage == Stage::Running {
             return;
         }
-        let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.replica.as_deref()?)));
-        let running = running.filter(|(_, replica)| replica.inspect().has_state());
-        let replicas: Vec<(DcId, &Replica)> = running.collect();
+        let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.inspect()?)));
+        let replicas: Vec<(DcId, Inspect<'_>)> = running.filter(|(_, replica)| replica.has_state()).collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
-            for (b, second) in
-                replicas[i + 1..].iter().filter(|(_, r)| r.inspect().applied() == first.inspect().applied())
-            {
-                let same_table = first.inspect().ownership() == second.inspect().ownership()
-                    && first.inspect().request_table() == second.inspect().request_table();
-                if !same_table || shown(&first.inspect().contents()) != shown(&second.inspect().contents()) {
-                    let (vector, first, second) =
-                        (first.inspect().applied(), first.checkpoint(), second.checkpoint());
+            for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
+                let same_table = first.ownership() == second.ownership()
+                    && first.request_table() == second.request_table();
+                if !same_table || shown(&first.contents()) != shown(&second.contents()) {
+                    let (vector, first, second) = (first.applied(), first.checkpoint(), second.checkpoint());
                     let broken = Broken::new(
                         FailureKind::Diverged,
                         format!("{a} and {b} applied {vector} and differ"),
@@ -57,13 +53,9 @@ impl World {
             }
         }
         for (dc, replica) in replicas.iter().filter(|_| has_one_history) {
-            let mut judged = self.txns.check_contents(
-                *dc,
-                replica.inspect().applied(),
-                &shown(&replica.inspect().contents()),
-            );
+            let mut judged = self.txns.check_contents(*dc, replica.applied(), &shown(&replica.contents()));
             if stage == Stage::Quiet {
-                judged = judged.and_then(|()| self.txns.check_all(replica.inspect().applied()));
+                judged = judged.and_then(|()| self.txns.check_all(replica.applied()));
             }
             if judged.is_err() {
                 return self.blame(judged);
@@ -71,9 +63,8 @@ impl World {
         }
         let names = self.locks.hot.iter().chain(&self.locks.cold);
         for (lock, part) in names.flat_map(|lock| replicas.iter().map(move |(part, _)| (lock, *part))) {
-            let owns = |(dc, r): &&(DcId, &Replica)| {
-                r.inspect().owner_of(lock, part) == *dc && !self.is_out_of_date(*dc)
-            };
+            let owns =
+                |(dc, r): &&(DcId, Inspect)| r.owner_of(lock, part) == *dc && !self.is_out_of_date(*dc);
             let believe = replicas.iter().filter(owns).count();
             let kind = match (believe, stage) {
                 (1, _) | (0, Stage::Running) => continue,
@@ -104,13 +95,13 @@ impl World {
     fn check_wait_at_home(&mut self, id: HolderId) {
         let Some(bound) = self.plan.max_wait_at_home else { return };
         let client = &self.clients[id.client];
-        let Some(replica) = &self.nodes[client.dc.index()].replica else { return };
+        let Some(replica) = self.node(client.dc).inspect() else { return };
         let writer_is_dead = self.nodes.last().is_some_and(|node| node.replica.is_none());
         let free = writer_is_dead
             && client.is_ready()
             && client.requests()[&id.key].order.wants.locks().iter().all(|(lock, mode)| {
                 *mode == Mode::Shared
-                    && replica.inspect().owner_of(lock, client.dc) == client.dc
+                    && replica.owner_of(lock, client.dc) == client.dc
                     && !self.holders.conflicts(lock, *mode)
             });
         if !free {
@@ -202,7 +193,7 @@ impl World {
 
     /// Returns the numbers of idle returns by age, by number, and beside shared requests.
     pub fn idle_returns(&self) -> [u64; 3] {
-        let counts = self.nodes.iter().filter_map(|node| Some(node.replica.as_ref()?.inspect().counts()));
+        let counts = self.nodes.iter().filter_map(|node| Some(node.inspect()?.counts()));
         counts.fold([0; 3], |[age, number, shared], counts| {
             [
                 age + counts.idle_returns_age,
@@ -214,8 +205,7 @@ impl World {
 
     /// Returns the number of keys with a value in a datacenter.
     fn shown_keys(&self, dc: DcId) -> u64 {
-        let replica = self.node(dc).replica.as_ref();
-        replica.map_or(0, |replica| shown(&replica.inspect().contents()).len() as u64)
+        self.node(dc).inspect().map_or(0, |replica| shown(&replica.contents()).len() as u64)
     }
 
     /// In the quiet: all replicas are equal, and every part has exactly one owner.

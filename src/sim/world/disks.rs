@@ -78,18 +78,16 @@ pub(crate) struct Damage {
 impl Node {
     /// Returns the vector that it has applied, or will have when it starts.
     fn has_applied(&self) -> &VersionVector {
-        self.replica.as_ref().map_or(&self.disk.facts.applied, |replica| replica.inspect().applied())
+        self.inspect().map_or(&self.disk.facts.applied, |replica| replica.applied())
     }
 
     fn is_forked(&self) -> bool {
-        self.replica
-            .as_ref()
-            .is_some_and(|replica| matches!(replica.inspect().phase(), ReplicaPhase::Forked { .. }))
+        self.inspect().is_some_and(|replica| matches!(replica.phase(), ReplicaPhase::Forked { .. }))
     }
 
     /// Returns true while it does not use its own state yet, because it asks for entries that it lacks.
     fn asks(&self) -> bool {
-        let phase = self.replica.as_ref().map(|replica| replica.inspect().phase());
+        let phase = self.inspect().map(|replica| replica.phase());
         self.losses > 0 && matches!(phase, Some(ReplicaPhase::Starting | ReplicaPhase::ReadOnly))
     }
 }
@@ -107,8 +105,7 @@ impl World {
             return false;
         }
         let knows = |node: &&Node| {
-            node.dc != dc
-                && node.replica.as_ref().is_some_and(|replica| !replica.inspect().unreachable().contains(dc))
+            node.dc != dc && node.inspect().is_some_and(|replica| !replica.unreachable().contains(dc))
         };
         let witnesses = self.nodes.iter().filter(knows).map(|node| (node.dc, node.life)).collect();
         self.crash(dc);
@@ -444,16 +441,15 @@ impl World {
         let pairs = self.nodes.iter().flat_map(|a| self.nodes.iter().map(move |b| (a, b)));
         let mut differ = pairs.filter_map(|(a, b)| Some((a.dc, b.dc, a.disk.differs_from(&b.disk)?)));
         let (a, b, (of, seq)) = differ.next()?;
-        let phase = |node: &Node| node.replica.as_ref().map(|replica| replica.inspect().phase());
+        let phase = |node: &Node| node.inspect().map(|replica| replica.phase());
         let phases: Vec<_> = self.nodes.iter().map(phase).collect();
         Some(format!("{a} and {b} have different entries {of}:{seq}; the phases are {phases:?}"))
     }
 
     /// Returns true if no node knows of two histories, and all serve: a crash has taken one of them away.
     pub fn all_serve(&self) -> bool {
-        let serves = |node: &Node| {
-            node.replica.as_ref().is_some_and(|replica| replica.inspect().phase() == ReplicaPhase::Serving)
-        };
+        let serves =
+            |node: &Node| node.inspect().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving);
         self.nodes.iter().all(serves)
     }
 

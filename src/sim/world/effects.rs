@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::replica::call::{CallId, Refusal, Reply, SessionId};
-use crate::replica::{Effect, Notice, Record, Replica, Report, RequestRow};
+use crate::replica::{Effect, Inspect, Notice, Record, Replica, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
@@ -225,11 +225,8 @@ impl World {
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
-            let believes = |replica: &crate::replica::Replica| {
-                replica.inspect().has_state() && replica.inspect().owner_of(lock, part) == node.dc
-            };
-            let owns = node.replica.as_deref().is_some_and(believes);
-            owns && !self.is_out_of_date(node.dc)
+            let owns = |replica: Inspect| replica.has_state() && replica.owner_of(lock, part) == node.dc;
+            node.inspect().is_some_and(owns) && !self.is_out_of_date(node.dc)
         };
         let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);
         if let (Some(first), Some(second)) = (owners.next(), owners.next()) {

@@ -149,8 +149,7 @@ impl World {
     }
 
     fn serves(&self, dc: DcId) -> bool {
-        let replica = self.node(dc).replica.as_ref();
-        replica.is_some_and(|replica| replica.inspect().phase() == ReplicaPhase::Serving)
+        self.node(dc).inspect().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
     }
 
     fn ask_to_join(&mut self, dc: DcId) {
@@ -210,10 +209,7 @@ impl World {
 
     /// Returns true if two nodes know each other, so that they link.
     pub(super) fn know_each_other(&self, a: DcId, b: DcId) -> bool {
-        let knows = |dc: DcId, other| {
-            let replica = self.node(dc).replica.as_ref();
-            replica.is_some_and(|replica| replica.inspect().may_link(other))
-        };
+        let knows = |dc: DcId, other| self.node(dc).inspect().is_some_and(|replica| replica.may_link(other));
         knows(a, b) && knows(b, a)
     }
 }

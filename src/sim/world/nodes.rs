@@ -6,7 +6,7 @@ use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::replica::call::{LockDescription, SessionId, Status};
-use crate::replica::{AgreedConfig, Checkpoint, Event, LocalConfig, Past, Replica, ReplicaConfig};
+use crate::replica::{AgreedConfig, Checkpoint, Event, Inspect, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
@@ -128,6 +128,11 @@ impl Node {
         node
     }
 
+    /// Returns read access to its state; `None` while it is down.
+    pub fn inspect(&self) -> Option<Inspect<'_>> {
+        self.replica.as_ref().map(|replica| replica.inspect())
+    }
+
     /// Returns true while its process is stopped.
     pub fn is_paused(&self) -> bool {
         self.stalled.is_some()
@@ -149,8 +154,8 @@ impl World {
 
     /// Returns the running replicas, in the order of their datacenters.
     #[cfg(test)]
-    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
-        self.nodes.iter().filter_map(|node| node.replica.as_deref())
+    pub fn replicas(&self) -> impl Iterator<Item = Inspect<'_>> {
+        self.nodes.iter().filter_map(Node::inspect)
     }
 
     pub fn is_running(&self, dc: DcId) -> bool {
@@ -214,7 +219,7 @@ impl World {
     /// give the same state.
     fn check_recovery(&mut self, dc: DcId) {
         let node = &self.nodes[dc.index()];
-        let Some(replica) = &node.replica else { return };
+        let Some(replica) = node.inspect() else { return };
         let state = replica.checkpoint();
         let facts = &node.disk.facts;
         if !state.applied.covers(&facts.applied) {
@@ -230,7 +235,7 @@ impl World {
         let Some((checkpoint, records)) = node.disk.recover_longer() else { return };
         let now = node.clock.now(self.now);
         match Replica::recover(node.config.clone(), now, checkpoint, records) {
-            Ok(longer) => self.compare_recoveries(dc, &state, &longer.checkpoint()),
+            Ok(longer) => self.compare_recoveries(dc, &state, &longer.inspect().checkpoint()),
             Err(error) => self.fail(FailureKind::Contract, format!("{dc} cannot recover: {error}")),
         }
     }

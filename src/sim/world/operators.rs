@@ -64,10 +64,8 @@ impl World {
         let most = 2 * self.plan.load.ttl.1;
         for dc in self.members().iter() {
             let (now, node) = (self.now, &mut self.nodes[dc.index()]);
-            let is_in_grace = node
-                .replica
-                .as_ref()
-                .is_some_and(|replica| matches!(replica.inspect().phase(), ServerPhase::Grace { .. }));
+            let phase = node.inspect().map(|replica| replica.phase());
+            let is_in_grace = matches!(phase, Some(ServerPhase::Grace { .. }));
             if !is_in_grace || node.is_paused() {
                 node.grace_since = None;
                 continue;

@@ -149,9 +149,7 @@ impl World {
         for number in 0..self.watchers.len() {
             self.tally.watched += self.watchers[number].watched.told;
             let Some((dc, _)) = self.watchers[number].stream else { continue };
-            let Some(applied) =
-                self.node(dc).replica.as_ref().map(|replica| replica.inspect().applied().clone())
-            else {
+            let Some(applied) = self.node(dc).inspect().map(|replica| replica.applied().clone()) else {
                 continue;
             };
             let judged = self.watchers[number].watched.check_quiet(&self.txns, &applied);
