@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
 /// the highest common one is used.
-pub const VERSIONS: RangeInclusive<u16> = 1..=3;
+pub const VERSIONS: RangeInclusive<u16> = 1..=4;
 
 pub use checkpoint::{decode_checkpoint, encode_checkpoint};
 
@@ -55,8 +55,10 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 }
 
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
-/// about acknowledgements.
-pub const PROTOCOL_VERSION: u16 = 3;
+/// about acknowledgements, version 4 the control group.
+pub const PROTOCOL_VERSION: u16 = 4;
+/// The protocol version from which on links have a lane for the control group, and servers can join.
+pub const CONTROL_VERSION: u16 = 4;
 
 // Links negotiate the highest version of both.
 const _: () = assert!(PROTOCOL_VERSION == *VERSIONS.end(), "the newest version is spoken");

@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering;
 
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::dial::{Established, Unconfirmed};
 use super::error::{AttemptError, Refusal};
 use super::hello::{self, Hello};
+use super::join::{self, JOIN_FORMAT};
 use super::peer::stopped;
 use super::shared::{Context, Peer, nonce};
 use crate::pki::{Role, peer_identity};
@@ -78,7 +79,6 @@ impl Candidate {
 pub(super) struct Acceptor {
     pub context: Arc<Context>,
     pub endpoint: Endpoint,
-    pub candidates: BTreeMap<DcId, mpsc::Sender<Candidate>>,
 }
 
 /// The decision about a connection attempt.
@@ -137,53 +137,72 @@ impl Acceptor {
             Err(_) => return self.context.failed(from, &AttemptError::TimedOut),
         };
         let connection = Unconfirmed::new(connection);
-        let peer = match self.identify(connection.get()) {
-            Ok(peer) => peer,
+        let dc = match identify(connection.get()) {
+            Ok(dc) => dc,
             Err(refusal) => {
                 self.context.refused(from, &refusal.to_string());
                 return connection.fail(&refusal.into());
             }
         };
-        let greeting = timeout(limit, self.greeting(connection.get(), peer.id)).await;
+        let peer = self.context.peer(dc);
+        let greeting = timeout(limit, self.greeting(connection.get(), dc, peer.as_deref())).await;
         match greeting.unwrap_or(Err(Refusal::TimedOut.into())) {
-            Ok((send, receive, hello, version)) => {
+            Ok(Greeting::Hello(send, receive, hello, version)) => {
                 let candidate = Candidate { connection, send, receive, hello, version };
-                self.hand_over(peer.id, candidate);
+                // If more connections of a peer wait than its task takes, this one is dropped; the peer then
+                // dials again.
+                let _ = peer.map(|peer| peer.candidates.try_send(candidate));
             }
+            Ok(Greeting::Answered) => drop(connection.confirm()),
             Err(error) => {
-                peer.failed(&error);
+                if let Some(peer) = peer {
+                    peer.failed(&error);
+                }
                 self.context.failed(from, &error);
                 connection.fail(&error);
             }
         }
     }
 
-    fn identify(&self, connection: &Connection) -> Result<&Arc<Peer>, Refusal> {
-        let shown =
-            connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-        match shown.and_then(|chain| peer_identity(&chain)).map(|identity| identity.role) {
-            Some(Role::Dc(dc)) => self.context.peer(dc).ok_or(Refusal::UnknownDc(dc)),
-            _ => Err(Refusal::Nobody),
-        }
-    }
-
+    /// Reads the hello of a peer, or answers the request of a server that is to join.
     async fn greeting(
         &self,
         connection: &Connection,
-        peer: DcId,
-    ) -> Result<(SendStream, RecvStream, Hello, u16), AttemptError> {
-        let (send, mut receive) = connection.accept_bi().await?;
-        let hello = hello::read(&mut receive).await?;
-        let version = hello.check(&self.context, peer)?;
-        Ok((send, receive, hello, version))
-    }
-
-    /// If a peer has more connections waiting than its task takes, the connection is dropped; the peer then
-    /// dials again.
-    fn hand_over(&self, peer: DcId, candidate: Candidate) {
-        if let Some(task) = self.candidates.get(&peer) {
-            drop(task.try_send(candidate));
+        dc: DcId,
+        peer: Option<&Peer>,
+    ) -> Result<Greeting, AttemptError> {
+        let first = connection.accept_bi();
+        // A stranger is refused at once, unless servers can join here: then its first byte tells.
+        let (mut send, mut receive) = match (peer, &self.context.joins) {
+            (None, None) => return Err(Refusal::UnknownDc(dc).into()),
+            _ => first.await?,
+        };
+        let format = hello::read_format(&mut receive).await?;
+        if format == JOIN_FORMAT {
+            join::answer((&mut send, &mut receive), dc, self.context.joins.as_ref()).await?;
+            return Ok(Greeting::Answered);
         }
+        let peer = peer.ok_or(Refusal::UnknownDc(dc))?;
+        let hello = hello::read_body(&mut receive, format).await?;
+        let version = hello.check(&self.context, peer.id)?;
+        Ok(Greeting::Hello(send, receive, hello, version))
+    }
+}
+
+/// The first stream of a connection.
+enum Greeting {
+    Hello(SendStream, RecvStream, Hello, u16),
+    /// A server asked to join, and has its answer.
+    Answered,
+}
+
+/// Returns the datacenter that the other side has a certificate for.
+fn identify(connection: &Connection) -> Result<DcId, Refusal> {
+    let shown =
+        connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    match shown.and_then(|chain| peer_identity(&chain)).map(|identity| identity.role) {
+        Some(Role::Dc(dc)) => Ok(dc),
+        _ => Err(Refusal::Nobody),
     }
 }
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::wan::Wan;
 use crate::base::wire::{MAX_FRAME, VERSIONS};
@@ -53,6 +54,28 @@ pub struct InterdcConfig {
     pub queue: QueueBound,
     /// Simulated distance, for playgrounds and tests. Default none.
     pub wan: Option<Wan>,
+    /// Where the frames of [`Lane::Control`](super::Lane::Control) go, so that the control group and the reader
+    /// of the events never wait for each other: a full channel stops this lane of the peers only. Default none:
+    /// such frames are events like the others.
+    pub control: Option<mpsc::Sender<ControlFrame>>,
+    /// Where the requests of servers go that are no member and ask to join. Default none: they are refused.
+    pub joins: Option<mpsc::Sender<JoinCall>>,
+}
+
+/// A frame of the control group, on the link from a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlFrame {
+    pub peer: DcId,
+    pub bytes: Bytes,
+}
+
+/// The request of a server that asks to join: it has a certificate of the cluster, for this datacenter.
+#[derive(Debug)]
+pub struct JoinCall {
+    pub from: DcId,
+    pub request: Bytes,
+    /// The answer, at most [`MAX_JOIN_ANSWER`](super::MAX_JOIN_ANSWER) bytes. Dropping it refuses the call.
+    pub answer: oneshot::Sender<Bytes>,
 }
 
 impl InterdcConfig {
@@ -79,6 +102,8 @@ impl InterdcConfig {
             versions: VERSIONS,
             queue: QueueBound::default(),
             wan: None,
+            control: None,
+            joins: None,
         }
     }
 }

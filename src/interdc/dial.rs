@@ -17,8 +17,6 @@ use super::shared::{Context, Peer, nonce};
 use super::transport;
 use crate::pki::Credentials;
 
-/// The name in the TLS handshake. It decides nothing: a peer is identified by its certificate.
-const SERVER_NAME: &str = "geolock";
 /// Most addresses of one host name that are tried in one attempt.
 const MAX_ADDRESSES: usize = 8;
 /// An address may be silent for this long before the next one is tried beside it. It is longer than most
@@ -146,7 +144,7 @@ impl Dialler {
         let addresses = timeout_at(until, self.resolve()).await;
         let addresses = addresses.unwrap_or_else(|_| Err(self.unresolved("no answer in time")))?;
         let dial = |address| {
-            let connecting = self.endpoint.connect_with(config.clone(), address, SERVER_NAME);
+            let connecting = self.endpoint.connect_with(config.clone(), address, transport::SERVER_NAME);
             async move { Ok(connecting.map_err(|error| AttemptError::Connect(error.to_string()))?.await?) }
         };
         first_of(addresses, until, dial).await.map_err(of_all)

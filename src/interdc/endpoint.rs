@@ -3,7 +3,6 @@
 //! It is a thread of its own with a single-threaded runtime: packets are handled two to three times faster
 //! than on a shared runtime, and no client request can delay them.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +19,13 @@ use super::dial::{Backoff, Dialler};
 use super::error::{CloseCode, InterdcError};
 use super::event::LinkEvent;
 use super::peer::{PeerTask, Welcoming, stopped};
-use super::shared::{Context, Peer, Refusals, nonce};
+use super::shared::{Context, NewPeer, Peer};
 use super::transport;
 use super::wan::Pump;
 use crate::pki::{Credentials, Identity, Role};
-use geolock_api::names::ClusterId;
 
 /// How long the endpoint may take to tell its peers that it closes.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
-/// Most incoming connections that wait for a peer's task.
-const WAITING_CANDIDATES: usize = 2;
 
 /// An endpoint that is set up and not running yet.
 pub(super) struct Setup {
@@ -37,9 +33,29 @@ pub(super) struct Setup {
     pub local_address: SocketAddr,
     runtime: Runtime,
     endpoint: Endpoint,
-    diallers: Vec<Dialler>,
+    dialling: Dialling,
+    new_peers: mpsc::Receiver<NewPeer>,
     pump: Option<Pump>,
     renewal: Renewal,
+}
+
+/// Everything that a dialler needs besides its peer.
+struct Dialling {
+    endpoint: Endpoint,
+    tls: watch::Receiver<Credentials>,
+    transport: Arc<TransportConfig>,
+}
+
+impl Dialling {
+    fn dialler(&self, context: &Arc<Context>, peer: &Arc<Peer>) -> Dialler {
+        Dialler {
+            endpoint: self.endpoint.clone(),
+            tls: self.tls.clone(),
+            transport: self.transport.clone(),
+            context: context.clone(),
+            peer: peer.clone(),
+        }
+    }
 }
 
 /// Installs new credentials for incoming connections. Diallers read the credentials with every attempt.
@@ -66,7 +82,7 @@ impl Renewal {
 
 impl Setup {
     pub(super) fn new(config: InterdcConfig, socket: UdpSocket) -> Result<Setup, InterdcError> {
-        let context = Arc::new(context(&config)?);
+        let (context, new_peers) = context(&config)?;
         let transport = transport::transport(config.peer_timeout)?;
         let server = transport::server(&config.tls.borrow(), &transport)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -85,27 +101,20 @@ impl Setup {
             socket,
             Arc::new(TokioRuntime),
         )?;
-        let diallers = context.peers.iter().map(|peer| {
-            // Checks the configuration now, so that an unusable one is found at start.
-            transport::client(&config.tls.borrow(), peer.id, &transport)?;
-            Ok(Dialler {
-                endpoint: endpoint.clone(),
-                tls: config.tls.clone(),
-                transport: transport.clone(),
-                context: context.clone(),
-                peer: peer.clone(),
-            })
-        });
-        let diallers = diallers.collect::<Result<_, InterdcError>>()?;
+        // Checks the configuration now, so that an unusable one is found at start.
+        transport::client_of_any(&config.tls.borrow(), &transport)?;
         drop(entered);
+        let dialling =
+            Dialling { endpoint: endpoint.clone(), tls: config.tls.clone(), transport: transport.clone() };
         let renewal = Renewal { endpoint: endpoint.clone(), tls: config.tls, transport };
-        Ok(Setup { context, local_address, runtime, endpoint, diallers, pump, renewal })
+        Ok(Setup { context, local_address, runtime, endpoint, dialling, new_peers, pump, renewal })
     }
 
     /// Runs until it is stopped and all tasks have ended.
     pub(super) fn run(self, events: mpsc::Sender<LinkEvent>, shutdown: watch::Receiver<bool>) {
-        let Setup { context, runtime, endpoint, diallers, pump, renewal, .. } = self;
-        let links = run(context, endpoint, diallers, Helpers { pump, renewal }, events, shutdown);
+        let Setup { context, runtime, endpoint, dialling, new_peers, pump, renewal, .. } = self;
+        let peers = Peers { context, dialling, events, shutdown, tasks: JoinSet::new() };
+        let links = run(endpoint, peers, new_peers, Helpers { pump, renewal });
         run_alone(runtime, links);
     }
 }
@@ -123,39 +132,54 @@ struct Helpers {
     renewal: Renewal,
 }
 
-async fn run(
+/// The tasks of the peers.
+struct Peers {
     context: Arc<Context>,
-    endpoint: Endpoint,
-    diallers: Vec<Dialler>,
-    Helpers { pump, renewal }: Helpers,
+    dialling: Dialling,
     events: mpsc::Sender<LinkEvent>,
-    mut shutdown: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Peers {
+    fn start(&mut self, NewPeer { peer, candidates }: NewPeer) {
+        let task = PeerTask {
+            context: self.context.clone(),
+            dialler: self.dialling.dialler(&self.context, &peer),
+            peer,
+            backoff: Backoff::default(),
+            candidates,
+            welcoming: Welcoming::default(),
+            events: self.events.clone(),
+            shutdown: self.shutdown.clone(),
+        };
+        self.tasks.spawn(task.run());
+    }
+}
+
+async fn run(
+    endpoint: Endpoint,
+    mut peers: Peers,
+    mut new_peers: mpsc::Receiver<NewPeer>,
+    Helpers { pump, renewal }: Helpers,
 ) {
-    let (mut tasks, mut helpers) = (JoinSet::new(), JoinSet::new());
+    let mut helpers = JoinSet::new();
     if let Some(pump) = pump {
         helpers.spawn(pump.run());
     }
     helpers.spawn(renewal.run());
-    let mut candidates = BTreeMap::new();
-    for dialler in diallers {
-        let (sender, receiver) = mpsc::channel(WAITING_CANDIDATES);
-        candidates.insert(dialler.peer.id, sender);
-        let task = PeerTask {
-            context: context.clone(),
-            peer: dialler.peer.clone(),
-            dialler,
-            backoff: Backoff::default(),
-            candidates: receiver,
-            welcoming: Welcoming::default(),
-            events: events.clone(),
-            shutdown: shutdown.clone(),
-        };
-        tasks.spawn(task.run());
+    let mut shutdown = peers.shutdown.clone();
+    let acceptor = Arc::new(Acceptor { context: peers.context.clone(), endpoint: endpoint.clone() });
+    peers.tasks.spawn(acceptor.run(shutdown.clone()));
+    loop {
+        tokio::select! {
+            Some(peer) = new_peers.recv() => peers.start(peer),
+            () = stopped(&mut shutdown) => break,
+        }
     }
-    let acceptor = Arc::new(Acceptor { context, endpoint: endpoint.clone(), candidates });
-    tasks.spawn(acceptor.run(shutdown.clone()));
-
-    stopped(&mut shutdown).await;
+    // Readers of the events see their end when the last task is gone.
+    let Peers { mut tasks, events, .. } = peers;
+    drop(events);
     join(&mut tasks).await;
     endpoint.close(CloseCode::ShuttingDown.value(), b"shut down");
     // Peers that do not receive the close find out after their `peer_timeout`.
@@ -174,7 +198,7 @@ async fn join(tasks: &mut JoinSet<()>) {
     }
 }
 
-fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
+fn context(config: &InterdcConfig) -> Result<(Arc<Context>, mpsc::Receiver<NewPeer>), InterdcError> {
     let wanted = Identity { cluster: config.cluster.clone(), role: Role::Dc(config.me) };
     let found = config.tls.borrow().identity().clone();
     if found != wanted {
@@ -187,27 +211,16 @@ fn context(config: &InterdcConfig) -> Result<Context, InterdcError> {
     if config.versions.is_empty() {
         return Err(InterdcError::NoVersion { from: *config.versions.start(), to: *config.versions.end() });
     }
-    let mut peers: Vec<_> =
-        config.peers.iter().map(|(id, address)| Arc::new(Peer::new(*id, address.clone()))).collect();
-    peers.sort_by_key(|peer| peer.id);
-    let doubled = peers.windows(2).find(|pair| pair[0].id == pair[1].id).map(|pair| pair[0].id);
-    let me = peers.iter().find(|peer| peer.id == config.me).map(|peer| peer.id);
+    let mut ids: Vec<_> = config.peers.iter().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    let doubled = ids.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    let me = ids.iter().find(|id| **id == config.me).copied();
     if let Some(bad) = doubled.or(me) {
         return Err(InterdcError::BadPeer(bad));
     }
-    Ok(Context {
-        has_failed: std::sync::atomic::AtomicBool::new(false),
-        takes_bulk: watch::Sender::new(true),
-        me: config.me,
-        cluster: ClusterId::of(&config.cluster),
-        epoch: config.epoch,
-        versions: config.versions.clone(),
-        incarnation: nonce(),
-        timeout: config.peer_timeout,
-        queue: config.queue,
-        peers,
-        refusals: Refusals::default().into(),
-    })
+    let (context, new_peers) = Context::new(config);
+    config.peers.iter().for_each(|(id, address)| context.add_peer(*id, address));
+    Ok((Arc::new(context), new_peers))
 }
 
 #[cfg(test)]

@@ -37,8 +37,10 @@ pub enum InterdcError {
 pub enum SendError {
     #[error("that link is gone")]
     Gone,
-    #[error("the {lane} queue of that link is full; the link is reset")]
+    #[error("the {lane} queue of that link is full; the link is reset, unless this is the control lane")]
     Full { lane: Lane },
+    #[error("that link speaks a version without a {lane} lane")]
+    NoLane { lane: Lane },
     #[error("a message of {0} bytes, where 1 to {MAX_FRAME} can be sent; the link is reset")]
     Size(usize),
 }
@@ -93,8 +95,8 @@ pub enum Refusal {
     #[error("it says it is {said}, its certificate says {certificate}")]
     WrongDc { said: DcId, certificate: DcId },
     #[error(
-        "{0} is no member of the cluster here, and the members of a cluster cannot be changed in this version: give both sides \
-         the same members (or begin a new cluster)"
+        "{0} is no member of the cluster here: give all founders the same members; a further server joins with \
+         `geolock server --join`"
     )]
     UnknownDc(DcId),
     #[error("its membership epoch is {found}, ours is {ours}")]
@@ -109,6 +111,8 @@ pub enum Refusal {
     Duplicate,
     #[error("it showed no certificate of a datacenter")]
     Nobody,
+    #[error("no server can join here now; repeat later")]
+    NoJoins,
 }
 
 /// QUIC application error codes: append only, retired codes keep their number.
@@ -128,6 +132,7 @@ pub(super) enum CloseCode {
     QueueFull = 10,
     ClosedHere = 11,
     Replaced = 12,
+    NoJoins = 13,
 }
 
 impl CloseCode {
@@ -147,6 +152,7 @@ impl Refusal {
             Refusal::NotHello(_) => CloseCode::NotHello,
             Refusal::TimedOut => CloseCode::TimedOut,
             Refusal::Duplicate => CloseCode::Duplicate,
+            Refusal::NoJoins => CloseCode::NoJoins,
         }
     }
 }

@@ -1,15 +1,13 @@
 //! Bodies of fuzz targets, see `crate::testkit::fuzz`.
 
-use std::sync::Mutex;
-
 use bytes::Bytes;
 
-use super::QueueBound;
 use super::frame::{Deframer, FORMAT};
 use super::hello::Hello;
 use super::shared::Context;
 use crate::base::wire;
-use geolock_api::names::{ClusterId, DcId};
+#[cfg(test)]
+use geolock_api::names::ClusterId;
 
 /// Deframes a stream that is cut as its first byte says; the frames must not depend on the cut.
 pub(crate) fn frames(data: &[u8]) -> bool {
@@ -43,19 +41,7 @@ pub(crate) fn hello(data: &[u8]) -> bool {
         return false;
     }
     let Ok(hello) = wire::decode::<Hello>("hello", body) else { return false };
-    hello.probe(&Context {
-        has_failed: std::sync::atomic::AtomicBool::new(false),
-        takes_bulk: tokio::sync::watch::Sender::new(true),
-        me: DcId::new(0).expect("a small id"),
-        cluster: ClusterId::of("fuzz"),
-        epoch: 0,
-        versions: 1..=3,
-        incarnation: 1,
-        timeout: std::time::Duration::ZERO,
-        queue: QueueBound::default(),
-        peers: Vec::new(),
-        refusals: Mutex::default(),
-    })
+    hello.probe(&Context::of_fuzz())
 }
 
 /// Builds an input of [`frames`]: cut after every `cut` + 1 bytes.

@@ -16,6 +16,7 @@ use super::link::Link;
 use super::queue::Unqueued;
 use super::shared::{Context, InterdcStats};
 use crate::base::wire::MAX_FRAME;
+use geolock_api::names::{DcId, DcSet};
 
 /// The links of one datacenter, on a thread of their own. Dropping it stops that thread without waiting for
 /// it; [`Interdc::shutdown`] waits.
@@ -113,7 +114,7 @@ impl Interdc {
 
 impl Links {
     /// Queues a message on a lane of a link. Never blocks. A message that cannot be queued would leave a gap
-    /// in its lane, so the link is reset then, and its `Down` follows.
+    /// in its lane, so the link is reset then, and its `Down` follows; gaps in [`Lane::Control`] do no harm.
     pub fn send(&self, link: LinkId, lane: Lane, message: Bytes) -> Result<(), SendError> {
         let link = self.live(link).ok_or(SendError::Gone)?;
         let size = message.len();
@@ -121,8 +122,12 @@ impl Links {
             link.end(DownReason::MessageSize(size));
             return Err(SendError::Size(size));
         }
+        if !link.has(lane) {
+            return Err(SendError::NoLane { lane });
+        }
         link.queue(lane).push(message).map_err(|unqueued| match unqueued {
             Unqueued::Finished => SendError::Gone,
+            Unqueued::Full if lane == Lane::Control => SendError::Full { lane },
             Unqueued::Full => {
                 link.end(DownReason::QueueFull { lane });
                 SendError::Full { lane }
@@ -136,6 +141,31 @@ impl Links {
         if let Some(link) = self.live(link) {
             link.end(DownReason::ClosedHere(reason.into()));
         }
+    }
+
+    /// Queues a frame of the control group on the present link to `peer`. Never blocks. Returns false if there
+    /// is no such link, or no room.
+    pub fn send_control(&self, peer: DcId, frame: Bytes) -> bool {
+        let link = self.context.peer(peer).and_then(|peer| peer.link());
+        link.is_some_and(|link| self.send(link.id, Lane::Control, frame).is_ok())
+    }
+
+    /// Closes the present link to `peer`, which broke the protocol of the control group.
+    pub fn close_to(&self, peer: DcId, reason: &str) {
+        if let Some(link) = self.context.peer(peer).and_then(|peer| peer.link()) {
+            link.end(DownReason::ClosedHere(reason.into()));
+        }
+    }
+
+    /// Returns the peers with a link that has [`Lane::Control`], to be watched for changes.
+    pub fn control_peers(&self) -> watch::Receiver<DcSet> {
+        self.context.control_peers.subscribe()
+    }
+
+    /// Dials one more peer, and accepts links from it, from now on. Does nothing if it is known already, or is
+    /// this datacenter.
+    pub fn add_peer(&self, peer: DcId, address: &str) {
+        self.context.add_peer(peer, address);
     }
 
     /// Returns statistics since the start.

@@ -111,13 +111,25 @@ pub(super) async fn write(stream: &mut SendStream, hello: &Hello) -> Result<(), 
 }
 
 pub(super) async fn read(stream: &mut RecvStream) -> Result<Hello, AttemptError> {
-    let mut head = [0; 3];
-    stream.read_exact(&mut head).await?;
-    let [format, len @ ..] = head;
+    let format = read_format(stream).await?;
+    read_body(stream, format).await
+}
+
+/// Reads the first byte of a stream, which says what follows.
+pub(super) async fn read_format(stream: &mut RecvStream) -> Result<u8, AttemptError> {
+    let mut format = [0];
+    stream.read_exact(&mut format).await?;
+    Ok(format[0])
+}
+
+/// Reads a hello after its first byte.
+pub(super) async fn read_body(stream: &mut RecvStream, format: u8) -> Result<Hello, AttemptError> {
     if format != FORMAT {
         let text = format!("format {format}, known here is {FORMAT}");
         return Err(Refusal::NotHello(text).into());
     }
+    let mut len = [0; 2];
+    stream.read_exact(&mut len).await?;
     let len = usize::from(u16::from_be_bytes(len));
     if len > MAX_HELLO {
         return Err(Refusal::NotHello(format!("{len} bytes, the limit is {MAX_HELLO}")).into());

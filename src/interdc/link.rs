@@ -1,4 +1,5 @@
-//! One link: a connection that both sides agreed on, its lanes out and its lanes in.
+//! One link: a connection that both sides agreed on, its lanes out and its lanes in. The agreed version says
+//! which lanes there are: a peer of an earlier version is never sent another.
 //!
 //! All lanes run in one task and end together, with the reason that occurs first. Every lane is a
 //! unidirectional stream: format, lane number, then frames.
@@ -15,7 +16,7 @@ use quinn::{Connection, RecvStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::config::QueueBound;
+use super::config::{ControlFrame, QueueBound};
 use super::error::{DownReason, FrameError};
 use super::event::{Lane, LinkEvent, LinkId};
 use super::frame::{Deframer, FORMAT};
@@ -30,6 +31,7 @@ const CHUNKS: usize = 32;
 pub(super) struct Link {
     pub id: LinkId,
     pub connection: Connection,
+    pub version: u16,
     lanes: [LaneQueue; Lane::COUNT],
     /// The reason to end the link; set once, by the first that wants it to end.
     ending: Mutex<Option<DownReason>>,
@@ -37,13 +39,17 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, connection: Connection, bound: QueueBound) -> Link {
+    pub(super) fn new(id: LinkId, connection: Connection, bound: QueueBound, version: u16) -> Link {
         let lanes = Lane::ALL.map(|_| LaneQueue::new(bound));
-        Link { id, connection, lanes, ending: Mutex::default(), ended: Notify::new() }
+        Link { id, connection, version, lanes, ending: Mutex::default(), ended: Notify::new() }
     }
 
     pub(super) fn queue(&self, lane: Lane) -> &LaneQueue {
         &self.lanes[lane.index()]
+    }
+
+    pub(super) fn has(&self, lane: Lane) -> bool {
+        Lane::of_version(self.version).contains(&lane)
     }
 
     /// Ends the link, unless it is ending already.
@@ -77,6 +83,8 @@ pub(super) struct Running<'a> {
     pub timeout: Duration,
     /// See [`Interdc::take_bulk`](super::Interdc::take_bulk).
     pub takes_bulk: watch::Receiver<bool>,
+    /// See [`InterdcConfig::control`](super::InterdcConfig::control).
+    pub control: Option<&'a mpsc::Sender<ControlFrame>>,
 }
 
 impl Running<'_> {
@@ -93,7 +101,8 @@ impl Running<'_> {
         let sent = tokio::try_join!(
             self.send_lane(Lane::Urgent),
             self.send_lane(Lane::Bulk),
-            self.send_lane(Lane::State)
+            self.send_lane(Lane::State),
+            self.send_lane(Lane::Control)
         );
         match sent {
             // All lanes are drained: the other side closes the connection once it has received everything.
@@ -103,16 +112,21 @@ impl Running<'_> {
     }
 
     async fn send_lane(&self, lane: Lane) -> Result<(), DownReason> {
+        if !self.link.has(lane) {
+            return Ok(());
+        }
         let queue = self.link.queue(lane);
         let mut stream = self.link.connection.open_uni().await?;
         // Fails only for a closed stream, and then the write below returns the error.
-        let _ = stream.set_priority((Lane::COUNT - lane.index()) as i32);
+        let _ = stream.set_priority(lane.priority());
         stream.write_all(&[FORMAT, lane.index() as u8]).await?;
         while let Some(mut batch) = queue.take().await {
             stream.write_all_chunks(&mut batch.chunks).await?;
             queue.release(&batch);
             self.peer.sent(lane, batch.messages, batch.bytes);
-            self.report(LinkEvent::Flushed { peer: self.peer.id, lane, messages: batch.messages }).await?;
+            if lane != Lane::Control || self.control.is_none() {
+                self.report(LinkEvent::Flushed { peer: self.peer.id, lane, messages: batch.messages }).await?;
+            }
         }
         // Fails if the other side has ended the lane before, which makes no difference.
         let _ = stream.finish();
@@ -122,15 +136,18 @@ impl Running<'_> {
     async fn receive(&self) -> DownReason {
         let one_ended = Notify::new();
         let (opened, lanes): (Vec<_>, Vec<_>) = Lane::ALL.into_iter().map(|_| oneshot::channel()).unzip();
-        let Ok([urgent, bulk, state]) = <[_; Lane::COUNT]>::try_from(lanes) else {
+        let Ok([urgent, bulk, state, control]) = <[_; Lane::COUNT]>::try_from(lanes) else {
             unreachable!("one for each lane")
         };
+        let lanes = Lane::of_version(self.link.version).len();
+        let opened: Vec<_> = opened.into_iter().take(lanes).collect();
         let all = async {
             tokio::try_join!(
                 self.accept_lanes(opened),
                 self.receive_lane(Lane::Urgent, urgent, &one_ended),
                 self.receive_lane(Lane::Bulk, bulk, &one_ended),
-                self.receive_lane(Lane::State, state, &one_ended)
+                self.receive_lane(Lane::State, state, &one_ended),
+                self.receive_lane(Lane::Control, control, &one_ended)
             )
         };
         // A side that shuts down ends all lanes. Some lanes without the others are no link, so this does not
@@ -182,7 +199,7 @@ impl Running<'_> {
         opened: oneshot::Receiver<RecvStream>,
         ended: &Notify,
     ) -> Result<(), DownReason> {
-        // If the lane was never opened, the link ends for another reason.
+        // The link has no such lane, or it was never opened: then the link ends for another reason.
         let Ok(mut stream) = opened.await else { return Ok(()) };
         let mut takes_bulk = self.takes_bulk.clone();
         let mut deframer = Deframer::default();
@@ -191,17 +208,29 @@ impl Running<'_> {
             for chunk in &mut chunks[..filled] {
                 while let Some(bytes) = deframer.next(chunk)? {
                     self.peer.received(lane, bytes.len());
-                    if lane != Lane::Urgent {
+                    if matches!(lane, Lane::Bulk | Lane::State) {
                         // The sender of this value lives as long as the links.
                         takes_bulk.wait_for(|takes| *takes).await.map_err(|_| DownReason::ShuttingDown)?;
                     }
-                    self.report(LinkEvent::Received { peer: self.peer.id, lane, bytes }).await?;
+                    self.pass_on(lane, bytes).await?;
                 }
             }
         }
         deframer.finish()?;
         ended.notify_one();
         Ok(())
+    }
+
+    async fn pass_on(&self, lane: Lane, bytes: Bytes) -> Result<(), DownReason> {
+        let peer = self.peer.id;
+        match self.control.filter(|_| lane == Lane::Control) {
+            Some(control) => {
+                // If the control group has stopped, its frames are of no use.
+                let _ = control.send(ControlFrame { peer, bytes }).await;
+                Ok(())
+            }
+            None => self.report(LinkEvent::Received { peer, lane, bytes }).await,
+        }
     }
 
     /// Reports an event. Fails if no reader of the events is left; then there is nothing left to do.

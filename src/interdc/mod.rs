@@ -4,11 +4,12 @@
 //! ```text
 //!   Interdc ── send ──> lane queues ──> writers ══ QUIC ══> readers ── Received ──> events
 //!      │                                   ▲                   ▲
-//!      └ its own thread, one runtime:      └── link.rs ────────┘   one link: three lanes, one end
+//!      └ its own thread, one runtime:      └── link.rs ────────┘   one link: its lanes, one end
 //!           endpoint.rs   starts and joins everything
 //!           peer.rs       one task per peer: no link -> link -> no link; the only reporter of its events
 //!           dial.rs       outgoing attempts        accept.rs   incoming ones, until the peer is identified
 //!           hello.rs      the first messages of both sides
+//!           join.rs       the request of a server that is no member yet
 //! ```
 
 mod accept;
@@ -22,6 +23,7 @@ mod frame;
 pub(crate) mod fuzz;
 mod handle;
 mod hello;
+mod join;
 mod link;
 mod peer;
 mod queue;
@@ -33,10 +35,11 @@ mod wan_profile;
 #[cfg(test)]
 mod tests;
 
-pub use config::{InterdcConfig, QueueBound};
+pub use config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
 pub use error::{DownReason, FrameError, InterdcError, Refusal, SendError};
 pub use event::{Lane, LinkEvent, LinkId};
 pub use handle::{Interdc, Links};
+pub use join::{JoinCallError, MAX_JOIN_ANSWER, MAX_JOIN_REQUEST, ask_to_join};
 pub use shared::{InterdcStats, LaneStats, PeerStats, WireStats};
 pub use wan::{Wan, WanPath, WanTally};
 pub use wan_profile::{WanProfile, WanProfileError};

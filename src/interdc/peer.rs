@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 use super::accept::Candidate;
 use super::dial::{Backoff, Dialler, Established};
 use super::error::{AttemptError, DownReason, Refusal};
-use super::event::LinkEvent;
+use super::event::{Lane, LinkEvent};
 use super::link::{DRAIN_TIME, Link, Running};
 use super::shared::{Context, Peer};
 
@@ -92,11 +92,13 @@ impl PeerTask {
     /// Runs with a link: from its `Up` to its `Down`.
     async fn serve(&mut self, established: Established) -> After {
         let (nonce, incarnation) = (established.nonce, established.incarnation);
-        let link = Link::new(self.peer.next_link_id(), established.connection, self.context.queue);
+        let (connection, version) = (established.connection, established.version);
+        let link = Link::new(self.peer.next_link_id(), connection, self.context.queue, version);
         let link = Arc::new(link);
         let began = Instant::now();
         self.peer.link_up(link.clone(), nonce);
-        let up = LinkEvent::Up { peer: self.peer.id, link: link.id, version: established.version };
+        self.context.note_control(self.peer.id, link.has(Lane::Control));
+        let up = LinkEvent::Up { peer: self.peer.id, link: link.id, version };
         let (reason, next) = match self.tell(up).await {
             true => self.move_messages(&link, nonce, incarnation).await,
             false => (DownReason::ShuttingDown, None),
@@ -104,6 +106,7 @@ impl PeerTask {
         // Closes it in case the code above did not: closing twice has no effect.
         link.connection.close(reason.code().value(), reason.to_string().as_bytes());
         self.backoff.link_ended(began.elapsed());
+        self.context.note_control(self.peer.id, false);
         self.peer.link_down(&reason);
         let told = self.tell(LinkEvent::Down { peer: self.peer.id, reason }).await;
         match next {
@@ -127,6 +130,7 @@ impl PeerTask {
             events: &self.events,
             timeout: self.context.timeout,
             takes_bulk: self.context.takes_bulk.subscribe(),
+            control: self.context.control.as_ref(),
         };
         let mut end = pin!(running.until_end());
         let arbiter = self.context.arbitrates(self.peer.id);

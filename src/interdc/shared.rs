@@ -3,21 +3,24 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
-use super::config::QueueBound;
+use super::accept::Candidate;
+use super::config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
 use super::error::{AttemptError, DownReason};
 use super::event::{Lane, LinkId};
 use super::link::Link;
-use geolock_api::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId, DcSet, MAX_DCS};
 
+/// Most incoming connections that wait for a peer's task.
+const WAITING_CANDIDATES: usize = 2;
 /// Least time between two log lines about refused connections: a stranger must not fill the log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Settings that do not change while links run, and shared counters.
+/// Settings that do not change while links run, the peers, and shared counters.
 pub(super) struct Context {
     pub me: DcId,
     pub cluster: ClusterId,
@@ -28,7 +31,13 @@ pub(super) struct Context {
     /// How long a connection attempt or a hello may take.
     pub timeout: Duration,
     pub queue: QueueBound,
-    pub peers: Vec<Arc<Peer>>,
+    peers: RwLock<Vec<Arc<Peer>>>,
+    /// Peers that became known while the endpoint runs: each id at most once.
+    new_peers: mpsc::Sender<NewPeer>,
+    /// The peers with a link that has [`Lane::Control`].
+    pub control_peers: watch::Sender<DcSet>,
+    pub control: Option<mpsc::Sender<ControlFrame>>,
+    pub joins: Option<mpsc::Sender<JoinCall>>,
     pub refusals: Mutex<Refusals>,
     /// The socket has failed: no link works any more.
     pub has_failed: AtomicBool,
@@ -45,8 +54,81 @@ pub(super) struct Refusals {
 }
 
 impl Context {
-    pub(super) fn peer(&self, dc: DcId) -> Option<&Arc<Peer>> {
-        self.peers.iter().find(|peer| peer.id == dc)
+    /// Returns a context without peers, and the receiver of those that become known.
+    pub(super) fn new(config: &InterdcConfig) -> (Context, mpsc::Receiver<NewPeer>) {
+        let (new_peers, receiver) = mpsc::channel(MAX_DCS);
+        let context = Context {
+            me: config.me,
+            cluster: ClusterId::of(&config.cluster),
+            epoch: config.epoch,
+            versions: config.versions.clone(),
+            incarnation: nonce(),
+            timeout: config.peer_timeout,
+            queue: config.queue,
+            peers: RwLock::default(),
+            new_peers,
+            control_peers: watch::Sender::new(DcSet::EMPTY),
+            control: config.control.clone(),
+            joins: config.joins.clone(),
+            refusals: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            takes_bulk: watch::Sender::new(true),
+        };
+        (context, receiver)
+    }
+
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn of_fuzz() -> Context {
+        Context {
+            me: DcId::new(0).expect("a small id"),
+            cluster: ClusterId::of("fuzz"),
+            epoch: 0,
+            versions: 1..=3,
+            incarnation: 1,
+            timeout: Duration::ZERO,
+            queue: QueueBound::default(),
+            peers: RwLock::default(),
+            new_peers: mpsc::channel(1).0,
+            control_peers: watch::Sender::new(DcSet::EMPTY),
+            control: None,
+            joins: None,
+            refusals: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            takes_bulk: watch::Sender::new(true),
+        }
+    }
+
+    pub(super) fn peer(&self, dc: DcId) -> Option<Arc<Peer>> {
+        self.peers().iter().find(|peer| peer.id == dc).cloned()
+    }
+
+    fn peers(&self) -> RwLockReadGuard<'_, Vec<Arc<Peer>>> {
+        self.peers.read().expect("nothing panics while it holds the peers")
+    }
+
+    /// Makes a peer known, unless it is, or is this datacenter. The endpoint starts its task.
+    pub(super) fn add_peer(&self, id: DcId, address: &str) {
+        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
+        if id != self.me && peers.iter().all(|known| known.id != id) {
+            let (peer, candidates) = Peer::new(id, address.into());
+            let peer = Arc::new(peer);
+            // There is room for each id once; without a receiver the endpoint has stopped.
+            let _ = self.new_peers.try_send(NewPeer { peer: Arc::clone(&peer), candidates });
+            peers.push(peer);
+            peers.sort_by_key(|peer| peer.id);
+        }
+    }
+
+    /// Notes if there is a link to `peer` that has [`Lane::Control`].
+    pub(super) fn note_control(&self, peer: DcId, is_up: bool) {
+        self.control_peers.send_if_modified(|peers| {
+            let before = *peers;
+            *peers = peers.difference(DcSet::only(peer));
+            if is_up {
+                peers.insert(peer);
+            }
+            *peers != before
+        });
     }
 
     /// Returns true if this side decides which connection to `peer` is the link. Of each pair, that is the
@@ -75,7 +157,7 @@ impl Context {
     pub(super) fn stats(&self) -> InterdcStats {
         let refusals = self.refusals();
         InterdcStats {
-            peers: self.peers.iter().map(|peer| peer.stats()).collect(),
+            peers: self.peers().iter().map(|peer| peer.stats()).collect(),
             refused: refusals.count,
             last_refusal: refusals.last.clone(),
         }
@@ -96,6 +178,8 @@ pub(super) struct Peer {
     pub id: DcId,
     /// As configured: `host:port`.
     pub address: String,
+    /// To the peer's task: connections that ask to be the link.
+    pub candidates: mpsc::Sender<Candidate>,
     link: Mutex<Option<Arc<Link>>>,
     /// The arbiter's number of the last link that was up; 0 for none.
     last_link: AtomicU64,
@@ -107,6 +191,12 @@ pub(super) struct Peer {
     last_error: Mutex<Option<String>>,
 }
 
+/// A peer without a task.
+pub(super) struct NewPeer {
+    pub peer: Arc<Peer>,
+    pub candidates: mpsc::Receiver<Candidate>,
+}
+
 #[derive(Default)]
 struct LaneCounters {
     messages_sent: AtomicU64,
@@ -116,17 +206,21 @@ struct LaneCounters {
 }
 
 impl Peer {
-    pub(super) fn new(id: DcId, address: String) -> Peer {
-        Peer {
+    /// Returns the peer, and the receiver for its task.
+    pub(super) fn new(id: DcId, address: String) -> (Peer, mpsc::Receiver<Candidate>) {
+        let (candidates, receiver) = mpsc::channel(WAITING_CANDIDATES);
+        let peer = Peer {
             id,
             address,
+            candidates,
             link: Mutex::default(),
             last_link: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             lanes: Default::default(),
             wire: Mutex::default(),
             last_error: Mutex::default(),
-        }
+        };
+        (peer, receiver)
     }
 
     pub(super) fn next_link_id(&self) -> LinkId {
@@ -190,7 +284,7 @@ impl Peer {
 
     fn stats(&self) -> PeerStats {
         let link = self.link();
-        let [urgent, bulk, state] = self.lanes.each_ref().map(LaneCounters::read);
+        let [urgent, bulk, state, control] = self.lanes.each_ref().map(LaneCounters::read);
         let before = *self.wire.lock().expect("nothing panics while it holds the counts");
         PeerStats {
             peer: self.id,
@@ -199,6 +293,7 @@ impl Peer {
             urgent,
             bulk,
             state,
+            control,
             wire: link.map_or(before, |link| before.and(&link.connection)),
             reconnects: self.generation.load(Ordering::Relaxed).saturating_sub(1),
             last_error: self.last_error.lock().expect("nothing panics while it holds an error").clone(),
@@ -237,6 +332,7 @@ pub struct PeerStats {
     pub urgent: LaneStats,
     pub bulk: LaneStats,
     pub state: LaneStats,
+    pub control: LaneStats,
     pub wire: WireStats,
     /// Links after the first.
     pub reconnects: u64,
@@ -247,12 +343,12 @@ pub struct PeerStats {
 impl PeerStats {
     /// Returns the number of messages sent on all lanes.
     pub fn messages_sent(&self) -> u64 {
-        [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_sent).sum()
+        [self.urgent, self.bulk, self.state, self.control].iter().map(|lane| lane.messages_sent).sum()
     }
 
     /// Returns the number of messages received on all lanes.
     pub fn messages_received(&self) -> u64 {
-        [self.urgent, self.bulk, self.state].iter().map(|lane| lane.messages_received).sum()
+        [self.urgent, self.bulk, self.state, self.control].iter().map(|lane| lane.messages_received).sum()
     }
 }
 

@@ -25,6 +25,9 @@ const CONNECTION_WINDOW: u32 = Lane::COUNT as u32 * STREAM_WINDOW;
 /// Most bytes that all connections not yet accepted may have sent beyond their first packets.
 const INCOMING_BUFFER: u64 = 1 << 20;
 
+/// The name in the TLS handshake. It decides nothing: a peer is identified by its certificate.
+pub(super) const SERVER_NAME: &str = "geolock";
+
 /// Returns the settings that both sides share.
 pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, InterdcError> {
     let out_of_range = || InterdcError::BadPeerTimeout(peer_timeout);
@@ -39,7 +42,7 @@ pub(super) fn transport(peer_timeout: Duration) -> Result<Arc<TransportConfig>, 
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(u64::from(CONNECTION_WINDOW))
-        // One stream for the hello; one for each lane.
+        // One stream for the hello, or for a request to join; one for each lane.
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(Lane::COUNT as u32))
         .datagram_receive_buffer_size(None)
@@ -74,6 +77,17 @@ pub(super) fn client(
     transport: &Arc<TransportConfig>,
 ) -> Result<ClientConfig, InterdcError> {
     let crypto = QuicClientConfig::try_from(tls.dial_dc(peer)?)?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport.clone());
+    Ok(config)
+}
+
+/// As [`client`], for any other datacenter of the cluster.
+pub(super) fn client_of_any(
+    tls: &Credentials,
+    transport: &Arc<TransportConfig>,
+) -> Result<ClientConfig, InterdcError> {
+    let crypto = QuicClientConfig::try_from(tls.dial_other_dc()?)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport.clone());
     Ok(config)

@@ -37,6 +37,12 @@ impl Credentials {
         self.client(DialVerifier::new(self, WantedRole::Dc(peer), HostName::Ignored)?, DC_PROTOCOL)
     }
 
+    /// As [`Credentials::dial_dc`], to any other datacenter: which one, its certificate says.
+    pub fn dial_other_dc(&self) -> Result<ClientConfig, PkiError> {
+        let role = WantedRole::OtherDcThan(self.my_dc()?);
+        self.client(DialVerifier::new(self, role, HostName::Ignored)?, DC_PROTOCOL)
+    }
+
     /// Returns the settings with which a datacenter serves clients: those that present a certificate must be
     /// clients of its cluster. A client that offers both protocols gets the native one.
     pub fn accept_clients(&self, certificates: ClientCertificates) -> Result<ServerConfig, PkiError> {

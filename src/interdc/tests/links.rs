@@ -201,7 +201,7 @@ async fn gets_all(node: &mut Node, messages: u32) {
         }
     }
     let stats = node.stats();
-    for lane in [stats.urgent, stats.bulk, stats.state] {
+    for lane in [stats.urgent, stats.bulk, stats.state, stats.control] {
         assert_eq!((lane.messages_sent, lane.messages_received), (messages.into(), messages.into()));
         assert_eq!(lane.bytes_sent, lane.bytes_received);
     }

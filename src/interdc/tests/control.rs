@@ -1,0 +1,104 @@
+//! The lane of the control group, peers that become known later, and servers that ask to join.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::world::{World, dc};
+use crate::interdc::{
+    ControlFrame, InterdcConfig, JoinCallError, Lane, LinkEvent, MAX_JOIN_REQUEST, SendError, ask_to_join,
+};
+use crate::pki::Role;
+use geolock_api::names::DcSet;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn control_frames_pass_by_the_events() {
+    let world = World::new();
+    let (taken, mut frames) = mpsc::channel(4);
+    let mut low = world.start(0);
+    let mut high = world.start_with(InterdcConfig { control: Some(taken), ..world.config(1) });
+    let (to_high, to_low) = (low.up().await, high.up().await);
+    assert_eq!(*high.interdc.links().control_peers().borrow(), DcSet::only(dc(0)));
+    assert!(low.interdc.links().send_control(dc(1), Bytes::from_static(b"vote")));
+    assert_eq!(frames.recv().await, Some(ControlFrame { peer: dc(0), bytes: Bytes::from_static(b"vote") }));
+    // Messages of other lanes are events, whoever takes the frames.
+    low.interdc.send(to_high, Lane::Bulk, Bytes::from_static(b"entry")).unwrap();
+    assert_eq!(high.message().await, (Lane::Bulk, Bytes::from_static(b"entry")));
+    // Frames that were sent are no events either, where they are taken.
+    high.interdc.send(to_low, Lane::Control, Bytes::from_static(b"granted")).unwrap();
+    assert_eq!(low.message().await, (Lane::Control, Bytes::from_static(b"granted")));
+    high.interdc.send(to_low, Lane::Urgent, Bytes::from_static(b"beat")).unwrap();
+    assert!(matches!(high.event().await, LinkEvent::Flushed { lane: Lane::Urgent, .. }));
+}
+
+#[tokio::test]
+async fn a_peer_of_an_earlier_version_is_never_sent_a_control_frame() {
+    let world = World::new();
+    let mut old = world.start_with(InterdcConfig { versions: 1..=3, ..world.config(0) });
+    let mut new = world.start(1);
+    let (to_new, to_old) = (old.up().await, new.up().await);
+    let frame = Bytes::from_static(b"vote");
+    let refused = Err(SendError::NoLane { lane: Lane::Control });
+    assert_eq!(new.interdc.send(to_old, Lane::Control, frame.clone()), refused);
+    assert!(!new.interdc.links().send_control(dc(0), frame));
+    assert!(new.interdc.links().control_peers().borrow().is_empty());
+    old.interdc.send(to_new, Lane::Bulk, Bytes::from_static(b"entry")).unwrap();
+    assert_eq!(new.message().await.0, Lane::Bulk, "the link works all the same");
+}
+
+#[tokio::test]
+async fn a_peer_that_becomes_known_is_linked() {
+    let world = World::new();
+    let mut low = world.start_with(InterdcConfig { peers: Vec::new(), ..world.config(0) });
+    let mut high = world.start(1);
+    low.refusal("is no member").await;
+    low.interdc.links().add_peer(dc(0), "itself:1");
+    low.interdc.links().add_peer(dc(1), &world.address(1).to_string());
+    low.interdc.links().add_peer(dc(1), "twice:1");
+    low.up().await;
+    high.up().await;
+    assert_eq!(low.interdc.stats().peers.len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_member_asks_to_join() {
+    let world = World::new();
+    let (joins, mut calls) = mpsc::channel(1);
+    let config = InterdcConfig { peers: Vec::new(), joins: Some(joins), ..world.config(0) };
+    let member = world.start_with(config);
+    let (tls, address) = (world.credentials(Role::Dc(dc(1))), world.address(0).to_string());
+    let answering = async {
+        let call = calls.recv().await.expect("it is asked");
+        assert_eq!((call.from, &call.request[..]), (dc(1), &b"may I?"[..]));
+        call.answer.send(Bytes::from_static(b"yes")).expect("it waits");
+    };
+    let asking = ask_to_join(&tls, &address, b"may I?", LIMIT);
+    let (answer, ()) = tokio::join!(asking, answering);
+    assert_eq!(answer.expect("it is answered"), Bytes::from_static(b"yes"));
+
+    // Nobody answers any more.
+    drop(calls);
+    let error = ask_to_join(&tls, &address, b"may I?", LIMIT).await.expect_err("nobody answers");
+    assert!(matches!(&error, JoinCallError::Refused { reason, .. } if reason.contains("repeat")), "{error}");
+    let long = vec![0; MAX_JOIN_REQUEST + 1];
+    let error = ask_to_join(&tls, &address, &long, LIMIT).await.expect_err("it is too long");
+    assert!(error.to_string().contains("the limit is"), "{error}");
+    drop(member);
+}
+
+#[tokio::test]
+async fn where_nobody_can_join_a_stranger_is_refused_in_words() {
+    let (world, others) = (World::new(), World::new());
+    let member = world.start_with(InterdcConfig { peers: Vec::new(), ..world.config(0) });
+    let address = world.address(0).to_string();
+    let tls = world.credentials(Role::Dc(dc(1)));
+    let error = ask_to_join(&tls, &address, b"may I?", LIMIT).await.expect_err("nobody answers");
+    assert!(error.to_string().contains("is no member"), "{error}");
+    let error = ask_to_join(&others.credentials(Role::Dc(dc(1))), &address, b"may I?", LIMIT).await;
+    let error = error.expect_err("another authority").to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    drop(member);
+}
