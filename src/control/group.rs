@@ -1,6 +1,7 @@
 //! One member of the control group: start, propose, read, change, shut down.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Caller, Peers};
 use super::config::{ControlConfig, Start, Timing};
-use super::error::{ProposeError, StartError};
+use super::error::{ProposeError, StartError, StoreError};
 use super::fold::{Applied, Fold, SharedList};
 use super::founding::{Founding, found};
 use super::log_store::LogStore;
@@ -48,6 +49,22 @@ impl<F: Fold> Clone for ControlGroup<F> {
     }
 }
 
+/// The file of a member's vote and log, opened before the member starts: a server that is to join shows the
+/// name of its directory first.
+pub struct ControlFile(Store);
+
+impl ControlFile {
+    /// Opens the file in `dir`, or makes both, as those of `me`.
+    pub fn open(dir: &Path, me: MemberId) -> Result<ControlFile, StoreError> {
+        Store::open(dir, me).map(ControlFile)
+    }
+
+    /// Returns the name of this directory.
+    pub fn server_id(&self) -> ServerId {
+        self.0.server()
+    }
+}
+
 /// The parts of a member.
 pub(super) struct Core<F: Fold> {
     pub raft: Raft<Types, Machine<F>>,
@@ -70,11 +87,15 @@ impl<F: Fold> ControlGroup<F> {
     /// Starts a member where it was, or as `config` says if its directory is empty. Returns before the group
     /// is founded or has a leader.
     pub async fn start(config: ControlConfig) -> Result<ControlGroup<F>, StartError> {
-        let store = Store::open(&config.dir, config.me)?;
-        ControlGroup::start_on(store, config).await
+        let file = ControlFile::open(&config.dir, config.me)?;
+        ControlGroup::start_with(file, config).await
     }
 
-    /// As [`ControlGroup::start`], on a store that is already open.
+    /// As [`ControlGroup::start`], with the file of `config.dir`, which is already open.
+    pub async fn start_with(file: ControlFile, config: ControlConfig) -> Result<ControlGroup<F>, StartError> {
+        ControlGroup::start_on(file.0, config).await
+    }
+
     pub(super) async fn start_on(store: Store, config: ControlConfig) -> Result<ControlGroup<F>, StartError> {
         let founders = match config.start {
             Start::Found(founders) if !founders.contains(&config.me) => {
@@ -158,6 +179,11 @@ impl<F: Fold> ControlGroup<F> {
     /// Returns a reader of the decisions after decision `seen`; 0 for all.
     pub fn applied(&self, seen: u64) -> Applied<F> {
         Applied { seen, list: self.0.list.clone(), decided: self.0.decided.clone() }
+    }
+
+    /// Returns the state of the list, after the decisions that this member has applied.
+    pub fn state(&self) -> F {
+        self.0.list.lock().state.clone()
     }
 
     /// Returns the state of this member.

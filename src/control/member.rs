@@ -42,6 +42,16 @@ impl ServerId {
         Ok(ServerId(u128::from_le_bytes(bytes)))
     }
 
+    /// Returns the name as bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// Returns the name with these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> ServerId {
+        ServerId(u128::from_be_bytes(bytes))
+    }
+
     #[cfg(test)]
     pub(super) fn from_raw(raw: u128) -> ServerId {
         ServerId(raw)

@@ -50,7 +50,7 @@ pub use error::{CallError, ProposeError, Refusal, StartError, StoreError};
 pub use fold::{Applied, Decided, Fold};
 pub use founding::Founding;
 pub use frame::{Frame, FrameError, FrameKind, MAX_PAYLOAD};
-pub use group::{ControlGroup, MAX_COMMAND, MAX_VOTERS};
+pub use group::{ControlFile, ControlGroup, MAX_COMMAND, MAX_VOTERS};
 pub use member::{MemberId, ServerId};
 pub use message::MemberStep;
 pub use relay::{ControlLinks, Incoming, Relay};

@@ -61,6 +61,11 @@ impl<F: Fold> Core<F> {
         let metrics = metrics.borrow_watched();
         metrics.running_state.as_ref().ok()?;
         let leader = metrics.current_leader?;
+        let mut voters = metrics.membership_config.membership().voter_ids();
+        if leader == self.caller.me && voters.all(|voter| voter == leader) {
+            // The only voter asks nobody, so nothing says when a majority last answered it.
+            return Some(leader);
+        }
         let silence = if leader == self.caller.me {
             metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed())
         } else {

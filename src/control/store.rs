@@ -4,8 +4,9 @@
 //! are committed is written without a sync, because the group knows it anyway. So what was answered is on
 //! disk, and a crash leaves the state after one of the writes.
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
 use std::ops::RangeBounds;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use redb::{
@@ -51,7 +52,7 @@ pub(super) struct Store {
 impl Store {
     /// Opens the file in `dir`, or makes it, as that of `me`.
     pub(super) fn open(dir: &Path, me: MemberId) -> Result<Store, StoreError> {
-        fs::create_dir_all(dir)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let path = dir.join(FILE);
         let database = builder().create(&path).map_err(|source| match source {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },

@@ -43,3 +43,13 @@ async fn a_member_that_was_cut_off_does_not_disturb_the_leader() {
     let after = until(&groups[lonely], |status| status.decided >= decided).await;
     assert_eq!(after.term, before.term, "it asks before it takes a new term");
 }
+
+#[tokio::test]
+async fn the_only_voter_leads_although_nobody_answers_it() {
+    let world = World::new(29);
+    let groups = world.found([0]).await;
+    decide(&groups[0], "a").await;
+    tokio::time::sleep(4 * groups[0].0.timing.election()).await;
+    assert_eq!(groups[0].status().leader, Some(member(0)));
+    decide(&groups[0], "b").await;
+}
