@@ -10,10 +10,9 @@ use super::failure::Failure;
 use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
-use crate::journal::check_members;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ServerArgs};
-use crate::server::node::{Node, Sockets};
+use crate::server::node::{Node, Sockets, check_directory};
 use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
@@ -97,8 +96,16 @@ async fn reload(reloader: Reloader) {
 
 fn check(config: &Config) -> Result<(), Failure> {
     Loaded::load(config)?;
-    check_members(&config.journal.dir, &config.member_names())?;
+    check_directory(config)?;
     let member = config.this_member();
+    if let Some(join) = &config.join {
+        return print(format_args!(
+            "The configuration is good: datacenter {} ({}) joins cluster {} at {join}, unless it is a member already.",
+            member.dc.get(),
+            member.name,
+            config.cluster_name
+        ));
+    }
     print(format_args!(
         "The configuration is good: datacenter {} ({}) of cluster {}, {} datacenters.",
         member.dc.get(),

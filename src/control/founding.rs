@@ -83,7 +83,8 @@ async fn enter<F: Fold>(core: &Core<F>) {
     core.founding.send_replace(Founding::Done);
 }
 
-fn note<F: Fold>(core: &Core<F>, state: Founding) {
+/// Notes how far the way into the group is, and logs what an operator has to know.
+pub(super) fn note<F: Fold>(core: &Core<F>, state: Founding) {
     let changed = core.founding.send_if_modified(|known| {
         // A leader that looks for another directory is the last word.
         let news = *known != state && !matches!(known, Founding::OtherDirectory { .. });

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::error::Refusal;
 use super::fold::Fold;
-use super::founding::Founding;
+use super::founding::{Founding, note};
 use super::frame::MAX_PAYLOAD;
 use super::group::Core;
 use super::machine::snapshot_of;
@@ -88,7 +88,7 @@ impl<F: Fold> Core<F> {
         match envelope.to_server {
             Some(expected) if expected != server => {
                 if !self.is_in_group() {
-                    self.founding.send_replace(Founding::OtherDirectory { known: expected });
+                    note(self, Founding::OtherDirectory { known: expected });
                 }
                 return Err(Refusal::WrongServer { member: me, server });
             }

@@ -182,9 +182,12 @@ impl Acceptor {
             join::answer((&mut send, &mut receive), dc, self.context.joins.as_ref()).await?;
             return Ok(Greeting::Answered);
         }
-        let peer = peer.ok_or(Refusal::UnknownDc(dc))?;
         let hello = hello::read_body(&mut receive, format).await?;
-        let version = hello.check(&self.context, peer.id)?;
+        let version = hello.check(&self.context, dc)?;
+        if peer.is_none() {
+            self.context.stranger.send_replace(Some(dc));
+            return Err(Refusal::UnknownDc(dc).into());
+        }
         Ok(Greeting::Hello(send, receive, hello, version))
     }
 }

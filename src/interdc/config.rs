@@ -54,9 +54,9 @@ pub struct InterdcConfig {
     pub queue: QueueBound,
     /// Simulated distance, for playgrounds and tests. Default none.
     pub wan: Option<Wan>,
-    /// Where the frames of [`Lane::Control`](super::Lane::Control) go, so that the control group and the reader
-    /// of the events never wait for each other: a full channel stops this lane of the peers only. Default none:
-    /// such frames are events like the others.
+    /// Where the frames of [`Lane::Control`](super::Lane::Control) go, so that the control group and the
+    /// reader of the events never wait for each other: a full channel stops this lane of the peers only.
+    /// Default none: such frames are events like the others.
     pub control: Option<mpsc::Sender<ControlFrame>>,
     /// Where the requests of servers go that are no member and ask to join. Default none: they are refused.
     pub joins: Option<mpsc::Sender<JoinCall>>,

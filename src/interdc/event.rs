@@ -93,8 +93,8 @@ pub enum LinkEvent {
     /// The link is down. Messages that were sent and not yet received are lost.
     Down { peer: DcId, reason: DownReason },
     /// A message from the peer. Frames of [`Lane::Control`] go to
-    /// [`InterdcConfig::control`](super::InterdcConfig::control) instead, if that is set, and are not reported as
-    /// flushed.
+    /// [`InterdcConfig::control`](super::InterdcConfig::control) instead, if that is set, and are not
+    /// reported as flushed.
     Received { peer: DcId, lane: Lane, bytes: Bytes },
     /// That many sent messages have left their queue, which has room again.
     Flushed { peer: DcId, lane: Lane, messages: usize },

@@ -143,8 +143,8 @@ impl Links {
         }
     }
 
-    /// Queues a frame of the control group on the present link to `peer`. Never blocks. Returns false if there
-    /// is no such link, or no room.
+    /// Queues a frame of the control group on the present link to `peer`. Never blocks. Returns false if
+    /// there is no such link, or no room.
     pub fn send_control(&self, peer: DcId, frame: Bytes) -> bool {
         let link = self.context.peer(peer).and_then(|peer| peer.link());
         link.is_some_and(|link| self.send(link.id, Lane::Control, frame).is_ok())
@@ -162,8 +162,14 @@ impl Links {
         self.context.control_peers.subscribe()
     }
 
-    /// Dials one more peer, and accepts links from it, from now on. Does nothing if it is known already, or is
-    /// this datacenter.
+    /// Returns the last datacenter of this cluster that wanted a link and is no peer here, to be watched for
+    /// changes. It takes this server for a member that knows it.
+    pub fn stranger(&self) -> watch::Receiver<Option<DcId>> {
+        self.context.stranger.subscribe()
+    }
+
+    /// Dials one more peer, and accepts links from it, from now on. Does nothing if it is known already, or
+    /// is this datacenter.
     pub fn add_peer(&self, peer: DcId, address: &str) {
         self.context.add_peer(peer, address);
     }

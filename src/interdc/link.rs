@@ -125,7 +125,8 @@ impl Running<'_> {
             queue.release(&batch);
             self.peer.sent(lane, batch.messages, batch.bytes);
             if lane != Lane::Control || self.control.is_none() {
-                self.report(LinkEvent::Flushed { peer: self.peer.id, lane, messages: batch.messages }).await?;
+                self.report(LinkEvent::Flushed { peer: self.peer.id, lane, messages: batch.messages })
+                    .await?;
             }
         }
         // Fails if the other side has ended the lane before, which makes no difference.

@@ -34,6 +34,8 @@ pub(super) struct Context {
     peers: RwLock<Vec<Arc<Peer>>>,
     /// Peers that became known while the endpoint runs: each id at most once.
     new_peers: mpsc::Sender<NewPeer>,
+    /// The last datacenter that wanted a link and is no peer here.
+    pub stranger: watch::Sender<Option<DcId>>,
     /// The peers with a link that has [`Lane::Control`].
     pub control_peers: watch::Sender<DcSet>,
     pub control: Option<mpsc::Sender<ControlFrame>>,
@@ -67,6 +69,7 @@ impl Context {
             queue: config.queue,
             peers: RwLock::default(),
             new_peers,
+            stranger: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: config.control.clone(),
             joins: config.joins.clone(),
@@ -89,6 +92,7 @@ impl Context {
             queue: QueueBound::default(),
             peers: RwLock::default(),
             new_peers: mpsc::channel(1).0,
+            stranger: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: None,
             joins: None,

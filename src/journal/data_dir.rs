@@ -119,6 +119,11 @@ pub(super) fn forget<D: Disk>(disk: &D, mark: &str) -> Result<(), JournalError> 
     disk.sync_dir().doing("sync the directory", disk, "")
 }
 
+/// Returns true if a journal was begun in this directory.
+pub fn is_begun(dir: &Path) -> bool {
+    dir.join(IDENTITY).exists()
+}
+
 /// Tells if a directory names its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {

@@ -1,7 +1,8 @@
 //! The cluster of a data directory: the members, by id and name, at its first start.
 //!
 //! The content of a journal depends on the members, because a lock has one part for each. So they cannot be
-//! changed by editing the configuration. A directory without this file gets it at its next start.
+//! changed by editing the configuration. A directory without this file gets it at its next start. Members
+//! that join later are in decisions of the journal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,9 +24,9 @@ pub type MemberNames = Vec<(DcId, String)>;
 #[derive(Debug, thiserror::Error)]
 pub enum MembersError {
     #[error(
-        "data directory {} is of a cluster with the members {}; the configuration names {}. In this version the members of a \
-         cluster cannot be changed, also not by editing the configuration of all: name the same ones again, or begin a new \
-         cluster with another name and new data directories",
+        "data directory {} is of a cluster with the founders {}; the configuration names {}. Founders cannot be changed, also not by \
+         editing the configuration of all: name the same ones again. A further datacenter joins with `geolock server \
+         --join`; for a new cluster, use another name and new data directories",
         dir.display(), shown(found), shown(configured)
     )]
     Changed { dir: PathBuf, found: MemberNames, configured: MemberNames },
@@ -140,7 +141,7 @@ mod tests {
             let others = members(others);
             let refused = keep_members(dir, &others).expect_err("these are not its members").to_string();
             assert_eq!(check_members(dir, &others).expect_err("so does a check").to_string(), refused);
-            assert!(refused.contains("with the members fra (0), iad (1), nrt (2); the configuration names"));
+            assert!(refused.contains("with the founders fra (0), iad (1), nrt (2); the configuration names"));
             assert!(refused.contains(&shown(&others)) && refused.contains("cannot be changed"), "{refused}");
         }
         keep_members(dir, &three).expect("a refusal changes nothing");

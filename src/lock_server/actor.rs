@@ -72,6 +72,7 @@ impl<M: Machine, S: Store, L: Links> Actor<M, S, L> {
                 }
             }
             Wake::Deadline => engine.on_deadline()?,
+            Wake::Members(input) => engine.event(input.into())?,
             Wake::DrainRequested => engine.on_drain_requested()?,
             Wake::Encoded(position, state) => engine.outlets.store.checkpoint(position, state?),
         }

@@ -7,10 +7,11 @@ use tokio::sync::mpsc;
 
 use super::interdc_links::InterdcLinks;
 use super::journal_inbox::JournalInbox;
+use super::members::MembersPort;
 use super::options::LockServerOptions;
 use super::recover::recover;
 use super::start::{LockServer, Parts, StartError};
-use crate::interdc::{Interdc, InterdcConfig, InterdcError};
+use crate::interdc::{Interdc, InterdcConfig, InterdcError, Links};
 use crate::journal::{Journal, JournalOptions, MemberNames, check_members, keep_members};
 use crate::replica::{Position, Replica, ReplicaConfig};
 use crate::telemetry::Board;
@@ -25,9 +26,16 @@ pub struct DatacenterConfig {
     pub journal: JournalOptions,
     pub links: InterdcConfig,
     pub server: LockServerOptions,
-    /// All members with their names, ordered by id. They must be those of the data directory, or the start is
-    /// refused.
-    pub members: MemberNames,
+    /// The members that found the cluster, with their names, ordered by id. They must be those of the data
+    /// directory, or the start is refused. None for a server that joins: its directory has the decisions.
+    pub founders: Option<MemberNames>,
+}
+
+/// A running datacenter.
+pub struct Datacenter {
+    pub server: LockServer,
+    /// Its links, for others that use them.
+    pub links: Links,
 }
 
 /// The content of a data directory.
@@ -48,16 +56,16 @@ fn open(
     journal: JournalOptions,
     inbox: &Arc<JournalInbox>,
     replica: ReplicaConfig,
-    members: &MemberNames,
+    founders: Option<&MemberNames>,
 ) -> Result<Opened, StartError> {
     let (dir, sink) = (journal.dir.clone(), Arc::clone(inbox));
-    check_members(&dir, members)?;
+    founders.map_or(Ok(()), |founders| check_members(&dir, founders))?;
     let (store, recovered) = Journal::open(journal, move |event| sink.put(event))?;
     let checkpoint = recovered.checkpoint.as_ref().map(|(_, state)| &state[..]);
     let numbered = |(position, record)| (Position(position), record);
     let records = recovered.records.map(|record| record.map(numbered));
     let (machine, last) = recover(replica, checkpoint, records)?;
-    keep_members(&dir, members)?;
+    founders.map_or(Ok(()), |founders| keep_members(&dir, founders))?;
     let (restored, resolved) = (recovered.restored, recovered.resolved);
     Ok(Opened { store, machine, last, restored, resolved })
 }
@@ -65,16 +73,18 @@ fn open(
 /// Starts a datacenter: opens its journal, recovers, dials the others. Blocks while it reads the journal.
 ///
 /// `socket` is the UDP socket of its links, for callers that need to know all ports before anything starts;
-/// without it, `links.listen` is bound. The server publishes its status on `board`.
+/// without it, `links.listen` is bound. The server publishes its status on `board`, and is told of decisions
+/// through `members`.
 pub fn start_datacenter(
     config: DatacenterConfig,
     socket: Option<UdpSocket>,
+    members: MembersPort,
     board: Arc<Board>,
-) -> Result<LockServer, StartError> {
+) -> Result<Datacenter, StartError> {
     let dc = config.replica.dc;
     let inbox = Arc::new(JournalInbox::default());
     let Opened { store, mut machine, last, restored, resolved } =
-        open(config.journal, &inbox, config.replica, &config.members)?;
+        open(config.journal, &inbox, config.replica, config.founders.as_ref())?;
     tracing::info!(%dc, position = last.0, "recovered");
     if restored {
         tracing::warn!(%dc, "the data directory is a restored copy: nothing is granted before every member was heard \
@@ -94,9 +104,9 @@ pub fn start_datacenter(
         }
     };
     let interdc = Interdc::start_on(socket, config.links, events)?;
-    let links = InterdcLinks::new(interdc);
-    let parts = Parts { dc, machine, last, store, journal: inbox, links, link_events, board };
-    LockServer::start(config.server, parts)
+    let (lanes, links) = (interdc.links(), InterdcLinks::new(interdc));
+    let parts = Parts { dc, machine, last, store, journal: inbox, links, link_events, board, members };
+    Ok(Datacenter { server: LockServer::start(config.server, parts)?, links: lanes })
 }
 
 #[cfg(test)]
@@ -114,7 +124,7 @@ mod tests {
         let start = || {
             let agreed = AgreedConfig::new(cluster, DcSet::only(dc));
             let replica = ReplicaConfig::new(dc, agreed, LocalConfig::default());
-            open(journal(), &Arc::default(), replica, &vec![(dc, "fra".to_owned())])
+            open(journal(), &Arc::default(), replica, Some(&vec![(dc, "fra".to_owned())]))
         };
         let members = temp.path().join("members");
         let (mut store, _) = Journal::open(journal(), |_| {}).expect("a new directory");
@@ -128,7 +138,7 @@ mod tests {
         let journal = JournalOptions::new(other.path().to_owned(), cluster, dc);
         let replica =
             ReplicaConfig::new(dc, AgreedConfig::new(cluster, DcSet::only(dc)), LocalConfig::default());
-        let opened = open(journal, &Arc::default(), replica, &vec![(dc, "fra".to_owned())]);
+        let opened = open(journal, &Arc::default(), replica, Some(&vec![(dc, "fra".to_owned())]));
         let Ok(opened) = opened else { panic!("an empty one is of its members") };
         opened.store.close().expect("it is open");
         assert!(other.path().join("members").exists());

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::fault_points::FaultPoints;
+use super::members::{MembersOutlet, MembersOutput};
 use super::outbox::Output;
 use super::ports::{Links, Store};
 use super::report::{self, Expired};
@@ -11,7 +12,7 @@ use super::sessions::{OWN, Sessions, UNARY};
 use super::start::StopError;
 use crate::base::wire;
 use crate::replica::call::{CallId, Reply, Status};
-use crate::replica::{Checkpoint, Effect, Message, Position, Record};
+use crate::replica::{Checkpoint, Effect, Message, Position, Record, Report};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The destinations of effects.
@@ -20,6 +21,7 @@ pub(super) struct Outlets<S, L> {
     pub me: DcId,
     pub store: S,
     pub links: L,
+    pub members: MembersOutlet,
     pub sessions: Sessions,
     /// Peers that broke the protocol, until their links are down.
     pub closing: DcSet,
@@ -37,11 +39,12 @@ pub(super) struct Outlets<S, L> {
 
 impl<S: Store, L: Links> Outlets<S, L> {
     /// `last`: the position up to which the journal is durable at the start.
-    pub(super) fn new(me: DcId, store: S, links: L, last: Position) -> Outlets<S, L> {
+    pub(super) fn new(me: DcId, store: S, links: L, members: MembersOutlet, last: Position) -> Outlets<S, L> {
         Outlets {
             me,
             store,
             links,
+            members,
             sessions: Sessions::default(),
             closing: DcSet::EMPTY,
             versions: [*wire::VERSIONS.end(); MAX_DCS],
@@ -63,11 +66,13 @@ impl<S: Store, L: Links> Outlets<S, L> {
             Effect::Notify { session, notice } => self.sessions.tell(session, Output::Notice(notice)),
             Effect::CloseLink { peer, violation } => self.close_link(peer, &violation),
             Effect::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint),
-            Effect::Report(report) => report::log(&report, &mut self.expired),
-            // No server has a control group yet, so the machine knows of no decision and proposes nothing.
-            Effect::Propose(proposal) => {
-                tracing::error!(?proposal, "there is no control group to propose this to")
+            Effect::Report(report) => {
+                if let Report::ProposalRefused { why } = &report {
+                    self.members.send(MembersOutput::Refused { why: why.clone() });
+                }
+                report::log(&report, &mut self.expired)
             }
+            Effect::Propose(proposal) => self.members.send(MembersOutput::Propose(proposal)),
         }
         points.after();
         Ok(())

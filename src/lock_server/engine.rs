@@ -240,6 +240,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     pub(super) fn publish_status(&mut self) -> ControlFlow<()> {
         let Some(status) = self.outlets.own_status.take() else { return ControlFlow::Continue(()) };
         let held = status.counts.held;
+        self.publish_members();
         self.publish_snapshot(*status);
         match self.drained_by {
             Some(_) if held == 0 => ControlFlow::Break(()),

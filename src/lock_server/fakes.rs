@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store};
+use super::{
+    JournalInbox, LinkInput, Links, LockServer, LockServerOptions, Machine, Parts, Store, members_port,
+};
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
@@ -90,6 +92,7 @@ impl Rig {
             links: FakeLinks(Arc::clone(&seen)),
             link_events,
             board: Arc::default(),
+            members: members_port().0,
         };
         let server = LockServer::start(options, parts).expect("there are threads");
         Rig { server, journal, links, seen, disk }
@@ -431,6 +434,8 @@ impl Links for FakeLinks {
     fn take_bulk(&mut self, takes: bool) {
         self.seen().takes_bulk.push(takes);
     }
+
+    fn add_peer(&mut self, _: DcId, _: &str) {}
 
     fn figures(&self) -> Vec<LinkFigures> {
         vec![]

@@ -12,6 +12,7 @@ use super::checkpoints::Checkpoints;
 use super::clock;
 use super::handle::Stage;
 use super::journal_inbox::{JournalEvents, JournalInbox};
+use super::members::MembersInput;
 use super::start::StopError;
 use crate::base::time::Instant;
 use crate::replica::Position;
@@ -26,6 +27,7 @@ pub(super) enum Wake {
     Links,
     Journal,
     Deadline,
+    Members(MembersInput),
     DrainRequested,
     Encoded(Position, Result<Vec<u8>, StopError>),
 }
@@ -34,6 +36,7 @@ pub(super) enum Wake {
 pub(super) struct Inputs<E> {
     links: mpsc::Receiver<E>,
     journal: Arc<JournalInbox>,
+    members: mpsc::Receiver<MembersInput>,
     /// Notified by other threads that found work for the actor.
     woken: Arc<Notify>,
     /// Watched until it changes: a drain is requested once.
@@ -67,11 +70,12 @@ impl<E> Inputs<E> {
     pub(super) fn new(
         links: mpsc::Receiver<E>,
         journal: Arc<JournalInbox>,
+        members: mpsc::Receiver<MembersInput>,
         woken: Arc<Notify>,
         wanted: watch::Receiver<Stage>,
     ) -> Inputs<E> {
         let (wanted, link_events) = (Some(wanted), Batch::default());
-        Inputs { links, journal, woken, wanted, link_events, alarm: Alarm::default() }
+        Inputs { links, journal, members, woken, wanted, link_events, alarm: Alarm::default() }
     }
 
     /// Waits for the next input, at most until `deadline`. The sources are polled in random order, so that
@@ -85,6 +89,7 @@ impl<E> Inputs<E> {
                 Wake::Links
             }
             () = self.journal.changed() => Wake::Journal,
+            Some(input) = self.members.recv() => Wake::Members(input),
             () = alarm => {
                 self.alarm.rang();
                 Wake::Deadline

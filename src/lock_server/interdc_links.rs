@@ -100,6 +100,10 @@ impl Links for InterdcLinks {
         self.interdc.take_bulk(takes);
     }
 
+    fn add_peer(&mut self, peer: DcId, address: &str) {
+        self.interdc.links().add_peer(peer, address);
+    }
+
     fn figures(&self) -> Vec<LinkFigures> {
         self.interdc.stats().peers.iter().map(|stats| self.figures_of(stats)).collect()
     }

@@ -37,6 +37,7 @@
 //! | `inputs.rs`, `actor.rs` | choose an input that is not a call; handle it |
 //! | `effects.rs`, `fault_points.rs` | perform effects; map them to fault points |
 //! | `shutdown.rs` | drain, last sync, end |
+//! | `members.rs` | decisions in, proposals out: the machine's side of the control group |
 //! | `sessions.rs` | sessions and calls that wait for an answer |
 //! | `overload.rs`, `probe.rs` | detect overload |
 //! | `checkpoints.rs` | when to write a checkpoint |
@@ -57,6 +58,7 @@ mod inputs;
 mod interdc_links;
 mod journal_inbox;
 mod mailbox;
+mod members;
 mod options;
 mod outbox;
 mod overload;
@@ -76,9 +78,10 @@ pub(crate) mod fakes;
 mod tests;
 
 pub use budget::{Allowance, ClientAllowance};
-pub use datacenter::{DatacenterConfig, start_datacenter};
+pub use datacenter::{Datacenter, DatacenterConfig, start_datacenter};
 pub use handle::{LockServerHandle, OpenError, Stage, Stopped, TooManySessions};
 pub use journal_inbox::JournalInbox;
+pub use members::{MembersHandle, MembersInput, MembersOutput, MembersPort, MembersView, members_port};
 pub use options::LockServerOptions;
 pub use outbox::{ByteCount, End, Output};
 pub use ports::{LinkInput, Links, Machine, Store};

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now};
 use crate::journal::{Figures, Journal, JournalError};
+use crate::membership::{Config, Epoch};
 use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::DcId;
@@ -16,6 +17,16 @@ pub trait Machine: Send + 'static {
     fn handle(&mut self, now: Now, event: Event);
     fn poll_effect(&mut self) -> Option<Effect>;
     fn next_deadline(&self) -> Instant;
+
+    /// Returns the members after the decisions that are known here; `None` if there are none.
+    fn members(&self) -> Option<&Config> {
+        None
+    }
+
+    /// Returns the last epoch that a member has entered, as far as is known here.
+    fn entered_by(&self, _: DcId) -> Epoch {
+        Epoch(0)
+    }
 }
 
 impl Machine for Replica {
@@ -29,6 +40,14 @@ impl Machine for Replica {
 
     fn next_deadline(&self) -> Instant {
         Replica::next_deadline(self)
+    }
+
+    fn members(&self) -> Option<&Config> {
+        self.inspect().decided_members()
+    }
+
+    fn entered_by(&self, dc: DcId) -> Epoch {
+        self.inspect().entered_by(dc)
     }
 }
 
@@ -104,6 +123,8 @@ pub trait Links: Send + 'static {
     /// Sets if messages that are not urgent are received. They are not while the disk is behind, because they
     /// would be written.
     fn take_bulk(&mut self, takes: bool);
+    /// Links to one more peer, unless it is known, or is this datacenter.
+    fn add_peer(&mut self, peer: DcId, address: &str);
     fn figures(&self) -> Vec<LinkFigures>;
     /// Returns true if no link can work any more until a restart.
     fn have_failed(&self) -> bool;

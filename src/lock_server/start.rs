@@ -20,6 +20,7 @@ use super::handle::{LockServerHandle, Shared, Stage};
 use super::inputs::Inputs;
 use super::journal_inbox::JournalInbox;
 use super::mailbox::Mailbox;
+use super::members::MembersPort;
 use super::options::LockServerOptions;
 use super::overload::Overload;
 use super::ports::{Links, Machine, Store};
@@ -87,6 +88,7 @@ pub struct Parts<M, S, L: Links> {
     pub link_events: mpsc::Receiver<L::Event>,
     /// The board on which the server publishes its status.
     pub board: Arc<Board>,
+    pub members: MembersPort,
 }
 
 impl LockServer {
@@ -102,10 +104,11 @@ impl LockServer {
         let (stage, stage_for_handles) = watch::channel(Stage::Running);
         let now = clock::now();
         let wake_actor = Arc::new(Notify::new());
+        let MembersPort { inputs: members, outlet } = parts.members;
         let engine = Engine {
             machine: parts.machine,
             mailbox: Mailbox::new(inputs, mailbox_bytes.clone()),
-            outlets: Outlets::new(parts.dc, parts.store, parts.links, parts.last),
+            outlets: Outlets::new(parts.dc, parts.store, parts.links, outlet, parts.last),
             publisher: StatusPublisher { stage, board: Arc::clone(&parts.board), next: now.mono },
             overload: Overload::new(options.max_queue_delay),
             probes: Probes::new(mailbox.downgrade(), Arc::clone(&wake_actor)),
@@ -144,7 +147,7 @@ impl LockServer {
         };
         let actor = Actor {
             combiner,
-            inputs: Inputs::new(parts.link_events, parts.journal, wake_actor, wanted_by_actor),
+            inputs: Inputs::new(parts.link_events, parts.journal, members, wake_actor, wanted_by_actor),
             checkpoints: Checkpoints::default(),
         };
         let (end, ended) = oneshot::channel();

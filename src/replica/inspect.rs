@@ -8,6 +8,7 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
+use crate::membership::{Config, Epoch};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName};
@@ -95,6 +96,16 @@ impl<'a> Inspect<'a> {
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(self) -> bool {
         !self.0.members.awaits_state()
+    }
+
+    /// Returns the members after the decisions that are known here; `None` if there are none.
+    pub fn decided_members(self) -> Option<&'a Config> {
+        self.0.members.are_decided().then(|| self.0.members.config())
+    }
+
+    /// Returns the last epoch that a member has entered, as the entries that are applied here say.
+    pub fn entered_by(self, dc: DcId) -> Epoch {
+        self.0.members.entered_by(dc)
     }
 
     /// Returns the state of this datacenter for operators.

@@ -3,5 +3,6 @@
 
 pub mod api;
 pub mod config;
+pub mod members;
 pub mod node;
 pub mod reload;

@@ -1,11 +1,14 @@
 //! One datacenter's server, from its configuration to its end: the place where the rooms are put together.
 //!
 //! Start order: ports, so that an occupied one is found before anything is changed; certificates, rules and
-//! tokens; the HTTP port, so that probes see a server that recovers; journal, recovery, links and actor; last
-//! the client API, so that clients are admitted only to a running server. The end is in reverse order, except
+//! tokens; the HTTP port, so that probes see a server that recovers; the admission of a server that joins
+//! (`place.rs`); journal, recovery, links and actor; the control group, which nothing waits for; last the
+//! client API, so that clients are admitted only to a running server. The end is in reverse order, except
 //! that the HTTP port is served to the last: the actor drains and stops, which ends the API.
 //!
 //! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
+
+mod place;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -15,18 +18,23 @@ use rustix::net::sockopt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
-use crate::interdc::{InterdcConfig, Wan};
+use crate::interdc::{Links, Wan};
 use crate::lock_server::{
-    DatacenterConfig, LockServer, LockServerHandle, StartError, StopError, start_datacenter,
+    Datacenter, LockServer, LockServerHandle, MembersView, Stage, StartError, StopError, members_port,
+    start_datacenter,
 };
+use crate::membership::TextError;
 use crate::pki::Credentials;
 use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
+use crate::server::members::{Group, JoinError, JoinedFileError};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
 use geolock_api::names::DcId;
+use place::Place;
+pub(crate) use place::check as check_directory;
 
 /// The reason why a server did not start, or did not end properly.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +48,24 @@ pub enum NodeError {
     Files(#[from] ReloadError),
     #[error("the operating system gives no random bytes")]
     NoRandomness,
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Joined(#[from] JoinedFileError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// It has stopped.
+    #[error(
+        "{by} is a member of this cluster and is not known here: the data directory of {dc} is new or an old copy, and locks \
+         that it grants may be held elsewhere. Restore its latest copy; an empty directory is no replacement for it"
+    )]
+    LostHistory { by: DcId, dc: DcId },
+    #[error(
+        "data directory {} is that of {found}, this server is {configured}: correct the data directory, or the \
+         certificate and the configuration",
+        dir.display()
+    )]
+    OtherMember { dir: std::path::PathBuf, found: String, configured: String },
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -141,6 +167,10 @@ pub struct Node {
     dc: DcId,
     handle: LockServerHandle,
     server: JoinHandle<Result<(), StopError>>,
+    /// None if it takes no part in the control group.
+    group: Option<Group>,
+    /// Ends if the decisions of the cluster are lost here.
+    lost_history: JoinHandle<Option<DcId>>,
     api: JoinHandle<Result<(), ServeError>>,
     http: JoinHandle<()>,
     stop_http: oneshot::Sender<()>,
@@ -158,8 +188,6 @@ impl Node {
         // On a disk that does not respond this may take arbitrarily long; the caller may drop the future.
         let (loaded, config) =
             joined(spawn_blocking(move || Loaded::load(&config).map(|loaded| (loaded, config))).await)?;
-        let names = config.members.iter().map(|member| (member.dc, member.name.clone())).collect();
-        let info = ServerInfo::new(dc, names).map_err(|_| NodeError::NoRandomness)?;
         let listening = |port, address| move |source| NodeError::Listen { port, address, source };
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)
             .map_err(listening(Port::Client, config.listen.client))?;
@@ -176,14 +204,13 @@ impl Node {
         };
         let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
         let api_options = config.api.clone();
-        let parts = datacenter(config, in_use.links, wan);
-        let started = spawn_blocking(move || start_datacenter(parts, Some(sockets.quic), board)).await;
-        let server = match joined(started) {
-            Ok(server) => server,
+        let started = Started::start(config, in_use.links, wan, sockets.quic, board).await;
+        let Started { server, group, info, lost_history } = match started {
+            Ok(started) => started,
             Err(error) => {
                 drop(stop_http);
                 joined(http.await);
-                return Err(error.into());
+                return Err(error);
             }
         };
         let handle = server.handle();
@@ -193,7 +220,20 @@ impl Node {
         let (stop_keeper, keeper_stopped) = oneshot::channel();
         let keeper = spawn(keeper.run(keeper_stopped));
         let memory = spawn(return_freed_pages());
-        Ok(Node { dc, handle, server, api, http, stop_http, reloader, keeper, stop_keeper, memory })
+        Ok(Node {
+            dc,
+            handle,
+            server,
+            group,
+            lost_history,
+            api,
+            http,
+            stop_http,
+            reloader,
+            keeper,
+            stop_keeper,
+            memory,
+        })
     }
 
     pub fn dc(&self) -> DcId {
@@ -225,31 +265,81 @@ impl Node {
         self.handle.drain();
         let server = joined(self.server.await);
         self.memory.abort();
+        if let Some(group) = self.group {
+            group.shutdown().await;
+        }
         drop(self.stop_keeper);
         joined(self.keeper.await);
         drop(self.stop_http);
         joined(self.http.await);
+        if let Some(by) = joined(self.lost_history.await) {
+            return Err(NodeError::LostHistory { by, dc: self.dc });
+        }
         server?;
         Ok(api?)
     }
 }
 
-fn datacenter(config: Config, tls: watch::Receiver<Credentials>, wan: Option<Wan>) -> DatacenterConfig {
-    let me = config.replica.dc;
-    let members = config.member_names();
-    let others = config.members.into_iter().filter(|member| member.dc != me);
-    let links = InterdcConfig {
-        peers: others.map(|member| (member.dc, member.address)).collect(),
-        peer_timeout: config.replica.agreed.peer_timeout,
-        wan,
-        ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
+/// The parts that need the place of this server in its cluster.
+struct Started {
+    server: LockServer,
+    group: Option<Group>,
+    info: ServerInfo,
+    lost_history: JoinHandle<Option<DcId>>,
+}
+
+impl Started {
+    async fn start(
+        config: Config,
+        tls: watch::Receiver<Credentials>,
+        wan: Option<Wan>,
+        socket: UdpSocket,
+        board: Arc<Board>,
+    ) -> Result<Started, NodeError> {
+        let dc = config.replica.dc;
+        let credentials = tls.borrow().clone();
+        let place = Place::find(config, &credentials).await?;
+        let info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
+        let is_alone = place.is_alone();
+        let (datacenter, channels, plan) = place.parts(tls, wan);
+        let (port, members) = members_port();
+        let view = members.view.clone();
+        let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
+        let Datacenter { server, links } = joined(started)?;
+        let lost_history = spawn(watch_history(is_alone, links.clone(), view, server.handle()));
+        let group = match plan.start(channels, links, members).await {
+            Ok(group) => Some(group),
+            // It serves its locks, and learns decisions from the others.
+            Err(error) => {
+                tracing::error!(%dc, %error, "this server takes no part in the control group");
+                None
+            }
+        };
+        Ok(Started { server, group, info, lost_history })
+    }
+}
+
+/// Stops the server if the decisions of the cluster are lost here. Returns the member that shows it.
+async fn watch_history(
+    is_alone: bool,
+    links: Links,
+    view: watch::Receiver<MembersView>,
+    server: LockServerHandle,
+) -> Option<DcId> {
+    let mut stage = server.stage();
+    let lost = async {
+        match is_alone {
+            true => place::find_lost_history(links, view).await,
+            false => std::future::pending().await,
+        }
     };
-    DatacenterConfig {
-        replica: config.replica,
-        journal: config.journal,
-        links,
-        server: config.server,
-        members,
+    tokio::select! {
+        by = lost => {
+            tracing::error!(%by, "a member of the cluster is not known here: stopping");
+            server.drain();
+            Some(by)
+        }
+        _ = stage.wait_for(|stage| *stage == Stage::Stopped) => None,
     }
 }
 

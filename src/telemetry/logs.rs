@@ -82,7 +82,12 @@ impl LogOptions {
 
     fn env_filter(&self) -> Result<EnvFilter, LogError> {
         let filter = self.filter.clone();
-        EnvFilter::try_new(&self.filter).map_err(|source| LogError::Filter { filter, source })
+        // The consensus library logs every vote. The control group logs what an operator has to know.
+        let quiet = match self.filter.contains("openraft") {
+            true => self.filter.clone(),
+            false => format!("openraft=error,{}", self.filter),
+        };
+        EnvFilter::try_new(quiet).map_err(|source| LogError::Filter { filter, source })
     }
 
     fn subscriber<W>(&self, writer: W, ansi: bool) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>

@@ -6,7 +6,7 @@ use crate::files::root;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The rooms that each room of the server may import. Any room may import `base`, itself, and the [`WORDS`].
-const IMPORTS: [(&str, &[&str]); 29] = [
+const IMPORTS: [(&str, &[&str]); 30] = [
     ("lib", &["geolock_client"]),
     ("main", &[]),
     ("base", &[]),
@@ -32,7 +32,16 @@ const IMPORTS: [(&str, &[&str]); 29] = [
     ("telemetry", &["access", "crdt", "journal", "replica"]),
     (
         "lock_server",
-        &["access", "causal_log", "interdc", "journal", "replica", "telemetry", "testkit::faults"],
+        &[
+            "access",
+            "causal_log",
+            "interdc",
+            "journal",
+            "membership",
+            "replica",
+            "telemetry",
+            "testkit::faults",
+        ],
     ),
     (
         "server::api",
@@ -43,8 +52,10 @@ const IMPORTS: [(&str, &[&str]); 29] = [
             "geolock_api::native",
             "journal",
             "lock_server",
+            "membership",
             "pki",
             "replica",
+            "server::members",
             "store_state",
             "telemetry",
         ],
@@ -52,19 +63,38 @@ const IMPORTS: [(&str, &[&str]); 29] = [
     // The options of each room.
     (
         "server::config",
-        &["access", "journal", "lock_server", "lock_state", "replica", "server::api", "telemetry"],
+        &[
+            "access",
+            "journal",
+            "lock_server",
+            "lock_state",
+            "membership",
+            "pki",
+            "replica",
+            "server::api",
+            "telemetry",
+        ],
+    ),
+    (
+        "server::members",
+        &["control", "interdc", "journal", "lock_server", "membership", "pki", "runtime::tasks"],
     ),
     ("server::reload", &["access", "pki", "runtime::tasks", "server::config", "telemetry"]),
     (
         "server::node",
         &[
+            "control",
             "interdc",
+            "journal",
             "lock_server",
+            "membership",
             "pki",
+            "replica",
             "runtime::memory",
             "runtime::tasks",
             "server::api",
             "server::config",
+            "server::members",
             "server::reload",
             "telemetry",
         ],
@@ -98,7 +128,7 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 9] = [
     ("print", &["telemetry"]),
     ("service_manager", &["lock_server"]),
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
-    ("server", &["journal", "runtime::open_files", "server::node", "server::reload", "telemetry"]),
+    ("server", &["runtime::open_files", "server::node", "server::reload", "telemetry"]),
     ("server_faults", &["interdc", "testkit::faults"]),
     (
         "dev",

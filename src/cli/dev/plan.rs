@@ -149,6 +149,7 @@ impl Plan {
             ..Options::default()
         };
         options.cluster.name = Some(CLUSTER.into());
+        options.cluster.join_policy = Some("auto".into());
         options.tls.dc = Some(tls.to_owned());
         options.listen.client = Some(listen.client.to_string());
         options.listen.quic = Some(listen.quic.to_string());

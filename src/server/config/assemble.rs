@@ -17,6 +17,7 @@ use geolock_api::names::{DcId, MAX_DCS, PLAIN, is_plain};
 
 use super::error::ConfigError;
 use super::hold::hold;
+use super::join;
 use super::options::{MemberEntry, Options};
 use super::sources::{Given, Quoted, Sources};
 use super::{Config, Listen, Member, Tls};
@@ -34,18 +35,20 @@ const fn ms(millis: u64) -> Duration {
 }
 
 pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
-    let cluster = from.required("cluster.name", "the name of the cluster", |o| &o.cluster.name)?;
-    check_name(&cluster, cluster.value)?;
-    let members = members(from)?;
-    let dc = this_dc(from, &members)?;
+    let Place { cluster, dc, members, join } = match join::join(from)? {
+        Some(place) => place,
+        None => founder(from)?,
+    };
     let data_dir = from.folder("data_dir", "the folder of the journal", |o| &o.data_dir)?;
     let tls = tls(from)?;
-    let default = Config::new(cluster.value, dc, members, &tls.dc, data_dir);
+    let default = Config::new(&cluster, dc, members, &tls.dc, data_dir);
     let mut replica = default.replica;
     replica.agreed = agreed(from, replica.agreed)?;
     replica.local = local(from, replica.local)?;
     let server = server(from)?;
     Ok(Config {
+        join,
+        join_policy: join::policy(from)?,
         replica,
         listen: listen(from)?,
         tls,
@@ -56,6 +59,31 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
         log: log(from)?,
         ..default
     })
+}
+
+/// The place of a server in its cluster.
+pub(super) struct Place {
+    pub cluster: String,
+    pub dc: DcId,
+    pub members: Vec<Member>,
+    pub join: Option<String>,
+}
+
+fn founder(from: &Sources<'_>) -> Result<Place, ConfigError> {
+    let cluster = from.required("cluster.name", "the name of the cluster", |o| &o.cluster.name)?;
+    check_name(&cluster, cluster.value)?;
+    let members = members(from)?;
+    let dc = this_dc(from, &members)?;
+    for (key, given) in
+        [("name", from.optional("name", |o| &o.name)), ("address", from.optional("address", |o| &o.address))]
+    {
+        if let Some(given) = given.filter(|given| !given.value.is_empty()) {
+            return Err(
+                given.refuse(Quoted(given.value), format!("{key} is for a server that joins (--join)"))
+            );
+        }
+    }
+    Ok(Place { cluster: cluster.value.clone(), dc, members, join: None })
 }
 
 fn journal(
@@ -72,7 +100,7 @@ fn journal(
     Ok(JournalOptions { segment_bytes, min_free_bytes, ..default })
 }
 
-fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
+pub(super) fn check_name<T>(given: &Given<T>, name: &str) -> Result<(), ConfigError> {
     if is_plain(name) { Ok(()) } else { Err(given.refuse(Quoted(name), PLAIN)) }
 }
 
@@ -105,14 +133,19 @@ fn member(given: &Given<&[MemberEntry]>, option: &MemberEntry) -> Result<Member,
     let dc = dc
         .ok_or_else(|| given.refuse(format!("id {}", option.id), format!("an id is 0 to {}", MAX_DCS - 1)))?;
     check_name(given, &option.name)?;
-    let host_and_port = option.address.rsplit_once(':').filter(|(host, port)| {
+    check_address(given, &option.address)?;
+    Ok(Member { dc, name: option.name.clone(), address: option.address.clone() })
+}
+
+pub(super) fn check_address<T>(given: &Given<T>, address: &str) -> Result<(), ConfigError> {
+    let host_and_port = address.rsplit_once(':').filter(|(host, port)| {
         let host_is_one = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
         host_is_one && port.parse::<u16>().is_ok_and(|port| port != 0)
     });
-    if host_and_port.is_none() {
-        return Err(given.refuse(Quoted(&option.address), "an address is host:port, port 1 to 65535"));
+    match host_and_port {
+        Some(_) => Ok(()),
+        None => Err(given.refuse(Quoted(address), "an address is host:port, port 1 to 65535")),
     }
-    Ok(Member { dc, name: option.name.clone(), address: option.address.clone() })
 }
 
 fn this_dc(from: &Sources<'_>, members: &[Member]) -> Result<DcId, ConfigError> {
@@ -321,7 +354,7 @@ fn api(from: &Sources<'_>) -> Result<ApiOptions, ConfigError> {
     })
 }
 
-fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
+pub(super) fn listen(from: &Sources<'_>) -> Result<Listen, ConfigError> {
     let default = Listen::default();
     let client = address(from, "listen.client", default.client, |o| &o.listen.client)?;
     let quic = address(from, "listen.quic", default.quic, |o| &o.listen.quic)?;
@@ -353,7 +386,7 @@ fn address<'a>(
     }
 }
 
-fn tls(from: &Sources<'_>) -> Result<Tls, ConfigError> {
+pub(super) fn tls(from: &Sources<'_>) -> Result<Tls, ConfigError> {
     let what = "a folder with ca.pem, cert.pem and key.pem (see `geolock ca`)";
     let dc = from.folder("tls.dc", what, |o| &o.tls.dc)?;
     let api = match from.optional("tls.api", |o| &o.tls.api) {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::pki::PkiError;
+
 /// The reason why a configuration is refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -16,6 +18,9 @@ pub enum ConfigError {
     Renamed { path: PathBuf, old: &'static str, new: &'static str },
     #[error("{place}: {key} is missing: {what}")]
     Missing { place: Place, key: &'static str, what: &'static str },
+    /// A server that joins takes its cluster and its id from its certificate.
+    #[error("{place}: {key}: {source}")]
+    Certificate { place: Place, key: &'static str, source: PkiError },
     #[error("{place}: {key} = {value}: {allowed}")]
     Invalid {
         place: Place,

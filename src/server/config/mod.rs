@@ -12,6 +12,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod hold;
+mod join;
 mod options;
 mod renamed;
 mod sources;
@@ -29,6 +30,7 @@ use std::{fs, io};
 use crate::access::AccessFiles;
 use crate::journal::{JournalOptions, MemberNames};
 use crate::lock_server::LockServerOptions;
+use crate::membership::JoinPolicy;
 use crate::replica::{AgreedConfig, LocalConfig, ReplicaConfig};
 use crate::server::api::ApiOptions;
 use crate::telemetry::LogOptions;
@@ -63,8 +65,12 @@ pub struct Config {
     /// The cluster's name; its hash is the cluster id.
     pub cluster_name: String,
     pub replica: ReplicaConfig,
-    /// All datacenters including this one, ordered by id.
+    /// All datacenters that found the cluster, including this one, ordered by id; this one alone if it joins.
     pub members: Vec<Member>,
+    /// The member to ask, if this server joins a running cluster: `host:port` of its QUIC listener.
+    pub join: Option<String>,
+    /// The policy for servers that join later, if this server founds the cluster.
+    pub join_policy: JoinPolicy,
     pub listen: Listen,
     pub tls: Tls,
     pub journal: JournalOptions,
@@ -134,7 +140,8 @@ impl Tls {
 }
 
 impl ServerArgs {
-    /// Returns the checked configuration. Reads the configuration file, and nothing else.
+    /// Returns the checked configuration. Reads the configuration file and, if the server joins, the
+    /// certificate.
     pub fn load(&self) -> Result<Config, ConfigError> {
         let file = match &self.config {
             None => Options::default(),
@@ -156,6 +163,8 @@ impl Config {
             cluster_name: cluster_name.into(),
             replica: ReplicaConfig::new(dc, agreed, LocalConfig { hash_seed, ..LocalConfig::default() }),
             members,
+            join: None,
+            join_policy: JoinPolicy::default(),
             listen: Listen::default(),
             tls: Tls::of(tls),
             journal: JournalOptions::new(data_dir, cluster, dc),

@@ -20,6 +20,18 @@ pub struct Options {
     /// Folder of the journal; created if need be, used by one server only
     #[arg(id = "data_dir", long = "data-dir", env = "GEOLOCK_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Join the running cluster that this member belongs to, instead of founding one with `member`:
+    /// HOST:PORT of its QUIC port. The cluster and the id are those of the certificate. Once the server is a
+    /// member this has no effect, and may stay
+    #[arg(id = "join", long = "join", env = "GEOLOCK_JOIN", value_name = "HOST:PORT")]
+    pub join: Option<String>,
+    /// With `join`: name of this server for people: 1 to 64 of a-z, 0-9 and -
+    #[arg(id = "name", long = "name", env = "GEOLOCK_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+    /// With `join`: address at which the others reach the QUIC port of this server [default: that of
+    /// listen.quic, unless it is 0.0.0.0 or ::]
+    #[arg(id = "address", long = "address", env = "GEOLOCK_ADDRESS", value_name = "HOST:PORT")]
+    pub address: Option<String>,
     /// After SIGTERM: how long clients may still release and renew [default: 10 s; 0 s to 10 min]
     #[arg(id = "drain_timeout", long = "drain-timeout", env = "GEOLOCK_DRAIN_TIMEOUT", value_name = "TIME")]
     pub drain_timeout: Option<String>,
@@ -130,6 +142,15 @@ pub struct ClusterSection {
     /// Name of the cluster: 1 to 64 of a-z, 0-9 and -
     #[arg(id = "cluster.name", long = "cluster-name", env = "GEOLOCK_CLUSTER_NAME", value_name = "NAME")]
     pub name: Option<String>,
+    /// Servers that may join the cluster later: those that an operator has invited, or all with a certificate
+    /// of the cluster. Counts when the cluster is founded [default: operator; operator or auto]
+    #[arg(
+        id = "cluster.join_policy",
+        long = "cluster-join-policy",
+        env = "GEOLOCK_CLUSTER_JOIN_POLICY",
+        value_name = "POLICY"
+    )]
+    pub join_policy: Option<String>,
     /// How often datacenters announce their state to each other [default: 500 ms; 10 ms to 10 s]
     #[arg(
         id = "cluster.heartbeat_interval",

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::pki::PkiError;
+
 use super::error::{ConfigError, Place};
 use super::options::Options;
 use super::units::{
@@ -31,6 +33,11 @@ impl<T> Given<T> {
     pub fn refuse(&self, value: impl fmt::Display, allowed: impl Into<String>) -> ConfigError {
         let (key, place) = (self.key, self.place.clone());
         ConfigError::Invalid { place, key, value: value.to_string(), allowed: allowed.into() }
+    }
+
+    /// Returns an error about the certificate in this folder.
+    pub fn refuse_certificate(&self, source: PkiError) -> ConfigError {
+        ConfigError::Certificate { place: self.place.clone(), key: self.key, source }
     }
 }
 

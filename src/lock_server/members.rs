@@ -1,0 +1,115 @@
+//! The members of the cluster, between the machine and the control group. Decisions and commands come in and
+//! proposals go out; nothing here waits for them, so a control group that is slow, or not there, holds up no
+//! lock.
+
+use tokio::sync::{mpsc, watch};
+
+use super::engine::Engine;
+use super::ports::{Links, Machine, Store};
+use crate::membership::{Command, Config, Epoch, Index, Proposal};
+use crate::replica::Event;
+use geolock_api::names::{DcId, DcSet};
+
+/// Most decisions that wait for the actor; a sender waits for room.
+const WAITING_INPUTS: usize = 64;
+/// Most proposals that wait for the control group; further ones are lost, and the machine repeats them.
+const WAITING_PROPOSALS: usize = 16;
+
+/// An input from the control group, or from those who want a command proposed.
+#[derive(Debug)]
+pub enum MembersInput {
+    /// The control group has made this decision, which has this number.
+    Decided { index: Index, proposal: Box<Proposal> },
+    /// To be checked, and proposed if it is possible now.
+    Propose(Box<Command>),
+}
+
+impl From<MembersInput> for Event {
+    fn from(input: MembersInput) -> Event {
+        match input {
+            MembersInput::Decided { index, proposal } => Event::Decided { index, proposal },
+            MembersInput::Propose(command) => Event::Propose { command },
+        }
+    }
+}
+
+/// An output of the machine for the control group.
+#[derive(Debug)]
+pub enum MembersOutput {
+    Propose(Box<Proposal>),
+    /// A command is not possible now.
+    Refused {
+        why: String,
+    },
+}
+
+/// The members as the machine of this datacenter sees them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MembersView {
+    /// The state after the decisions that are known here; the default if there are none.
+    pub config: Config,
+    /// The last epoch that each member has entered, as far as is known here.
+    pub entered: Vec<(DcId, Epoch)>,
+}
+
+impl MembersView {
+    /// Returns the members that have not entered the last epoch, as far as is known here.
+    pub fn behind(&self) -> DcSet {
+        let is_behind = |(_, entered): &&(DcId, Epoch)| *entered < self.config.epoch();
+        self.entered.iter().filter(is_behind).map(|(dc, _)| *dc).collect()
+    }
+}
+
+/// The lock server's ends of the channels.
+pub struct MembersPort {
+    pub(super) inputs: mpsc::Receiver<MembersInput>,
+    pub(super) outlet: MembersOutlet,
+}
+
+/// Where the machine's outputs go.
+pub(super) struct MembersOutlet {
+    outputs: mpsc::Sender<MembersOutput>,
+    view: watch::Sender<MembersView>,
+}
+
+/// The other ends.
+pub struct MembersHandle {
+    pub inputs: mpsc::Sender<MembersInput>,
+    pub outputs: mpsc::Receiver<MembersOutput>,
+    pub view: watch::Receiver<MembersView>,
+}
+
+/// Returns both ends of the channels of a lock server.
+pub fn members_port() -> (MembersPort, MembersHandle) {
+    let (inputs_in, inputs) = mpsc::channel(WAITING_INPUTS);
+    let (outputs, outputs_out) = mpsc::channel(WAITING_PROPOSALS);
+    let view = watch::Sender::new(MembersView::default());
+    let handle = MembersHandle { inputs: inputs_in, outputs: outputs_out, view: view.subscribe() };
+    (MembersPort { inputs, outlet: MembersOutlet { outputs, view } }, handle)
+}
+
+impl MembersOutlet {
+    pub(super) fn send(&self, output: MembersOutput) {
+        // Without room, or without a control group, it is lost.
+        let _ = self.outputs.try_send(output);
+    }
+}
+
+impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
+    /// Shows the members if something about them has changed, and links to those that are new.
+    pub(super) fn publish_members(&mut self) {
+        let Some(config) = self.machine.members() else { return };
+        let entered: Vec<_> = config.members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
+        let view = &self.outlets.members.view;
+        let is_known = {
+            let known = view.borrow();
+            known.config.index() == config.index() && known.entered == entered
+        };
+        if !is_known {
+            for (dc, member) in config.members() {
+                self.outlets.links.add_peer(dc, member.address.as_str());
+            }
+            view.send_replace(MembersView { config: config.clone(), entered });
+        }
+    }
+}

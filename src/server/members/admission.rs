@@ -1,0 +1,91 @@
+//! The member that is asked: answers at once, from the decisions that are known here, and proposes the
+//! admission. The server that asks repeats its request until a decision names it, so nothing is remembered
+//! about it, and a request may be repeated to any member.
+
+use bytes::Bytes;
+
+use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
+use crate::base::wire;
+use crate::lock_server::MembersView;
+use crate::membership::{Admission, Command, Config, Phase, Proposal, Refused};
+use geolock_api::names::DcId;
+
+/// The answer to a request, and the command to be proposed for it.
+pub(super) struct Response {
+    pub answer: Bytes,
+    pub propose: Option<Command>,
+}
+
+/// Answers a request of the server with the certificate of `from`. `me`: the member that is asked. `last`:
+/// why the last command could not be proposed, if one could not.
+pub(super) fn respond(
+    view: &MembersView,
+    me: DcId,
+    from: DcId,
+    request: &[u8],
+    last: Option<String>,
+) -> Response {
+    let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
+        Ok(request) => decide(view, me, from, request, last),
+        Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
+    };
+    let answer = wire::encode("join answer", &answer).expect("64 members fit a frame");
+    Response { answer: answer.into(), propose }
+}
+
+fn decide(
+    view: &MembersView,
+    me: DcId,
+    from: DcId,
+    JoinRequest::V1 { server, name, address, credentials }: JoinRequest,
+    last: Option<String>,
+) -> (JoinAnswer, Option<Command>) {
+    let config = &view.config;
+    if config.cluster().is_none() {
+        let why =
+            "the cluster has no list of decisions yet: that needs all its members, running this release";
+        return (JoinAnswer::Wait(why.into()), None);
+    }
+    if config.member(from).is_some_and(|member| member.server == server) {
+        return (JoinAnswer::Admitted(admitted(config)), None);
+    }
+    let invited = config.invitations().find(|(invited, _)| **invited == name);
+    let sponsor = invited.and_then(|(_, sponsor)| sponsor).or_else(|| sponsor(config, me));
+    let Some(sponsor) = sponsor else {
+        return (JoinAnswer::Wait("no member is settled that could be its sponsor".into()), None);
+    };
+    // A slot without a next generation has a member: the check below says so.
+    let generation = config.next_generation(from).unwrap_or_default();
+    let admission =
+        Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
+    let command = Command::Admit(admission);
+    let proposal = Proposal { checked: config.revision(), command };
+    match config.clone().apply(config.index().next(), &proposal) {
+        // One change at a time.
+        Ok(_) if !view.behind().is_empty() => {
+            let refused = Refused::ChangeUnderWay { epoch: config.epoch(), members: view.behind() };
+            (JoinAnswer::Wait(refused.to_string()), None)
+        }
+        Ok(_) => {
+            let why = last.unwrap_or_else(|| "its admission is proposed".into());
+            (JoinAnswer::Wait(why), Some(proposal.command))
+        }
+        Err(refused @ Refused::EvictionUnderWay { .. }) => (JoinAnswer::Wait(refused.to_string()), None),
+        Err(refused) => (JoinAnswer::Refused(refused.to_string()), None),
+    }
+}
+
+/// Returns the member that is asked, which is probably near, or else any that is settled and stays.
+fn sponsor(config: &Config, me: DcId) -> Option<DcId> {
+    let is_settled = |dc: &DcId| config.member(*dc).is_some_and(|member| member.phase == Phase::Settled);
+    Some(me).filter(is_settled).or_else(|| config.staying().iter().find(is_settled))
+}
+
+fn admitted(config: &Config) -> Admitted {
+    let member = |(dc, member): (DcId, &crate::membership::Member)| AdmittedMember {
+        dc,
+        name: member.name.clone(),
+        address: member.address.clone(),
+    };
+    Admitted { members: config.members().map(member).collect(), options: *config.options() }
+}

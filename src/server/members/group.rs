@@ -1,0 +1,256 @@
+//! This server's part in the control group: its start, its end, and the handle for operators.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::decisions::DecisionList;
+use super::lanes::Lanes;
+use super::leading::Leading;
+use super::tasks::{Calls, Frames, Outputs, follow_decisions, follow_links};
+use crate::control::{
+    ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, ProposeError, Relay, Start, StartError,
+    Status, Timing,
+};
+use crate::interdc::{ControlFrame, JoinCall, Links};
+use crate::lock_server::{MembersHandle, MembersView};
+use crate::membership::{Command, Config, Founding, Index, MemberName, Proposal, Refused, TextError};
+use crate::runtime::tasks::joined;
+use geolock_api::names::DcId;
+
+/// Most frames that wait; then the control lanes of the peers stop. A frame has at most 64 KiB.
+const WAITING_FRAMES: usize = 64;
+/// Most servers that wait for an answer to their request to join.
+const WAITING_CALLS: usize = 16;
+/// How long an operator waits until a decision is known here, after it was made.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+/// How often a command of an operator is checked again because others were decided meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// The reason why this server takes no part in the control group. It serves locks all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the members of the configuration cannot found the cluster: {0}")]
+    Founding(#[from] Refused),
+    #[error(
+        "{0} members are configured, and at most {MAX_VOTERS} can found a control group: no server can join"
+    )]
+    TooMany(usize),
+    #[error("the members of the configuration cannot found the cluster: {0}")]
+    Text(TextError),
+    #[error("the operating system gives no random numbers")]
+    NoRandomness,
+}
+
+/// How the control group begins at this server.
+pub enum Founders {
+    /// These members found the cluster, this one among them. Boxed, because it is large.
+    Configured(Box<Founding>),
+    /// The group exists, and takes this server in.
+    Joins,
+}
+
+/// Everything that this server needs to take part.
+pub struct GroupConfig {
+    pub me: MemberId,
+    /// The data directory.
+    pub dir: PathBuf,
+    /// Its file, if it is open already.
+    pub file: Option<ControlFile>,
+    pub founders: Founders,
+    pub timing: Timing,
+}
+
+/// Where the links put what is for the control group.
+pub struct Channels {
+    frames: mpsc::Receiver<ControlFrame>,
+    calls: mpsc::Receiver<JoinCall>,
+}
+
+/// Returns the channels, and their senders for the links.
+pub fn channels() -> (Channels, mpsc::Sender<ControlFrame>, mpsc::Sender<JoinCall>) {
+    let (frames_in, frames) = mpsc::channel(WAITING_FRAMES);
+    let (calls_in, calls) = mpsc::channel(WAITING_CALLS);
+    (Channels { frames, calls }, frames_in, calls_in)
+}
+
+/// The running tasks. They have to be ended with [`Group::shutdown`].
+pub struct Group {
+    control: ControlGroup<DecisionList>,
+    api: MembersApi,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Group {
+    /// Opens or founds this server's part, and starts its tasks. Must be called within a runtime. Returns
+    /// before there is a leader.
+    pub async fn start(
+        config: GroupConfig,
+        channels: Channels,
+        links: Links,
+        members: MembersHandle,
+    ) -> Result<Group, GroupError> {
+        let GroupConfig { me, dir, file, founders, timing } = config;
+        let (start, founding) = match founders {
+            Founders::Configured(founding) => (Start::Found(founders_of(&founding)?), Some(*founding)),
+            Founders::Joins => (Start::Join, None),
+        };
+        let relay = Relay::new(me.dc, Lanes::new(links.clone()), first_id()?);
+        let file = match file {
+            Some(file) => file,
+            None => ControlFile::open(&dir, me).map_err(StartError::from)?,
+        };
+        let config = ControlConfig { me, dir, start, timing, transport: Arc::clone(&relay) as _ };
+        let control = ControlGroup::<DecisionList>::start_with(file, config).await?;
+
+        let MembersHandle { inputs, outputs, view } = members;
+        let last_refusal = Arc::new(Mutex::new(None));
+        let mut group = Group {
+            api: MembersApi { control: control.clone(), view: view.clone() },
+            stop: watch::Sender::new(false),
+            tasks: Vec::new(),
+            control,
+        };
+        let control = || group.control.clone();
+        let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
+        let leading = Leading { group: control(), founding, view: view.clone(), inputs: inputs.clone() };
+        let calls =
+            Calls { me: me.dc, view, inputs: inputs.clone(), last_refusal: Arc::clone(&last_refusal) };
+        let outputs_of = Outputs { control: control(), last_refusal };
+        let decisions = follow_decisions(control(), inputs);
+        group.spawn(frames.run(channels.frames));
+        group.spawn(follow_links(links.control_peers(), relay));
+        group.spawn(decisions);
+        group.spawn(outputs_of.run(outputs));
+        group.spawn(calls.run(channels.calls));
+        group.spawn(leading.run());
+        Ok(group)
+    }
+
+    /// Runs a task until it ends, or the group is shut down.
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut stop = self.stop.subscribe();
+        self.tasks.push(tokio::spawn(async move {
+            tokio::select! {
+                () = task => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        }));
+    }
+
+    /// Returns the handle for operators.
+    pub fn api(&self) -> MembersApi {
+        self.api.clone()
+    }
+
+    /// Ends all tasks. A proposal that is under way may be decided or not.
+    pub async fn shutdown(self) {
+        self.stop.send_replace(true);
+        self.control.shutdown().await;
+        for task in self.tasks {
+            joined(task.await);
+        }
+    }
+}
+
+/// Returns the founders as voters. A founding that every member would refuse is found here.
+fn founders_of(founding: &Founding) -> Result<std::collections::BTreeSet<MemberId>, GroupError> {
+    let founders = founding.founders.iter().map(|founder| MemberId { dc: founder.dc, generation: 0 });
+    if founding.founders.len() > MAX_VOTERS {
+        return Err(GroupError::TooMany(founding.founders.len()));
+    }
+    let mut config = Config::default();
+    let proposal = Proposal { checked: config.revision(), command: Command::Found(founding.clone()) };
+    config.apply(Index(1), &proposal)?;
+    Ok(founders.collect())
+}
+
+/// Returns a random number, by which answers to an earlier run are recognised.
+fn first_id() -> Result<u64, GroupError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| GroupError::NoRandomness)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The members as operators see and change them. Cheap to clone.
+#[derive(Clone)]
+pub struct MembersApi {
+    control: ControlGroup<DecisionList>,
+    view: watch::Receiver<MembersView>,
+}
+
+impl std::fmt::Debug for MembersApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MembersApi")
+    }
+}
+
+/// The reason why a command of an operator has no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum ProposalError {
+    /// Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// It was decided.
+    #[error("decision {0} was made and is not known here yet: look again with `geolock member list`")]
+    NotKnown(u64),
+}
+
+impl MembersApi {
+    /// Returns the name of a member, as this server sees it.
+    pub fn name(&self, dc: DcId) -> Option<String> {
+        Some(self.view.borrow().config.member(dc)?.name.to_string())
+    }
+
+    /// Returns the members as this server sees them, and the state of its control group.
+    pub fn list(&self) -> (MembersView, Status) {
+        (self.view.borrow().clone(), self.control.status())
+    }
+
+    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
+    /// harmless.
+    pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
+        let command = Command::Invite { name, sponsor };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let config = self.control.state().0;
+            let proposal = Proposal { checked: config.revision(), command: command.clone() };
+            config.clone().apply(config.index().next(), &proposal)?;
+            let index = self.control.propose(&proposal).await?;
+            let now = self.known(index).await?;
+            let Command::Invite { name, .. } = &command else { unreachable!("it was made above") };
+            if now.invitations().any(|(invited, _)| invited == name) {
+                return Ok(index);
+            }
+            if attempts == ATTEMPTS {
+                return Err(Refused::Changed { checked: proposal.checked, now: now.revision() }.into());
+            }
+        }
+    }
+
+    /// Returns the state after a decision, once it is known here.
+    async fn known(&self, index: u64) -> Result<Config, ProposalError> {
+        let deadline = Instant::now() + KNOWN_WITHIN;
+        loop {
+            let config = self.control.state().0;
+            if config.index() >= Index(index) {
+                return Ok(config);
+            }
+            if Instant::now() >= deadline {
+                return Err(ProposalError::NotKnown(index));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The server that joins: asks a member until a decision names it, and remembers that. Then it starts like
+//! any member, and gets its state from the others.
+//!
+//! Before its admission a directory has nothing but a random id, so a server that is refused, or stopped
+//! while it waits, can be started again in any way. A request may be repeated: a server that is a member
+//! already is told so again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+pub use super::joined_file::Joined;
+use super::joined_file::{self, JoinedFileError};
+use super::wire::{JoinAnswer, JoinRequest};
+use crate::base::wire::{self, PROTOCOL_VERSION};
+use crate::control::{ControlFile, MemberId, StoreError};
+use crate::interdc::{JoinCallError, MAX_JOIN_REQUEST, ask_to_join};
+use crate::membership::{Address, Credentials as Statement, MemberName, ServerId};
+use crate::pki::Credentials;
+use crate::runtime::tasks::joined;
+use geolock_api::names::{ClusterId, DcId};
+
+/// How long one request may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The pause between two requests.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A server that is to join.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// The member to ask: `host:port` of its QUIC listener.
+    pub member: String,
+    pub cluster: String,
+    pub dc: DcId,
+    pub name: MemberName,
+    /// The address at which the other members reach this server.
+    pub address: Address,
+    pub data_dir: PathBuf,
+}
+
+/// The reason why a server does not join. Unless the text says otherwise, nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(
+        "{} has data of another server: a server joins with an empty data directory; without --join, this one starts \
+         as the member that it is",
+        .0.display()
+    )]
+    NotEmpty(PathBuf),
+    #[error(transparent)]
+    Call(#[from] JoinCallError),
+    #[error("this server cannot join: {0}")]
+    Refused(String),
+    #[error("the answer of {member} cannot be read ({reason}): both must run this release or a later one")]
+    Answer { member: String, reason: String },
+    #[error(
+        "{member} has admitted this server as {found}, its certificate is for {dc}: this is a bug, report it"
+    )]
+    OtherSlot { member: String, found: String, dc: DcId },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    File(#[from] JoinedFileError),
+}
+
+/// Asks until this server is admitted. Returns the member that it is, and its control group's file, which
+/// names its directory.
+pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, ControlFile), JoinError> {
+    let (file, server) = {
+        let (dir, dc) = (options.data_dir.clone(), options.dc);
+        joined(spawn_blocking(move || identify(&dir, dc)).await)?
+    };
+    let JoinOptions { member, cluster, dc, name, address, data_dir } = options;
+    let credentials =
+        Statement { cluster: ClusterId::of(&cluster), lineage: None, version: PROTOCOL_VERSION };
+    let request = wire::encode("join request", &JoinRequest::V1 { server, name, address, credentials });
+    let request = request.expect("its texts are limited");
+    debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
+    let mut told = None;
+    let admitted = loop {
+        let answer = match ask_to_join(tls, &member, &request, LIMIT).await {
+            Ok(answer) => answer,
+            // It was there before: it may have been restarted.
+            Err(error) if told.is_some() => {
+                tell(&mut told, error.to_string());
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let answer = wire::decode::<JoinAnswer>("join answer", &answer);
+        match answer
+            .map_err(|error| JoinError::Answer { member: member.clone(), reason: error.to_string() })?
+        {
+            JoinAnswer::Admitted(admitted) => break admitted,
+            JoinAnswer::Refused(why) => return Err(JoinError::Refused(why)),
+            JoinAnswer::Wait(why) => tell(&mut told, why),
+        }
+        sleep(PAUSE).await;
+    };
+    let now = Joined::new(&cluster, dc, server, admitted);
+    if !now.members.iter().any(|(member, ..)| *member == dc) {
+        let found = now.members.iter().map(|(member, ..)| member.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(JoinError::OtherSlot { member, found, dc });
+    }
+    let saved = now.clone();
+    joined(spawn_blocking(move || joined_file::write(&data_dir, &saved)).await)?;
+    tracing::info!(%dc, members = now.members.len(), "admitted: this server is a member, and gets its state");
+    Ok((now, file))
+}
+
+fn tell(told: &mut Option<String>, why: String) {
+    if told.as_ref() != Some(&why) {
+        tracing::info!(why, "asked to join: waiting");
+        *told = Some(why);
+    }
+}
+
+/// Makes the directory's id, or reads it.
+fn identify(dir: &Path, dc: DcId) -> Result<(ControlFile, ServerId), JoinError> {
+    if crate::journal::is_begun(dir) {
+        return Err(JoinError::NotEmpty(dir.to_owned()));
+    }
+    let file = ControlFile::open(dir, MemberId { dc, generation: 0 })?;
+    let server = ServerId(file.server_id().to_bytes());
+    Ok((file, server))
+}

@@ -1,0 +1,145 @@
+//! The file by which a data directory remembers that it belongs to a server that was admitted. With it, a
+//! server goes on where it was, whenever it was stopped: before it has a state, or long after.
+//!
+//! It is written once, before the journal begins. The journal then has the decisions, which count: the
+//! members here are only those to ask first.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::wire::{Admitted, AdmittedMember};
+use crate::membership::{Address, AgreedOptions, MemberName, ServerId};
+use geolock_api::names::DcId;
+
+const FILE: &str = "joined.json";
+const TEMP: &str = "joined.json.tmp";
+const FORMAT: u32 = 1;
+/// A file larger than this is not such a file; it is not read.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// The reason why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinedFileError {
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{} does not say as which member this server joined ({reason}): restore it from a backup of the directory",
+        path.display()
+    )]
+    Damaged { path: PathBuf, reason: String },
+}
+
+/// A server that was admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub cluster: String,
+    pub dc: DcId,
+    /// The id by which the decisions name it.
+    pub server: ServerId,
+    /// The members at its admission, itself included.
+    pub members: Vec<(DcId, MemberName, Address)>,
+    pub options: AgreedOptions,
+}
+
+/// The content of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    format: u32,
+    cluster: String,
+    dc: u8,
+    server: String,
+    options: AgreedOptions,
+    members: Vec<MemberLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberLine {
+    dc: u8,
+    name: String,
+    address: String,
+}
+
+impl Joined {
+    pub(super) fn new(cluster: &str, dc: DcId, server: ServerId, admitted: Admitted) -> Joined {
+        let member = |AdmittedMember { dc, name, address }| (dc, name, address);
+        let members = admitted.members.into_iter().map(member).collect();
+        Joined { cluster: cluster.into(), dc, server, members, options: admitted.options }
+    }
+}
+
+/// Reads the file of a data directory, if there is one.
+pub fn read(dir: &Path) -> Result<Option<Joined>, JoinedFileError> {
+    let path = dir.join(FILE);
+    let failed = |source| JoinedFileError::Io { doing: "read", path: path.clone(), source };
+    let damaged = |reason: String| JoinedFileError::Damaged { path: path.clone(), reason };
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+        Ok(file) if file.len() > MAX_BYTES => return Err(damaged("it is too long".into())),
+        Ok(_) => {}
+    }
+    let text = fs::read(&path).map_err(failed)?;
+    let content: Content = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    parse(content).map(Some).map_err(damaged)
+}
+
+fn parse(content: Content) -> Result<Joined, String> {
+    if content.format != FORMAT {
+        return Err(format!("format {}, known here is {FORMAT}", content.format));
+    }
+    let slot = |id: u8| DcId::new(id).ok_or_else(|| format!("there is no datacenter {id}"));
+    let member = |line: MemberLine| {
+        let name = MemberName::new(&line.name).map_err(|error| error.to_string())?;
+        let address = Address::new(&line.address).map_err(|error| error.to_string())?;
+        Ok((slot(line.dc)?, name, address))
+    };
+    content.options.validate().map_err(|refused| refused.to_string())?;
+    Ok(Joined {
+        dc: slot(content.dc)?,
+        server: u128::from_str_radix(&content.server, 16)
+            .map(|id| ServerId(id.to_be_bytes()))
+            .map_err(|error| format!("its server id: {error}"))?,
+        members: content.members.into_iter().map(member).collect::<Result<_, String>>()?,
+        cluster: content.cluster,
+        options: content.options,
+    })
+}
+
+/// Writes the file durably, in a directory that exists.
+pub(super) fn write(dir: &Path, joined: &Joined) -> Result<(), JoinedFileError> {
+    let content = Content {
+        format: FORMAT,
+        cluster: joined.cluster.clone(),
+        dc: joined.dc.get(),
+        server: joined.server.to_string(),
+        options: joined.options,
+        members: joined
+            .members
+            .iter()
+            .map(|(dc, name, address)| MemberLine {
+                dc: dc.get(),
+                name: name.to_string(),
+                address: address.to_string(),
+            })
+            .collect(),
+    };
+    let text = serde_json::to_vec_pretty(&content).expect("it is made of numbers and texts");
+    let (temp, path) = (dir.join(TEMP), dir.join(FILE));
+    let failed = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| JoinedFileError::Io { doing, path, source }
+    };
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&temp);
+    let mut file = file.map_err(failed("create", &temp))?;
+    file.write_all(&text).map_err(failed("write", &temp))?;
+    file.sync_all().map_err(failed("sync", &temp))?;
+    fs::rename(&temp, &path).map_err(failed("rename", &temp))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
+}

@@ -1,0 +1,88 @@
+//! The duties of the leader: it proposes the first decision, and lets Raft's members follow the decisions.
+//! Everything here is repeated until it is so, and harmless if a former leader does it, too.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::decisions::DecisionList;
+use crate::control::{ControlGroup, MemberId, MemberStep, ServerId};
+use crate::lock_server::{MembersInput, MembersView};
+use crate::membership::{Command, Config, Founding, Generation, Proposal, Voter};
+
+/// How often the leader looks.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+pub(super) struct Leading {
+    pub group: ControlGroup<DecisionList>,
+    /// The first decision, at the founders.
+    pub founding: Option<Founding>,
+    pub view: watch::Receiver<MembersView>,
+    pub inputs: mpsc::Sender<MembersInput>,
+}
+
+impl Leading {
+    /// Runs for ever.
+    pub(super) async fn run(self) {
+        loop {
+            sleep(INTERVAL).await;
+            if self.group.status().leads {
+                self.lead().await;
+            }
+        }
+    }
+
+    async fn lead(&self) {
+        let config = self.group.state().0;
+        if config.cluster().is_none() {
+            return self.propose_founding(&config).await;
+        }
+        if let Some(step) = self.next_step(&config) {
+            match self.group.change(step).await {
+                Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
+                Err(error) => tracing::debug!(?step, %error, "the voters do not follow the decisions yet"),
+            }
+        } else if let Some(command) = self.next_vote(&config) {
+            // If the lock server has no room or stops, the next round repeats it.
+            let _ = self.inputs.try_send(MembersInput::Propose(Box::new(command)));
+        }
+    }
+
+    async fn propose_founding(&self, config: &Config) {
+        let Some(founding) = self.founding.clone() else { return };
+        let proposal = Proposal { checked: config.revision(), command: Command::Found(founding) };
+        match self.group.propose(&proposal).await {
+            Ok(index) => {
+                tracing::info!(index, "the list of decisions begins with the members of the configuration")
+            }
+            Err(error) => tracing::warn!(%error, "the list of decisions did not begin"),
+        }
+    }
+
+    /// Returns the next change that makes Raft's members those of the decisions.
+    fn next_step(&self, config: &Config) -> Option<MemberStep> {
+        let status = self.group.status();
+        let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
+        let members =
+            || config.members().map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server));
+        let added = members().find(|(member, _)| !is_in(member)).map(|(member, server)| {
+            MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) }
+        });
+        let votes = |member: &MemberId| {
+            let voter = Voter::Member { dc: member.dc, generation: Generation(member.generation) };
+            config.voters().voters.contains(&voter)
+        };
+        let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
+        added.or_else(promoted)
+    }
+
+    /// Returns the decision that gives a member its vote, once all have entered the last change.
+    fn next_vote(&self, config: &Config) -> Option<Command> {
+        let dc = config.next_voter()?;
+        let generation = config.generation(dc)?;
+        let view = self.view.borrow();
+        let have_entered = view.config.index() == config.index() && view.behind().is_empty();
+        have_entered.then_some(Command::Vote { dc, generation, votes: true })
+    }
+}

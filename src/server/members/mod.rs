@@ -1,0 +1,40 @@
+//! Edge. The members of a running cluster: this server's part in the control group, and servers that join.
+//!
+//! ```text
+//!   lock server ── Propose ──> Group ──> ControlGroup <── frames ──> other members (lane of the links)
+//!        ^                                   │
+//!        └────────────── Decided ────────────┘
+//!   server that joins ── JoinCall ──> admission.rs ── Propose(Admit) ──> lock server
+//! ```
+//!
+//! The lock server never waits for anything here: without a control group, or without its majority, members
+//! stay as they are and all locks are served. Decisions reach the machine in their order, from this member's
+//! copy of the list, and from other members if that is behind.
+//!
+//! | file | job |
+//! |---|---|
+//! | `group.rs` | [`Group`]: starts and stops the tasks of this member |
+//! | `tasks.rs` | the tasks: frames, decisions, proposals, requests to join |
+//! | `leading.rs` | the leader's duties: the first decision, and Raft's members as decided |
+//! | `decisions.rs` | the list of decisions as the control group keeps it |
+//! | `lanes.rs` | the links as the control group sees them |
+//! | `admission.rs`, `wire.rs` | answers servers that ask to join; their messages |
+//! | `join.rs`, `joined_file.rs` | the server that joins: asks, and remembers that it was admitted |
+
+mod admission;
+mod decisions;
+mod group;
+mod join;
+mod joined_file;
+mod lanes;
+mod leading;
+mod tasks;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use decisions::{DecisionList, founder_id};
+pub use group::{Channels, Founders, Group, GroupConfig, GroupError, MembersApi, ProposalError, channels};
+pub use join::{JoinError, JoinOptions, Joined, join};
+pub use joined_file::{JoinedFileError, read as read_joined};

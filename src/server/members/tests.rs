@@ -1,0 +1,220 @@
+//! Tests of the members of a running cluster: answers to servers that ask to join, their messages, and the
+//! file of a server that joined. Real servers: `tests/members`.
+
+use super::admission::{Response, respond};
+use super::joined_file::{self, Joined, JoinedFileError};
+use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
+use super::{DecisionList, founder_id};
+use crate::base::wire;
+use crate::control::Fold;
+use crate::lock_server::MembersView;
+use crate::membership::{
+    Address, Admission, AgreedOptions, Command, Credentials, Epoch, Founder, Founding, Generation,
+    JoinPolicy, MemberName, Policy, Proposal, ServerId,
+};
+use geolock_api::names::{ClusterId, DcId};
+
+fn dc(id: u8) -> DcId {
+    DcId::new(id).expect("a small id")
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::of("test")
+}
+
+fn name(text: &str) -> MemberName {
+    MemberName::new(text).expect("a short name")
+}
+
+fn address(id: u8) -> Address {
+    Address::new(&format!("dc{id}:7401")).expect("a host and a port")
+}
+
+/// The members after some decisions, all of them entered.
+struct Members(DecisionList);
+
+impl Members {
+    /// Datacenter 0 founds the cluster.
+    fn founded(join: JoinPolicy) -> Members {
+        let founder = Founder {
+            dc: dc(0),
+            server: founder_id(cluster(), dc(0)),
+            name: name("city0"),
+            address: address(0),
+            votes: true,
+        };
+        let mut members = Members(DecisionList::default());
+        members.decide(Command::Found(Founding {
+            cluster: cluster(),
+            founders: vec![founder],
+            policy: Policy { join, ..Policy::default() },
+            options: AgreedOptions::default(),
+            version: 4,
+        }));
+        members
+    }
+
+    fn decide(&mut self, command: Command) {
+        let (index, checked) = (self.0.0.index().0 + 1, self.0.0.revision());
+        self.0.apply(index, &Proposal { checked, command });
+    }
+
+    fn view(&self) -> MembersView {
+        let config = self.0.0.clone();
+        let entered = config.members().map(|(dc, _)| (dc, config.epoch())).collect();
+        MembersView { config, entered }
+    }
+
+    /// Asks datacenter 0.
+    fn ask(&self, from: u8, request: &JoinRequest) -> (JoinAnswer, Option<Command>) {
+        asked(&self.view(), from, request)
+    }
+}
+
+fn asked(view: &MembersView, from: u8, request: &JoinRequest) -> (JoinAnswer, Option<Command>) {
+    let request = wire::encode("request", request).expect("it is small");
+    let Response { answer, propose } = respond(view, dc(0), dc(from), &request, None);
+    (wire::decode("answer", &answer).expect("it can be read"), propose)
+}
+
+fn request(id: u8, called: &str) -> JoinRequest {
+    JoinRequest::V1 {
+        server: ServerId([id; 16]),
+        name: name(called),
+        address: address(id),
+        credentials: Credentials { cluster: cluster(), lineage: None, version: 4 },
+    }
+}
+
+fn why(answer: &JoinAnswer) -> &str {
+    match answer {
+        JoinAnswer::Wait(why) | JoinAnswer::Refused(why) => why,
+        JoinAnswer::Admitted(_) => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn a_server_waits_until_a_decision_names_it() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    let (answer, propose) = members.ask(1, &request(7, "city1"));
+    assert!(matches!(answer, JoinAnswer::Wait(_)), "{answer:?}");
+    let Some(command) = propose else { panic!("nothing is proposed") };
+    let Command::Admit(Admission { dc: slot, generation, sponsor, votes, .. }) = &command else {
+        panic!("{command:?}")
+    };
+    assert_eq!((*slot, *generation, *sponsor, *votes), (dc(1), Generation(0), dc(0), true));
+    members.decide(command);
+    let (answer, propose) = members.ask(1, &request(7, "city1"));
+    let JoinAnswer::Admitted(admitted) = answer else { panic!("{answer:?}") };
+    assert_eq!((admitted.members.len(), propose), (2, None));
+    assert_eq!(admitted.members[1].address, address(1));
+    // The same slot, with another directory.
+    let (answer, propose) = members.ask(1, &request(8, "city1"));
+    assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("has a member"), "{answer:?}");
+    assert_eq!(propose, None);
+    // Another directory may not have the id of a member.
+    let (answer, _) = members.ask(2, &request(7, "city2"));
+    assert!(why(&answer).contains("is or was a member"), "{answer:?}");
+}
+
+#[test]
+fn the_policy_for_joins_is_respected() {
+    let mut members = Members::founded(JoinPolicy::Operator);
+    let (answer, propose) = members.ask(1, &request(7, "city1"));
+    assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("no operator"), "{answer:?}");
+    assert_eq!(propose, None);
+    members.decide(Command::Invite { name: name("city1"), sponsor: Some(dc(0)) });
+    let (answer, propose) = members.ask(1, &request(7, "city1"));
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_some(), "{answer:?}");
+}
+
+#[test]
+fn one_change_at_a_time() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    members.decide(members.ask(1, &request(7, "city1")).1.expect("it is proposed"));
+    let mut view = members.view();
+    view.entered[1].1 = Epoch(0);
+    let (answer, propose) = asked(&view, 2, &request(8, "city2"));
+    assert!(why(&answer).contains("dc1 have not entered epoch 2"), "{answer:?}");
+    assert_eq!(propose, None);
+}
+
+#[test]
+fn requests_that_do_not_fit_are_refused() {
+    let none = MembersView::default();
+    let (answer, propose) = asked(&none, 1, &request(7, "city1"));
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_none(), "{answer:?}");
+    let members = Members::founded(JoinPolicy::Auto);
+    let (answer, _) = members.ask(1, &request(7, "city0"));
+    assert!(why(&answer).contains("the name city0 is used"), "{answer:?}");
+    let JoinRequest::V1 { server, name, address, credentials } = request(7, "city1");
+    let other = Credentials { cluster: ClusterId::of("other"), ..credentials };
+    let foreign = JoinRequest::V1 { server, name, address, credentials: other };
+    let (answer, _) = members.ask(1, &foreign);
+    assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("cluster"), "{answer:?}");
+    for bytes in [&[][..], &[9], &[0; 5], &[0xff; 64]] {
+        let Response { answer, propose } = respond(&members.view(), dc(0), dc(1), bytes, None);
+        let answer: JoinAnswer = wire::decode("answer", &answer).expect("it can be read");
+        assert!(matches!(answer, JoinAnswer::Refused(_)) && propose.is_none(), "{answer:?}");
+    }
+}
+
+#[test]
+fn the_messages_of_servers_that_join_never_change() {
+    let golden = {
+        let mut bytes = vec![0];
+        bytes.extend([7; 16]);
+        bytes.extend([1, b'a', 8, b'd', b'c', b'7', b':', b'7', b'4', b'0', b'1']);
+        bytes.extend([3, 0, 4]);
+        bytes
+    };
+    let JoinRequest::V1 { server, address, credentials, .. } = request(7, "a");
+    let credentials = Credentials { cluster: ClusterId::from_raw(3), ..credentials };
+    let asked = JoinRequest::V1 { server, name: name("a"), address, credentials };
+    assert_eq!(wire::encode("request", &asked).expect("it is small"), golden);
+    let member = AdmittedMember { dc: dc(1), name: name("a"), address: self::address(1) };
+    let options = AgreedOptions { heartbeat_ms: 1, peer_timeout_ms: 2, max_clock_skew_ms: 3 };
+    let answers = [
+        (JoinAnswer::Wait("w".into()), vec![1, 1, b'w']),
+        (JoinAnswer::Refused("r".into()), vec![2, 1, b'r']),
+        (
+            JoinAnswer::Admitted(Admitted { members: vec![member], options }),
+            vec![0, 1, 1, 1, b'a', 8, b'd', b'c', b'1', b':', b'7', b'4', b'0', b'1', 1, 2, 3],
+        ),
+    ];
+    for (answer, golden) in answers {
+        assert_eq!(wire::encode("answer", &answer).expect("it is small"), golden);
+        assert_eq!(wire::decode::<JoinAnswer>("answer", &golden).expect("it can be read"), answer);
+    }
+}
+
+#[test]
+fn founders_have_ids_of_their_own_that_stay() {
+    let id = founder_id(cluster(), dc(0));
+    assert_eq!(id, founder_id(cluster(), dc(0)));
+    assert!(id != founder_id(cluster(), dc(1)) && id != founder_id(ClusterId::of("other"), dc(0)));
+}
+
+#[test]
+fn a_server_remembers_that_it_joined() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    assert_eq!(joined_file::read(dir.path()).expect("there is none"), None);
+    let joined = Joined {
+        cluster: "test".into(),
+        dc: dc(1),
+        server: ServerId([0x0f; 16]),
+        members: vec![(dc(0), name("city0"), address(0)), (dc(1), name("city1"), address(1))],
+        options: AgreedOptions::default(),
+    };
+    joined_file::write(dir.path(), &joined).expect("there is room");
+    assert_eq!(joined_file::read(dir.path()).expect("it is good"), Some(joined));
+    let path = dir.path().join("joined.json");
+    let good = std::fs::read_to_string(&path).expect("it was written");
+    for (from, to) in
+        [("\"format\": 1", "\"format\": 2"), ("\"dc\": 1", "\"dc\": 99"), ("0f0f", "xx"), ("{", "")]
+    {
+        std::fs::write(&path, good.replacen(from, to, 1)).expect("it can be written");
+        let damaged = joined_file::read(dir.path());
+        assert!(matches!(damaged, Err(JoinedFileError::Damaged { .. })), "{from}: {damaged:?}");
+    }
+}

@@ -1,0 +1,239 @@
+//! The place of a server in its cluster: a founder, by its configuration, or a server that joined. A data
+//! directory that has joined goes on as that member, whatever the configuration says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+
+use super::NodeError;
+use crate::base::wire::CONTROL_VERSION;
+use crate::control::{ControlFile, MemberId, Timing};
+use crate::interdc::{InterdcConfig, Links, Wan};
+use crate::journal::MemberNames;
+use crate::lock_server::{DatacenterConfig, MembersHandle, MembersView};
+use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, TextError};
+use crate::pki::Credentials;
+use crate::replica::AgreedConfig;
+use crate::runtime::tasks::joined;
+use crate::server::config::Config;
+use crate::server::members::{
+    Channels, Founders, Group, GroupConfig, GroupError, JoinOptions, Joined, channels, founder_id, join,
+    read_joined,
+};
+use geolock_api::names::{DcId, DcSet};
+use tokio::sync::watch;
+
+/// A server that knows its place.
+pub(super) struct Place {
+    config: Config,
+    /// The member that it joined as.
+    joined: Option<Joined>,
+    /// The control group's file, if it was needed to join.
+    file: Option<ControlFile>,
+}
+
+impl Place {
+    /// Returns the place of this server. Joins first, if the configuration says so and the data directory is
+    /// empty.
+    pub(super) async fn find(config: Config, tls: &Credentials) -> Result<Place, NodeError> {
+        let dir = config.journal.dir.clone();
+        let known = joined(spawn_blocking(move || read_joined(&dir)).await)?;
+        let (joined, file) = match (known, &config.join) {
+            (Some(known), _) => (Some(known), None),
+            (None, Some(member)) => {
+                let (joined, file) = join(join_options(&config, member)?, tls).await?;
+                (Some(joined), Some(file))
+            }
+            (None, None) => (None, None),
+        };
+        let config = match &joined {
+            Some(joined) => as_joined(config, joined)?,
+            None => config,
+        };
+        Ok(Place { config, joined, file })
+    }
+
+    /// Returns the members that are known at the start, with their names.
+    pub(super) fn names(&self) -> BTreeMap<DcId, String> {
+        match &self.joined {
+            Some(joined) => joined.members.iter().map(|(dc, name, _)| (*dc, name.to_string())).collect(),
+            None => self.config.members.iter().map(|member| (member.dc, member.name.clone())).collect(),
+        }
+    }
+
+    /// Returns true if this server founded the cluster alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.joined.is_none() && self.config.members.len() == 1
+    }
+
+    /// Returns the configuration of the lock server and its links, the channels of the control group, and
+    /// the rest of the place.
+    pub(super) fn parts(
+        self,
+        tls: watch::Receiver<Credentials>,
+        wan: Option<Wan>,
+    ) -> (DatacenterConfig, Channels, GroupPlan) {
+        let Place { config, joined, file } = self;
+        let me = config.replica.dc;
+        let (channels, control, joins) = channels();
+        let peers = match &joined {
+            Some(joined) => {
+                joined.members.iter().map(|(dc, _, address)| (*dc, address.to_string())).collect()
+            }
+            None => {
+                config.members.iter().map(|member| (member.dc, member.address.clone())).collect::<Vec<_>>()
+            }
+        };
+        let links = InterdcConfig {
+            peers: peers.into_iter().filter(|(dc, _)| *dc != me).collect(),
+            peer_timeout: config.replica.agreed.peer_timeout,
+            wan,
+            control: Some(control),
+            joins: Some(joins),
+            ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
+        };
+        let founders: Option<MemberNames> = joined.is_none().then(|| config.member_names());
+        let plan = GroupPlan {
+            me: MemberId { dc: me, generation: 0 },
+            dir: config.journal.dir.clone(),
+            file,
+            founding: joined.is_none().then(|| founding(&config)).transpose(),
+            peer_timeout: config.replica.agreed.peer_timeout,
+        };
+        let mut replica = config.replica;
+        if joined.is_none() {
+            replica.server = founder_id(replica.agreed.cluster, me);
+        }
+        let datacenter =
+            DatacenterConfig { replica, journal: config.journal, links, server: config.server, founders };
+        (datacenter, channels, plan)
+    }
+}
+
+/// Waits until another datacenter of the cluster takes this server for a member that knows it, although it
+/// founded the cluster alone and knows of no other member. Then the decisions of the cluster are lost here:
+/// the data directory is new, or an old copy. Locks that are granted here may be granted there, too.
+pub(super) async fn find_lost_history(links: Links, mut view: watch::Receiver<MembersView>) -> DcId {
+    // A server that has grown knows the others from its first step on; before, it shows no members at all.
+    if view.wait_for(|view| view.config.members().count() == 1).await.is_err() {
+        return std::future::pending().await;
+    }
+    let mut stranger = links.stranger();
+    // One that wanted a link in the moment of its admission is no stranger any more.
+    stranger.mark_unchanged();
+    loop {
+        if stranger.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let found = *stranger.borrow_and_update();
+        if let Some(dc) = found.filter(|_| view.borrow().config.members().count() == 1) {
+            return dc;
+        }
+    }
+}
+
+/// This server's part in the control group, not started.
+pub(super) struct GroupPlan {
+    me: MemberId,
+    dir: std::path::PathBuf,
+    file: Option<ControlFile>,
+    /// The first decision, unless this server joined.
+    founding: Result<Option<Founding>, TextError>,
+    peer_timeout: Duration,
+}
+
+impl GroupPlan {
+    pub(super) async fn start(
+        self,
+        channels: Channels,
+        links: Links,
+        members: MembersHandle,
+    ) -> Result<Group, GroupError> {
+        let founders = self.founding.map_err(GroupError::Text)?;
+        let config = GroupConfig {
+            me: self.me,
+            dir: self.dir,
+            file: self.file,
+            founders: founders.map_or(Founders::Joins, |founding| Founders::Configured(Box::new(founding))),
+            // A member that is silent for that long counts as unreachable, and so does a leader.
+            timing: Timing::for_round_trip(self.peer_timeout / 10),
+        };
+        Group::start(config, channels, links, members).await
+    }
+}
+
+fn join_options(config: &Config, member: &str) -> Result<JoinOptions, NodeError> {
+    let this = config.this_member();
+    Ok(JoinOptions {
+        member: member.to_owned(),
+        cluster: config.cluster_name.clone(),
+        dc: this.dc,
+        name: MemberName::new(&this.name)?,
+        address: Address::new(&this.address)?,
+        data_dir: config.journal.dir.clone(),
+    })
+}
+
+/// Returns the configuration of a server that joined as this member.
+fn as_joined(mut config: Config, joined: &Joined) -> Result<Config, NodeError> {
+    if joined.cluster != config.cluster_name || joined.dc != config.replica.dc {
+        return Err(NodeError::OtherMember {
+            dir: config.journal.dir.clone(),
+            found: format!("{} of cluster {}", joined.dc, joined.cluster),
+            configured: format!("{} of cluster {}", config.replica.dc, config.cluster_name),
+        });
+    }
+    let millis = |millis: u32| Duration::from_millis(millis.into());
+    let agreed = AgreedConfig {
+        members: DcSet::only(joined.dc),
+        heartbeat: millis(joined.options.heartbeat_ms),
+        peer_timeout: millis(joined.options.peer_timeout_ms),
+        max_clock_skew: millis(joined.options.max_clock_skew_ms),
+        ..config.replica.agreed.clone()
+    };
+    config.replica.agreed = agreed;
+    config.replica.joins = true;
+    config.replica.server = joined.server;
+    Ok(config)
+}
+
+/// Returns the first decision, as this configuration has it.
+fn founding(config: &Config) -> Result<Founding, TextError> {
+    let cluster = config.replica.agreed.cluster;
+    let founder = |member: &crate::server::config::Member| {
+        Ok(Founder {
+            dc: member.dc,
+            server: founder_id(cluster, member.dc),
+            name: MemberName::new(&member.name)?,
+            address: Address::new(&member.address)?,
+            votes: true,
+        })
+    };
+    let AgreedConfig { heartbeat, peer_timeout, max_clock_skew, .. } = config.replica.agreed;
+    // All are at most an hour.
+    let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+    Ok(Founding {
+        cluster,
+        founders: config.members.iter().map(founder).collect::<Result<_, TextError>>()?,
+        policy: Policy { join: config.join_policy, ..Policy::default() },
+        options: AgreedOptions {
+            heartbeat_ms: millis(heartbeat),
+            peer_timeout_ms: millis(peer_timeout),
+            max_clock_skew_ms: millis(max_clock_skew),
+        },
+        version: CONTROL_VERSION,
+    })
+}
+
+/// Checks that the directory is one of a founder with these members, or of a server that joined.
+pub(crate) fn check(config: &Config) -> Result<(), NodeError> {
+    let dir: &Path = &config.journal.dir;
+    match read_joined(dir)? {
+        Some(joined) => as_joined(config.clone(), &joined).map(drop),
+        None if config.join.is_some() => Ok(()),
+        None => Ok(crate::journal::check_members(dir, &config.member_names())
+            .map_err(crate::lock_server::StartError::from)?),
+    }
+}
