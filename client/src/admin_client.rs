@@ -6,9 +6,13 @@ use super::config::ClientConfig;
 use super::error::ClientError;
 use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
-use geolock_api::proto::{AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse};
+use geolock_api::proto::{
+    AddMemberRequest, AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse,
+    ListMembersRequest, ListMembersResponse,
+};
 
-/// Releases locks by force, and lists earlier force releases. If the server has access rules, they must allow
+/// Releases locks by force, and lists earlier force releases; lists the members of the cluster, and invites
+/// servers to join. If the server has access rules, they must allow
 /// these calls.
 #[derive(Clone, Debug)]
 pub struct AdminClient(ReadClient);
@@ -49,5 +53,19 @@ impl AdminClient {
     pub async fn audit(&self) -> Result<Vec<AuditRecord>, ClientError> {
         let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
         Ok(answer.records)
+    }
+
+    /// Returns the members of the cluster, as this datacenter knows them.
+    pub async fn members(&self) -> Result<ListMembersResponse, ClientError> {
+        self.0.ask(async |mut locks| locks.list_members(ListMembersRequest {}).await).await
+    }
+
+    /// Invites a server of this name to join the cluster, with this datacenter as its sponsor if one is
+    /// named. Returns the number of the decision. After [`ClientError::Unreachable`] the outcome is unknown:
+    /// repeat it.
+    pub async fn add_member(&self, name: &str, sponsor: Option<u32>) -> Result<u64, ClientError> {
+        let request = AddMemberRequest { name: name.to_owned(), sponsor };
+        let answer = self.0.ask(async |mut locks| locks.add_member(request).await).await?;
+        Ok(answer.decision)
     }
 }

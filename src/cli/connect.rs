@@ -81,7 +81,7 @@ impl ConnectArgs {
         ReadClient::connect(self.config()?).await.map_err(|error| self.explain(error))
     }
 
-    /// Connects an operator's client, for force releases and their list.
+    /// Connects an operator's client, for force releases, their list, and the members.
     pub async fn admin_client(&self) -> Result<AdminClient, Failure> {
         AdminClient::connect(self.config()?).await.map_err(|error| self.explain(error))
     }

@@ -16,6 +16,7 @@ mod job;
 mod kv;
 mod lock;
 mod locks;
+mod member;
 mod print;
 mod release;
 mod server;
@@ -67,6 +68,7 @@ enum Command {
     Top(top::TopArgs),
     Release(release::ReleaseArgs),
     Audit(audit::AuditArgs),
+    Member(member::MemberArgs),
     Dev(dev::DevArgs),
     Bench(bench::BenchArgs),
     /// Run the server of one datacenter.
@@ -107,6 +109,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Top(args) => top::run(args).await,
             Command::Release(args) => release::run(args).await,
             Command::Audit(args) => audit::run(args).await,
+            Command::Member(args) => member::run(args).await,
             Command::Dev(args) => dev::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Server(args) => server::run(*args).await,

@@ -299,7 +299,7 @@ impl Started {
         let dc = config.replica.dc;
         let credentials = tls.borrow().clone();
         let place = Place::find(config, &credentials).await?;
-        let info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
+        let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
         let is_alone = place.is_alone();
         let (datacenter, channels, plan) = place.parts(tls, wan);
         let (port, members) = members_port();
@@ -315,6 +315,7 @@ impl Started {
                 None
             }
         };
+        info.members = group.as_ref().map(Group::api);
         Ok(Started { server, group, info, lost_history })
     }
 }

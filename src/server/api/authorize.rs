@@ -57,6 +57,12 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
     }
 }
 
+/// Refuses a call of an operator, on the server as a whole, that the present rules do not allow.
+pub(super) fn operator(authorizer: &mut Authorizer) -> Result<(), Refused> {
+    authorizer.renew()?;
+    authorizer.check(Action::Admin, Resource::Server)
+}
+
 /// Removes from a reclaim the requests that the present rules do not allow, and returns these. They count as
 /// lost: refusing the whole reclaim would lose all.
 pub(super) fn reclaim(

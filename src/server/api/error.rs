@@ -15,9 +15,11 @@ use crate::access::Refused;
 use crate::base::time::TimeToLiveError;
 use crate::causal_log::{MAX_LOCKS_PER_REQUEST, WantsError};
 use crate::lock_server::{End, OpenError, Stopped};
+use crate::membership::TextError;
 use crate::replica::call::{LockDescription, Refusal};
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::watch_call::WatchRefusal;
+use crate::server::members::ProposalError;
 use geolock_api::keys::{Key, KeyError};
 use geolock_api::names::{ForceReasonError, LockNameError, MAX_LABEL};
 use geolock_api::native::{FrameError, SocketError};
@@ -85,6 +87,15 @@ pub(super) enum BorderError {
         "requests and answers of this client that are under way have {0} bytes or more, which is its limit at this server (limits.max_buffered_bytes_per_client): take the answers"
     )]
     TooManyBytes(usize),
+    #[error("the name of a member: {0}")]
+    MemberName(#[from] TextError),
+    #[error("there is no datacenter {0}")]
+    NoDc(u32),
+    /// Nothing was changed, or it may have been.
+    #[error("{0}")]
+    Members(#[from] ProposalError),
+    #[error("this server takes no part in the control group; its log says why")]
+    NoControlGroup,
     #[error("the operating system gives no random bytes")]
     NoRandomness,
     #[error("{0}")]
@@ -127,9 +138,12 @@ impl BorderError {
         match self {
             BorderError::Malformed(_)
             | BorderError::ForceReason(_)
+            | BorderError::MemberName(_)
             | BorderError::Transport(_)
             | BorderError::Socket(_) => Reason::Malformed,
-            BorderError::LockName(LockNameError::UnknownHome(_)) => Reason::UnknownDc,
+            BorderError::LockName(LockNameError::UnknownHome(_)) | BorderError::NoDc(_) => Reason::UnknownDc,
+            BorderError::Members(ProposalError::Refused(_)) => Reason::MembersUnchanged,
+            BorderError::Members(_) | BorderError::NoControlGroup => Reason::Unavailable,
             BorderError::LockName(LockNameError::Empty) => Reason::LockNameEmpty,
             BorderError::LockName(LockNameError::TooLong(_)) => Reason::LockNameTooLong,
             BorderError::Key(_) => Reason::InvalidKey,
@@ -303,6 +317,7 @@ fn code(reason: Reason) -> Code {
         | Reason::StaleVersion
         | Reason::ValueDone
         | Reason::NotYet
+        | Reason::MembersUnchanged
         | Reason::TransactionNotOpenYet
         | Reason::TransactionCommitted
         | Reason::StepMissing => Code::FailedPrecondition,

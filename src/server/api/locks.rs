@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::authorize;
-use super::convert::{ProofBy, inspect, lease, lock, session, status, txn, watch};
+use super::convert::{ProofBy, inspect, lease, lock, members, session, status, txn, watch};
 use super::error::BorderError;
 use super::reclaim::{GatherBudget, Gathered};
 use super::server_info::ServerInfo;
@@ -251,5 +251,28 @@ impl Locks for LocksService {
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
             records: rows.iter().map(|row| inspect::audit_record(row)).collect(),
         })
+    }
+
+    async fn list_members(
+        &self,
+        request: Request<proto::ListMembersRequest>,
+    ) -> Result<Response<proto::ListMembersResponse>, Status> {
+        let (mut authorizer, proto::ListMembersRequest {}) = self.enter(request)?;
+        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        Ok(Response::new(members::list(members)))
+    }
+
+    async fn add_member(
+        &self,
+        request: Request<proto::AddMemberRequest>,
+    ) -> Result<Response<proto::AddMemberResponse>, Status> {
+        let (mut authorizer, message) = self.enter(request)?;
+        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let (name, sponsor) = members::invitation(&message)?;
+        tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
+        let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::AddMemberResponse { decision }))
     }
 }

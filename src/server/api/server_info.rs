@@ -5,29 +5,33 @@ use std::time::Instant;
 
 use rustls::crypto::{GetRandomFailed, ring};
 
+use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, Secret};
 
 /// The facts that a server reports about itself. Made once per process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerInfo {
     pub dc: DcId,
-    /// Names of datacenters, for people.
+    /// Names of datacenters at the start, for people.
     pub names: BTreeMap<DcId, String>,
     /// The run of this server; random, positive. Shows clients that the server was restarted.
     pub boot_id: u64,
     /// Start of the run.
     pub started: Instant,
+    /// The members, if this server takes part in the control group.
+    pub members: Option<MembersApi>,
 }
 
 impl ServerInfo {
     pub fn new(dc: DcId, names: BTreeMap<DcId, String>) -> Result<ServerInfo, GetRandomFailed> {
         let boot_id = u64::from_le_bytes(random()?).max(1);
-        Ok(ServerInfo { dc, names, boot_id, started: Instant::now() })
+        Ok(ServerInfo { dc, names, boot_id, started: Instant::now(), members: None })
     }
 
     /// Returns the name of a datacenter, empty if it has none.
     pub(super) fn name(&self, dc: DcId) -> String {
-        self.names.get(&dc).cloned().unwrap_or_default()
+        let joined = || self.members.as_ref().and_then(|members| members.name(dc));
+        self.names.get(&dc).cloned().or_else(joined).unwrap_or_default()
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `inspect.rs` | descriptions, listings, hot locks, force releases |
 //! | `txn.rs` | transactions, their reads and changes |
 //! | `watch.rs` | watches and their events |
+//! | `members.rs` | the members, and the call that invites one |
 //! | `status.rs` | status of the server |
 //! | `fields.rs` | fields that several messages have |
 
@@ -16,6 +17,7 @@ mod fields;
 pub(super) mod inspect;
 pub(super) mod lease;
 pub(super) mod lock;
+pub(super) mod members;
 pub(super) mod session;
 pub(super) mod status;
 pub(super) mod txn;

@@ -1,0 +1,160 @@
+//! `geolock member`: the members of the cluster.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::connect::{self, ConnectArgs};
+use super::failure::Failure;
+use super::print::{number, print, table};
+use geolock_api::proto::{ListMembersResponse, Member, MemberPhase};
+
+/// List the members of the cluster, or invite a server to join.
+///
+/// A majority of the members that vote agrees on a list of decisions about the members. Locks never wait for
+/// it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MemberArgs {
+    #[command(subcommand)]
+    command: MemberCommand,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum MemberCommand {
+    /// List the members, as the answering datacenter knows them
+    ///
+    /// GENERATION says how often the id was given out before, PHASE is `joining` until the member has its
+    /// state and serves, VOTES says if it takes part in decisions, EPOCH is the last change of the members
+    /// that it acts by.
+    List {
+        /// For programs: one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Invite a server to join the cluster, once
+    ///
+    /// Then start it with `geolock server --join HOST:PORT --name NAME`. Not needed if the cluster was
+    /// founded with `cluster.join_policy = "auto"`.
+    Add {
+        /// The name of the server: 1 to 64 of a-z, 0-9 and -
+        name: String,
+        /// The id of the datacenter that is to sponsor it, preferably the nearest [default: the one that it
+        /// asks]
+        #[arg(long, value_name = "ID")]
+        sponsor: Option<u32>,
+    },
+}
+
+pub async fn run(args: MemberArgs) -> Result<(), Failure> {
+    let admin = args.connect.admin_client().await?;
+    match args.command {
+        MemberCommand::List { json: as_json } => {
+            let list = admin.members().await.map_err(connect::failure)?;
+            if as_json { print(json(&list)) } else { print(text(&list)) }
+        }
+        MemberCommand::Add { name, sponsor } => {
+            let decision = admin.add_member(&name, sponsor).await.map_err(connect::failure)?;
+            print(format_args!("{name} may join (decision {decision})."))
+        }
+    }
+}
+
+const COLUMNS: [&str; 7] = ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH"];
+
+fn text(list: &ListMembersResponse) -> String {
+    if list.members.is_empty() {
+        return "The cluster has no list of decisions yet: that needs all its members, running this release. Until then \
+                the members are those of the configuration."
+            .into();
+    }
+    let header = COLUMNS.map(String::from).to_vec();
+    let rows: Vec<_> = [header].into_iter().chain(list.members.iter().map(cells)).collect();
+    let leader = match list.leader {
+        Some(leader) => format!("led by dc{leader}"),
+        None => "no leader is known here: nothing can be decided now".into(),
+    };
+    let mut text = format!("{}\nDecision {}, {leader}.", table(&rows), list.decision);
+    for invited in &list.invitations {
+        let sponsor = invited.sponsor.map(|dc| format!(", sponsored by dc{dc}")).unwrap_or_default();
+        text += &format!("\nInvited: {}{sponsor}.", invited.name);
+    }
+    text
+}
+
+fn cells(member: &Member) -> Vec<String> {
+    vec![
+        format!("dc{}", member.dc),
+        member.name.clone(),
+        member.address.clone(),
+        member.generation.to_string(),
+        phase(member).into(),
+        if member.votes { "yes" } else { "no" }.into(),
+        member.entered_epoch.to_string(),
+    ]
+}
+
+fn phase(member: &Member) -> &'static str {
+    match member.phase() {
+        MemberPhase::Unspecified => "unknown",
+        MemberPhase::Joining => "joining",
+        MemberPhase::Member => "member",
+        MemberPhase::Leaving => "leaving",
+    }
+}
+
+fn json(list: &ListMembersResponse) -> Value {
+    let member = |member: &Member| {
+        json!({
+            "dc": member.dc,
+            "name": member.name,
+            "address": member.address,
+            "generation": member.generation,
+            "phase": phase(member),
+            "votes": member.votes,
+            "entered_epoch": number(member.entered_epoch),
+        })
+    };
+    let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
+    json!({
+        "members": list.members.iter().map(member).collect::<Vec<_>>(),
+        "decision": number(list.decision),
+        "epoch": number(list.epoch),
+        "invitations": list.invitations.iter().map(invited).collect::<Vec<_>>(),
+        "leader": list.leader,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(dc: u32, phase: MemberPhase) -> Member {
+        Member {
+            dc,
+            name: format!("city{dc}"),
+            address: format!("city{dc}:7401"),
+            phase: phase.into(),
+            votes: dc == 0,
+            entered_epoch: 3,
+            ..Member::default()
+        }
+    }
+
+    #[test]
+    fn the_table_has_all_columns_and_says_who_leads() {
+        let members = vec![member(0, MemberPhase::Member), member(2, MemberPhase::Joining)];
+        let mut list =
+            ListMembersResponse { members, decision: 4, epoch: 3, leader: Some(0), ..Default::default() };
+        let shown = "\
+DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH
+dc0  city0  city0:7401  0           member   yes    3
+dc2  city2  city2:7401  0           joining  no     3
+Decision 4, led by dc0.";
+        assert_eq!(text(&list), shown);
+        assert_eq!(json(&list)["members"][1]["phase"], "joining");
+        list.leader = None;
+        assert!(text(&list).ends_with("nothing can be decided now."));
+        assert!(text(&ListMembersResponse::default()).contains("no list of decisions"));
+    }
+}
