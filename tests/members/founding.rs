@@ -1,0 +1,69 @@
+//! The list of decisions begins with the members of the configuration.
+
+use crate::fixture::backup::SHORT_LEASES;
+use crate::fixture::calls::acquire;
+use crate::fixture::history::serving_at;
+use crate::fixture::{lock, servers};
+use crate::growth::{AUTO, all_settled, listed, prepared, start};
+use geolock::client::AcquireRequest;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_found_it_and_all_of_them_learn_the_decisions() {
+    let (mut cluster, clients) = servers(3).quick().serving().await;
+    for dc in 0..3 {
+        let list = listed(&cluster, dc, "a list with three members", |list| all_settled(list, 3));
+        assert_eq!((&list["decision"], &list["epoch"]), (&1.into(), &0.into()));
+        assert_eq!(list["members"][2]["name"], "city2");
+        assert!(list["leader"].is_u64(), "{list}");
+    }
+    drop(clients);
+    // Two of three go on with it, and lock as before.
+    cluster.kill(0);
+    let list = listed(&cluster, 1, "another leader", |list| list["leader"].as_u64().is_some_and(|dc| dc > 0));
+    assert_eq!(list["decision"], 1);
+    cluster.restart(0);
+    let client = serving_at(&cluster, 0).await;
+    let guard = acquire(&client, AcquireRequest::exclusive(lock("a"))).await;
+    guard.release().await.expect("it was held");
+    listed(&cluster, 0, "the same list after a restart", |list| all_settled(list, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_are_not_complete_serve_without_it() {
+    let mut cluster = servers(2).quick().prepared();
+    cluster.restart(0);
+    let list = listed(&cluster, 0, "an empty list", |list| list["members"] == serde_json::json!([]));
+    assert!(list["leader"].is_null());
+    cluster.restart(1);
+    listed(&cluster, 0, "a list with both", |list| all_settled(list, 2));
+    listed(&cluster, 1, "a list with both", |list| all_settled(list, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founder_that_lost_its_disk_serves_again_without_a_vote() {
+    let (mut cluster, clients) = servers(3).quick().with(SHORT_LEASES).serving().await;
+    listed(&cluster, 0, "a list with three members", |list| all_settled(list, 3));
+    let guard = acquire(&clients[2], AcquireRequest::exclusive(lock("moved"))).await;
+    let token = guard.token();
+    guard.release().await.expect("it was held");
+    drop(clients);
+    cluster.kill(2);
+    std::fs::remove_dir_all(cluster.data_dir(2)).expect("it is there");
+    start(&mut cluster, 2);
+    cluster.server(2).says("OtherDirectory");
+    let client = serving_at(&cluster, 2).await;
+    let guard = acquire(&client, AcquireRequest::exclusive(lock("moved"))).await;
+    assert!(guard.token() > token);
+    listed(&cluster, 2, "the list, from the others", |list| list["decision"] == 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_founder_serves_at_once() {
+    let mut cluster = prepared(AUTO);
+    start(&mut cluster, 0);
+    cluster.server(0).line("listening");
+    let client = cluster.client(0).await;
+    let guard = acquire(&client, AcquireRequest::exclusive(lock("first"))).await;
+    guard.release().await.expect("it was held");
+    listed(&cluster, 0, "a list with one member", |list| all_settled(list, 1));
+}

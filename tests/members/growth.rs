@@ -1,0 +1,63 @@
+//! Servers of a cluster that grows.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::fixture::history::serving_at;
+use crate::fixture::said::{Said, run};
+use crate::fixture::{Cluster, Output, Running, until};
+use geolock::client::Client;
+
+/// Tables of a founder that lets everybody in who has a certificate. Failures are noticed soon.
+pub const AUTO: &str =
+    "[cluster]\nheartbeat_interval = \"200 ms\"\npeer_timeout = \"1 s\"\njoin_policy = \"auto\"\n";
+/// The same, with invitations.
+pub const INVITED: &str = "[cluster]\nheartbeat_interval = \"200 ms\"\npeer_timeout = \"1 s\"\n";
+
+/// Prepares certificates and ports for three datacenters. The first one founds the cluster alone; the
+/// configuration of the others has no members, and says whom to ask.
+pub fn prepared(tables: &str) -> Cluster {
+    let cluster = Cluster::prepare(3);
+    cluster.write_founders(0, 1, tables);
+    cluster.write_joiner(1, cluster.quic_address(0), "city1", "");
+    cluster.write_joiner(2, cluster.quic_address(1), "city2", "");
+    cluster
+}
+
+/// Starts a server of which the log is read, without waiting for it.
+pub fn start(cluster: &mut Cluster, dc: u8) {
+    let running = Running::start(&mut cluster.server_command(dc), Output::Stderr);
+    cluster.servers[usize::from(dc)] = Some(running);
+}
+
+/// Starts a server that joins, and returns a client once it serves.
+pub async fn joined(cluster: &mut Cluster, dc: u8) -> Client {
+    start(cluster, dc);
+    cluster.server(dc).line("listening");
+    serving_at(cluster, dc).await
+}
+
+/// Returns the members as a datacenter lists them, once the list is as wanted.
+pub fn listed(cluster: &Cluster, dc: u8, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    until(what, || {
+        let said = run(&mut cluster.command(dc, ["member", "list", "--json"]));
+        let list: Option<Value> = serde_json::from_str(&said.stdout).ok();
+        list.filter(|list| wanted(list))
+    })
+}
+
+/// Returns true if so many members are settled and vote, and have entered the last epoch.
+pub fn all_settled(list: &Value, members: usize) -> bool {
+    let rows = list["members"].as_array().expect("a list");
+    let is_settled = |row: &Value| {
+        row["phase"] == "member" && row["votes"] == true && row["entered_epoch"] == list["epoch"]
+    };
+    rows.len() == members && rows.iter().all(is_settled)
+}
+
+/// Runs a server that is refused, to its end.
+pub fn refused(cluster: &Cluster, dc: u8, more: &[&str]) -> Said {
+    let mut command: Command = cluster.server_command(dc);
+    run(command.args(more))
+}

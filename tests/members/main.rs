@@ -1,0 +1,12 @@
+//! The members of a running cluster: the list of decisions begins by itself, and servers join while locks are
+//! in use. Guarantees: docs/guarantees.md#locks; operation: docs/operations.md#add-a-datacenter.
+//!
+//! Each test has servers of its own, and waits for what it expects however long that takes.
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod founding;
+mod growth;
+mod joining;
+mod refusals;
