@@ -262,4 +262,6 @@ only_echo! {
     top_locks: TopLocksRequest -> TopLocksResponse,
     force_release: ForceReleaseRequest -> ForceReleaseResponse,
     audit: AuditRequest -> AuditResponse,
+    list_members: ListMembersRequest -> ListMembersResponse,
+    add_member: AddMemberRequest -> AddMemberResponse,
 }

@@ -151,7 +151,9 @@ impl Acceptor {
                 let candidate = Candidate { connection, send, receive, hello, version };
                 // If more connections of a peer wait than its task takes, this one is dropped; the peer then
                 // dials again.
-                let _ = peer.map(|peer| peer.candidates.try_send(candidate));
+                if let Some(peer) = peer {
+                    drop(peer.candidates.try_send(candidate));
+                }
             }
             Ok(Greeting::Answered) => drop(connection.confirm()),
             Err(error) => {

@@ -124,6 +124,11 @@ pub fn is_begun(dir: &Path) -> bool {
     dir.join(IDENTITY).exists()
 }
 
+/// Returns true if an operator has marked this directory as a restored copy, and no server has recorded that.
+pub fn is_restored_copy(dir: &Path) -> bool {
+    dir.join(RESTORED).exists()
+}
+
 /// Tells if a directory names its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {

@@ -8,6 +8,7 @@
 //!
 //! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
 
+mod lost_history;
 mod place;
 
 use std::io;
@@ -18,10 +19,9 @@ use rustix::net::sockopt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
-use crate::interdc::{Links, Wan};
+use crate::interdc::Wan;
 use crate::lock_server::{
-    Datacenter, LockServer, LockServerHandle, MembersView, Stage, StartError, StopError, members_port,
-    start_datacenter,
+    Datacenter, LockServer, LockServerHandle, StartError, StopError, members_port, start_datacenter,
 };
 use crate::membership::TextError;
 use crate::pki::Credentials;
@@ -54,12 +54,14 @@ pub enum NodeError {
     Joined(#[from] JoinedFileError),
     #[error(transparent)]
     Text(#[from] TextError),
-    /// It has stopped.
+    /// It has stopped, or was not started.
     #[error(
-        "{by} is a member of this cluster and is not known here: the data directory of {dc} is new or an old copy, and locks \
-         that it grants may be held elsewhere. Restore its latest copy; an empty directory is no replacement for it"
+        "{by} takes this server for a member of its cluster and is not known here: the data directory was lost, or is an old \
+         copy, and locks that are granted here may be held elsewhere. Restore its latest copy. If instead the configuration of \
+         {by} was wrong, correct it and remove {}",
+        file.display()
     )]
-    LostHistory { by: DcId, dc: DcId },
+    LostHistory { by: String, file: std::path::PathBuf },
     #[error(
         "data directory {} is that of {found}, this server is {configured}: correct the data directory, or the \
          certificate and the configuration",
@@ -170,7 +172,7 @@ pub struct Node {
     /// None if it takes no part in the control group.
     group: Option<Group>,
     /// Ends if the decisions of the cluster are lost here.
-    lost_history: JoinHandle<Option<DcId>>,
+    lost_history: JoinHandle<Option<NodeError>>,
     api: JoinHandle<Result<(), ServeError>>,
     http: JoinHandle<()>,
     stop_http: oneshot::Sender<()>,
@@ -272,8 +274,8 @@ impl Node {
         joined(self.keeper.await);
         drop(self.stop_http);
         joined(self.http.await);
-        if let Some(by) = joined(self.lost_history.await) {
-            return Err(NodeError::LostHistory { by, dc: self.dc });
+        if let Some(lost) = joined(self.lost_history.await) {
+            return Err(lost);
         }
         server?;
         Ok(api?)
@@ -285,7 +287,7 @@ struct Started {
     server: LockServer,
     group: Option<Group>,
     info: ServerInfo,
-    lost_history: JoinHandle<Option<DcId>>,
+    lost_history: JoinHandle<Option<NodeError>>,
 }
 
 impl Started {
@@ -300,13 +302,13 @@ impl Started {
         let credentials = tls.borrow().clone();
         let place = Place::find(config, &credentials).await?;
         let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
-        let is_alone = place.is_alone();
+        let lost_history = place.lost_history();
         let (datacenter, channels, plan) = place.parts(tls, wan);
         let (port, members) = members_port();
         let view = members.view.clone();
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
-        let lost_history = spawn(watch_history(is_alone, links.clone(), view, server.handle()));
+        let lost_history = spawn(lost_history.watch(links.clone(), view, server.handle()));
         let group = match plan.start(channels, links, members).await {
             Ok(group) => Some(group),
             // It serves its locks, and learns decisions from the others.
@@ -317,30 +319,6 @@ impl Started {
         };
         info.members = group.as_ref().map(Group::api);
         Ok(Started { server, group, info, lost_history })
-    }
-}
-
-/// Stops the server if the decisions of the cluster are lost here. Returns the member that shows it.
-async fn watch_history(
-    is_alone: bool,
-    links: Links,
-    view: watch::Receiver<MembersView>,
-    server: LockServerHandle,
-) -> Option<DcId> {
-    let mut stage = server.stage();
-    let lost = async {
-        match is_alone {
-            true => place::find_lost_history(links, view).await,
-            false => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        by = lost => {
-            tracing::error!(%by, "a member of the cluster is not known here: stopping");
-            server.drain();
-            Some(by)
-        }
-        _ = stage.wait_for(|stage| *stage == Stage::Stopped) => None,
     }
 }
 

@@ -107,7 +107,7 @@ fn a_server_waits_until_a_decision_names_it() {
     let (answer, propose) = members.ask(1, &request(7, "city1"));
     let JoinAnswer::Admitted(admitted) = answer else { panic!("{answer:?}") };
     assert_eq!((admitted.members.len(), propose), (2, None));
-    assert_eq!(admitted.members[1].address, address(1));
+    assert_eq!(admitted.members[1].address, address(7));
     // The same slot, with another directory.
     let (answer, propose) = members.ask(1, &request(8, "city1"));
     assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("has a member"), "{answer:?}");

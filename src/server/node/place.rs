@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 use super::NodeError;
+use super::lost_history::{self, LostHistory};
 use crate::base::wire::CONTROL_VERSION;
 use crate::control::{ControlFile, MemberId, Timing};
 use crate::interdc::{InterdcConfig, Links, Wan};
 use crate::journal::MemberNames;
-use crate::lock_server::{DatacenterConfig, MembersHandle, MembersView};
+use crate::lock_server::{DatacenterConfig, MembersHandle};
 use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, TextError};
 use crate::pki::Credentials;
 use crate::replica::AgreedConfig;
@@ -38,6 +39,7 @@ impl Place {
     /// Returns the place of this server. Joins first, if the configuration says so and the data directory is
     /// empty.
     pub(super) async fn find(config: Config, tls: &Credentials) -> Result<Place, NodeError> {
+        lost_history::check(&config)?;
         let dir = config.journal.dir.clone();
         let known = joined(spawn_blocking(move || read_joined(&dir)).await)?;
         let (joined, file) = match (known, &config.join) {
@@ -63,9 +65,9 @@ impl Place {
         }
     }
 
-    /// Returns true if this server founded the cluster alone.
-    pub(super) fn is_alone(&self) -> bool {
-        self.joined.is_none() && self.config.members.len() == 1
+    /// Returns the watch over a founder that may have forgotten members that joined later.
+    pub(super) fn lost_history(&self) -> LostHistory {
+        LostHistory::of(&self.config, self.joined.is_some())
     }
 
     /// Returns the configuration of the lock server and its links, the channels of the control group, and
@@ -109,28 +111,6 @@ impl Place {
         let datacenter =
             DatacenterConfig { replica, journal: config.journal, links, server: config.server, founders };
         (datacenter, channels, plan)
-    }
-}
-
-/// Waits until another datacenter of the cluster takes this server for a member that knows it, although it
-/// founded the cluster alone and knows of no other member. Then the decisions of the cluster are lost here:
-/// the data directory is new, or an old copy. Locks that are granted here may be granted there, too.
-pub(super) async fn find_lost_history(links: Links, mut view: watch::Receiver<MembersView>) -> DcId {
-    // A server that has grown knows the others from its first step on; before, it shows no members at all.
-    if view.wait_for(|view| view.config.members().count() == 1).await.is_err() {
-        return std::future::pending().await;
-    }
-    let mut stranger = links.stranger();
-    // One that wanted a link in the moment of its admission is no stranger any more.
-    stranger.mark_unchanged();
-    loop {
-        if stranger.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-        let found = *stranger.borrow_and_update();
-        if let Some(dc) = found.filter(|_| view.borrow().config.members().count() == 1) {
-            return dc;
-        }
     }
 }
 
@@ -230,6 +210,7 @@ fn founding(config: &Config) -> Result<Founding, TextError> {
 /// Checks that the directory is one of a founder with these members, or of a server that joined.
 pub(crate) fn check(config: &Config) -> Result<(), NodeError> {
     let dir: &Path = &config.journal.dir;
+    lost_history::check(config)?;
     match read_joined(dir)? {
         Some(joined) => as_joined(config.clone(), &joined).map(drop),
         None if config.join.is_some() => Ok(()),

@@ -38,6 +38,7 @@ pub(super) fn info() -> ServerInfo {
         names: BTreeMap::from([(dc(0), "oslo".to_owned())]),
         boot_id: 99,
         started: Instant::now(),
+        members: None,
     }
 }
 
