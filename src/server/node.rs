@@ -169,8 +169,7 @@ pub struct Node {
     dc: DcId,
     handle: LockServerHandle,
     server: JoinHandle<Result<(), StopError>>,
-    /// None if it takes no part in the control group.
-    group: Option<Group>,
+    group: Group,
     /// Ends if the decisions of the cluster are lost here.
     lost_history: JoinHandle<Option<NodeError>>,
     api: JoinHandle<Result<(), ServeError>>,
@@ -267,9 +266,7 @@ impl Node {
         self.handle.drain();
         let server = joined(self.server.await);
         self.memory.abort();
-        if let Some(group) = self.group {
-            group.shutdown().await;
-        }
+        self.group.shutdown().await;
         drop(self.stop_keeper);
         joined(self.keeper.await);
         drop(self.stop_http);
@@ -285,7 +282,7 @@ impl Node {
 /// The parts that need the place of this server in its cluster.
 struct Started {
     server: LockServer,
-    group: Option<Group>,
+    group: Group,
     info: ServerInfo,
     lost_history: JoinHandle<Option<NodeError>>,
 }
@@ -309,15 +306,10 @@ impl Started {
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
         let lost_history = spawn(lost_history.watch(links.clone(), view, server.handle()));
-        let group = match plan.start(channels, links, members).await {
-            Ok(group) => Some(group),
-            // It serves its locks, and learns decisions from the others.
-            Err(error) => {
-                tracing::error!(%dc, %error, "this server takes no part in the control group");
-                None
-            }
-        };
-        info.members = group.as_ref().map(Group::api);
+        // It opens its file and looks for a leader meanwhile.
+        let group = plan.start(channels, links, members);
+        let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;
+        info.members = Some(group.api());
         Ok(Started { server, group, info, lost_history })
     }
 }

@@ -94,8 +94,9 @@ fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
     }
     let future = kv(&cluster, 1, &["get", "--at-least", "0,1000000", "turn"]);
     assert_eq!(future.code, 64, "{}", future.stderr);
+    // Once there are decisions about members, one that has joined may not be known there yet: it waits for it.
     let nobody = kv(&cluster, 1, &["incr", "--at-least", "0,0,5", "n"]);
-    assert_eq!(nobody.code, 64, "{}", nobody.stderr);
+    assert!([64, 75].contains(&nobody.code), "{}", nobody.stderr);
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! This server's part in the control group: its start, its end, and the handle for operators.
+//!
+//! It runs on a thread of its own, with a runtime of its own, like the links. An election, or a sync of its
+//! file, may then take as long as it likes: no client and no lock waits for that thread.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{io, thread};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::sync::{mpsc, watch};
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -15,7 +20,7 @@ use super::leading::Leading;
 use super::tasks::{Calls, Frames, Outputs, follow_decisions, follow_links};
 use crate::control::{
     ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, ProposeError, Relay, Start, StartError,
-    Status, Timing,
+    Timing,
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersView};
@@ -51,8 +56,8 @@ pub enum GroupError {
 
 /// How the control group begins at this server.
 pub enum Founders {
-    /// These members found the cluster, this one among them. Boxed, because it is large.
-    Configured(Box<Founding>),
+    /// These members found the cluster, this one among them.
+    Configured(Result<Founding, TextError>),
     /// The group exists, and takes this server in.
     Joins,
 }
@@ -81,26 +86,87 @@ pub fn channels() -> (Channels, mpsc::Sender<ControlFrame>, mpsc::Sender<JoinCal
     (Channels { frames, calls }, frames_in, calls_in)
 }
 
-/// The running tasks. They have to be ended with [`Group::shutdown`].
+/// The thread of the control group. Dropping it stops that thread without waiting for it;
+/// [`Group::shutdown`] waits.
 pub struct Group {
-    control: ControlGroup<DecisionList>,
     api: MembersApi,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    ended: oneshot::Receiver<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Group {
-    /// Opens or founds this server's part, and starts its tasks. Must be called within a runtime. Returns
-    /// before there is a leader.
-    pub async fn start(
+    /// Starts the thread. It opens or founds this server's part; if that fails, it logs the reason, and the
+    /// server serves its locks without it.
+    pub fn start(
         config: GroupConfig,
         channels: Channels,
         links: Links,
         members: MembersHandle,
-    ) -> Result<Group, GroupError> {
+    ) -> io::Result<Group> {
+        let dc = config.me.dc;
+        let control = watch::Sender::new(None);
+        let api = MembersApi { control: control.subscribe(), view: members.view.clone() };
+        let (stop, mut stopping) = watch::channel(false);
+        let (ending, ended) = oneshot::channel();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = async move {
+            match Running::start(config, channels, links, members).await {
+                Ok(running) => {
+                    control.send_replace(Some(running.control.clone()));
+                    // An error means that the handle is dropped, which is also a stop.
+                    let _ = stopping.wait_for(|stop| *stop).await;
+                    control.send_replace(None);
+                    running.shutdown().await;
+                }
+                Err(error) => tracing::error!(%dc, %error, "this server takes no part in the control group"),
+            }
+        };
+        let thread = thread::Builder::new().name(format!("control-{dc}")).spawn(move || {
+            runtime.block_on(run);
+            // The receiver may be dropped.
+            let _ = ending.send(());
+        })?;
+        Ok(Group { api, stop, ended, thread })
+    }
+
+    /// Returns the handle for operators.
+    pub fn api(&self) -> MembersApi {
+        self.api.clone()
+    }
+
+    /// Ends everything. A proposal that is under way may be decided or not.
+    pub async fn shutdown(self) {
+        self.stop.send_replace(true);
+        // An error means that the thread panicked; joining it propagates the panic.
+        let _ = self.ended.await;
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// The running tasks, as their thread sees them.
+struct Running {
+    control: ControlGroup<DecisionList>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Opens or founds this server's part, and starts its tasks. Returns before there is a leader.
+    async fn start(
+        config: GroupConfig,
+        channels: Channels,
+        links: Links,
+        members: MembersHandle,
+    ) -> Result<Running, GroupError> {
         let GroupConfig { me, dir, file, founders, timing } = config;
         let (start, founding) = match founders {
-            Founders::Configured(founding) => (Start::Found(founders_of(&founding)?), Some(*founding)),
+            Founders::Configured(founding) => {
+                let founding = founding.map_err(GroupError::Text)?;
+                (Start::Found(founders_of(&founding)?), Some(founding))
+            }
             Founders::Joins => (Start::Join, None),
         };
         let relay = Relay::new(me.dc, Lanes::new(links.clone()), first_id()?);
@@ -113,26 +179,21 @@ impl Group {
 
         let MembersHandle { inputs, outputs, view } = members;
         let last_refusal = Arc::new(Mutex::new(None));
-        let mut group = Group {
-            api: MembersApi { control: control.clone(), view: view.clone() },
-            stop: watch::Sender::new(false),
-            tasks: Vec::new(),
-            control,
-        };
-        let control = || group.control.clone();
+        let mut running = Running { control, stop: watch::Sender::new(false), tasks: Vec::new() };
+        let control = || running.control.clone();
         let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
         let leading = Leading { group: control(), founding, view: view.clone(), inputs: inputs.clone() };
         let calls =
             Calls { me: me.dc, view, inputs: inputs.clone(), last_refusal: Arc::clone(&last_refusal) };
         let outputs_of = Outputs { control: control(), last_refusal };
         let decisions = follow_decisions(control(), inputs);
-        group.spawn(frames.run(channels.frames));
-        group.spawn(follow_links(links.control_peers(), relay));
-        group.spawn(decisions);
-        group.spawn(outputs_of.run(outputs));
-        group.spawn(calls.run(channels.calls));
-        group.spawn(leading.run());
-        Ok(group)
+        running.spawn(frames.run(channels.frames));
+        running.spawn(follow_links(links.control_peers(), relay));
+        running.spawn(decisions);
+        running.spawn(outputs_of.run(outputs));
+        running.spawn(calls.run(channels.calls));
+        running.spawn(leading.run());
+        Ok(running)
     }
 
     /// Runs a task until it ends, or the group is shut down.
@@ -146,13 +207,7 @@ impl Group {
         }));
     }
 
-    /// Returns the handle for operators.
-    pub fn api(&self) -> MembersApi {
-        self.api.clone()
-    }
-
-    /// Ends all tasks. A proposal that is under way may be decided or not.
-    pub async fn shutdown(self) {
+    async fn shutdown(self) {
         self.stop.send_replace(true);
         self.control.shutdown().await;
         for task in self.tasks {
@@ -183,7 +238,8 @@ fn first_id() -> Result<u64, GroupError> {
 /// The members as operators see and change them. Cheap to clone.
 #[derive(Clone)]
 pub struct MembersApi {
-    control: ControlGroup<DecisionList>,
+    /// None if this server takes no part, or not yet.
+    control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
     view: watch::Receiver<MembersView>,
 }
 
@@ -201,6 +257,9 @@ pub enum ProposalError {
     Refused(#[from] Refused),
     #[error(transparent)]
     Propose(#[from] ProposeError),
+    /// Nothing was changed.
+    #[error("this server takes no part in the control group; its log says why")]
+    NoGroup,
     /// It was decided.
     #[error("decision {0} was made and is not known here yet: look again with `geolock member list`")]
     NotKnown(u64),
@@ -212,23 +271,31 @@ impl MembersApi {
         Some(self.view.borrow().config.member(dc)?.name.to_string())
     }
 
-    /// Returns the members as this server sees them, and the state of its control group.
-    pub fn list(&self) -> (MembersView, Status) {
-        (self.view.borrow().clone(), self.control.status())
+    /// Returns the members as this server sees them, and the leader of the control group if one is known.
+    pub fn list(&self) -> (MembersView, Option<DcId>) {
+        let mut view = self.view.borrow().clone();
+        let Some(control) = self.control.borrow().clone() else { return (view, None) };
+        // The machine learns a decision a moment later, and of what is in other members' logs it alone knows.
+        let config = control.state().0;
+        if config.index() > view.config.index() {
+            view.config = config;
+        }
+        (view, control.status().leader.map(|leader| leader.dc))
     }
 
     /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
     /// harmless.
     pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
+        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let command = Command::Invite { name, sponsor };
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let config = self.control.state().0;
+            let config = control.state().0;
             let proposal = Proposal { checked: config.revision(), command: command.clone() };
             config.clone().apply(config.index().next(), &proposal)?;
-            let index = self.control.propose(&proposal).await?;
-            let now = self.known(index).await?;
+            let index = control.propose(&proposal).await?;
+            let now = known(&control, index).await?;
             let Command::Invite { name, .. } = &command else { unreachable!("it was made above") };
             if now.invitations().any(|(invited, _)| invited == name) {
                 return Ok(index);
@@ -238,19 +305,19 @@ impl MembersApi {
             }
         }
     }
+}
 
-    /// Returns the state after a decision, once it is known here.
-    async fn known(&self, index: u64) -> Result<Config, ProposalError> {
-        let deadline = Instant::now() + KNOWN_WITHIN;
-        loop {
-            let config = self.control.state().0;
-            if config.index() >= Index(index) {
-                return Ok(config);
-            }
-            if Instant::now() >= deadline {
-                return Err(ProposalError::NotKnown(index));
-            }
-            sleep(Duration::from_millis(20)).await;
+/// Returns the state after a decision, once it is known here.
+async fn known(control: &ControlGroup<DecisionList>, index: u64) -> Result<Config, ProposalError> {
+    let deadline = Instant::now() + KNOWN_WITHIN;
+    loop {
+        let config = control.state().0;
+        if config.index() >= Index(index) {
+            return Ok(config);
         }
+        if Instant::now() >= deadline {
+            return Err(ProposalError::NotKnown(index));
+        }
+        sleep(Duration::from_millis(20)).await;
     }
 }

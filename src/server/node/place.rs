@@ -2,6 +2,7 @@
 //! directory that has joined goes on as that member, whatever the configuration says.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,8 +21,7 @@ use crate::replica::AgreedConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
 use crate::server::members::{
-    Channels, Founders, Group, GroupConfig, GroupError, JoinOptions, Joined, channels, founder_id, join,
-    read_joined,
+    Channels, Founders, Group, GroupConfig, JoinOptions, Joined, channels, founder_id, join, read_joined,
 };
 use geolock_api::names::{DcId, DcSet};
 use tokio::sync::watch;
@@ -96,16 +96,20 @@ impl Place {
             joins: Some(joins),
             ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
         };
-        let founders: Option<MemberNames> = joined.is_none().then(|| config.member_names());
+        let has_joined = joined.is_some();
+        let founders: Option<MemberNames> = (!has_joined).then(|| config.member_names());
         let plan = GroupPlan {
             me: MemberId { dc: me, generation: 0 },
             dir: config.journal.dir.clone(),
             file,
-            founding: joined.is_none().then(|| founding(&config)).transpose(),
+            founders: match joined {
+                Some(_) => Founders::Joins,
+                None => Founders::Configured(founding(&config)),
+            },
             peer_timeout: config.replica.agreed.peer_timeout,
         };
         let mut replica = config.replica;
-        if joined.is_none() {
+        if !has_joined {
             replica.server = founder_id(replica.agreed.cluster, me);
         }
         let datacenter =
@@ -119,28 +123,21 @@ pub(super) struct GroupPlan {
     me: MemberId,
     dir: std::path::PathBuf,
     file: Option<ControlFile>,
-    /// The first decision, unless this server joined.
-    founding: Result<Option<Founding>, TextError>,
+    founders: Founders,
     peer_timeout: Duration,
 }
 
 impl GroupPlan {
-    pub(super) async fn start(
-        self,
-        channels: Channels,
-        links: Links,
-        members: MembersHandle,
-    ) -> Result<Group, GroupError> {
-        let founders = self.founding.map_err(GroupError::Text)?;
+    pub(super) fn start(self, channels: Channels, links: Links, members: MembersHandle) -> io::Result<Group> {
         let config = GroupConfig {
             me: self.me,
             dir: self.dir,
             file: self.file,
-            founders: founders.map_or(Founders::Joins, |founding| Founders::Configured(Box::new(founding))),
+            founders: self.founders,
             // A member that is silent for that long counts as unreachable, and so does a leader.
             timing: Timing::for_round_trip(self.peer_timeout / 10),
         };
-        Group::start(config, channels, links, members).await
+        Group::start(config, channels, links, members)
     }
 }
 

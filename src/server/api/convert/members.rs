@@ -8,13 +8,13 @@ use geolock_api::names::DcId;
 use geolock_api::proto::{AddMemberRequest, Invitation, ListMembersResponse, Member, MemberPhase};
 
 pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse {
-    let (view, status) = members.list();
+    let (view, leader) = members.list();
     ListMembersResponse {
         members: rows(&view),
         decision: view.config.index().0,
         epoch: view.config.epoch().0,
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
-        leader: status.leader.map(|leader| leader.dc.get().into()),
+        leader: leader.map(|leader| leader.get().into()),
     }
 }
 
