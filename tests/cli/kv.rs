@@ -94,7 +94,7 @@ fn a_snapshot_passed_on_is_waited_for_in_another_datacenter() {
     }
     let future = kv(&cluster, 1, &["get", "--at-least", "0,1000000", "turn"]);
     assert_eq!(future.code, 64, "{}", future.stderr);
-    // Once there are decisions about members, one that has joined may not be known there yet: it waits for it.
+    // Once there are decisions about members, one that has joined may not be known there yet: it waits.
     let nobody = kv(&cluster, 1, &["incr", "--at-least", "0,0,5", "n"]);
     assert!([64, 75].contains(&nobody.code), "{}", nobody.stderr);
 }

@@ -275,7 +275,7 @@ fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2(
     c.restart(0);
     c.link(0, 2);
     c.handle(0, Event::Received { peer: dc(2), message: Message::HeartbeatV1(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 1, all: 3 }]);
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 1, all: 4 }]);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn a_member_that_goes_back_to_version_1_is_not_let_in() {
     c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV1(Box::default()) });
     assert_eq!(
         c.nodes[0].violations,
-        [Violation::OldVersion { speaks: 1, all: 3 }],
+        [Violation::OldVersion { speaks: 1, all: 4 }],
         "it has spoken version 2 before"
     );
 }

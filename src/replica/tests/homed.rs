@@ -330,7 +330,7 @@ fn a_member_that_goes_back_to_version_2_is_not_let_in() {
     c.cut(0, 1);
     c.link(0, 1);
     c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV2(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 2, all: 3 }]);
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 2, all: 4 }]);
 }
 
 /// A deliberate bug: the refusal is missing.

@@ -17,16 +17,18 @@ pub(super) struct Response {
 }
 
 /// Answers a request of the server with the certificate of `from`. `me`: the member that is asked. `last`:
-/// why the last command could not be proposed, if one could not.
+/// why the last command could not be proposed, if one could not. `newest`: the state after all decisions that
+/// were made, some of which the machine may not know yet.
 pub(super) fn respond(
     view: &MembersView,
+    newest: &Config,
     me: DcId,
     from: DcId,
     request: &[u8],
     last: Option<String>,
 ) -> Response {
     let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
-        Ok(request) => decide(view, me, from, request, last),
+        Ok(request) => decide(view, newest, (me, from), request, last),
         Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
     };
     let answer = wire::encode("join answer", &answer).expect("64 members fit a frame");
@@ -35,19 +37,23 @@ pub(super) fn respond(
 
 fn decide(
     view: &MembersView,
-    me: DcId,
-    from: DcId,
+    newest: &Config,
+    (me, from): (DcId, DcId),
     JoinRequest::V1 { server, name, address, credentials }: JoinRequest,
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
-    let config = &view.config;
+    let config = if newest.index() > view.config.index() { newest } else { &view.config };
     if config.cluster().is_none() {
         let why =
             "the cluster has no list of decisions yet: that needs all its members, running this release";
         return (JoinAnswer::Wait(why.into()), None);
     }
     if config.member(from).is_some_and(|member| member.server == server) {
-        return (JoinAnswer::Admitted(admitted(config)), None);
+        // Only the machine makes peers of members: before that, a link would be refused.
+        return match view.config.member(from) {
+            Some(_) => (JoinAnswer::Admitted(admitted(config)), None),
+            None => (JoinAnswer::Wait("its admission is decided".into()), None),
+        };
     }
     let invited = config.invitations().find(|(invited, _)| **invited == name);
     let sponsor = invited.and_then(|(_, sponsor)| sponsor).or_else(|| sponsor(config, me));

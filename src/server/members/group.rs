@@ -183,8 +183,13 @@ impl Running {
         let control = || running.control.clone();
         let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
         let leading = Leading { group: control(), founding, view: view.clone(), inputs: inputs.clone() };
-        let calls =
-            Calls { me: me.dc, view, inputs: inputs.clone(), last_refusal: Arc::clone(&last_refusal) };
+        let calls = Calls {
+            control: control(),
+            me: me.dc,
+            view,
+            inputs: inputs.clone(),
+            last_refusal: Arc::clone(&last_refusal),
+        };
         let outputs_of = Outputs { control: control(), last_refusal };
         let decisions = follow_decisions(control(), inputs);
         running.spawn(frames.run(channels.frames));

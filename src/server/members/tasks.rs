@@ -147,6 +147,7 @@ fn note(last: &LastRefusal, why: Option<String>) {
 
 /// Requests of servers that want to join.
 pub(super) struct Calls {
+    pub control: ControlGroup<DecisionList>,
     pub me: DcId,
     pub view: watch::Receiver<MembersView>,
     pub inputs: mpsc::Sender<MembersInput>,
@@ -158,7 +159,9 @@ impl Calls {
         let mut proposed_at: Option<Instant> = None;
         while let Some(JoinCall { from, request, answer: caller }) = calls.recv().await {
             let last = self.last_refusal.lock().expect("nothing panics while it holds a text").clone();
-            let Response { answer, propose } = respond(&self.view.borrow(), self.me, from, &request, last);
+            let newest = self.control.state().0;
+            let Response { answer, propose } =
+                respond(&self.view.borrow(), &newest, self.me, from, &request, last);
             if let Some(command) = propose
                 && proposed_at.is_none_or(|at| at.elapsed() >= PROPOSE_AGAIN)
             {

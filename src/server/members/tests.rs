@@ -73,7 +73,7 @@ impl Members {
 
 fn asked(view: &MembersView, from: u8, request: &JoinRequest) -> (JoinAnswer, Option<Command>) {
     let request = wire::encode("request", request).expect("it is small");
-    let Response { answer, propose } = respond(view, dc(0), dc(from), &request, None);
+    let Response { answer, propose } = respond(view, &view.config, dc(0), dc(from), &request, None);
     (wire::decode("answer", &answer).expect("it can be read"), propose)
 }
 
@@ -153,7 +153,7 @@ fn requests_that_do_not_fit_are_refused() {
     let (answer, _) = members.ask(1, &foreign);
     assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("cluster"), "{answer:?}");
     for bytes in [&[][..], &[9], &[0; 5], &[0xff; 64]] {
-        let Response { answer, propose } = respond(&members.view(), dc(0), dc(1), bytes, None);
+        let Response { answer, propose } = respond(&members.view(), &members.0.0, dc(0), dc(1), bytes, None);
         let answer: JoinAnswer = wire::decode("answer", &answer).expect("it can be read");
         assert!(matches!(answer, JoinAnswer::Refused(_)) && propose.is_none(), "{answer:?}");
     }
