@@ -119,8 +119,7 @@ impl Decisions<'_> {
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.config.index() {
-            // Also if none is known here: a founder may have lost its disk, or have missed the first one.
-            self.send(peer, Message::KnowsDecisions { index: self.members.config.index() });
+            self.tell_decisions_to(peer);
         }
     }
 
