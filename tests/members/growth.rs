@@ -40,9 +40,15 @@ pub async fn joined(cluster: &mut Cluster, dc: u8) -> Client {
 
 /// Returns the members as a datacenter lists them, once the list is as wanted.
 pub fn listed(cluster: &Cluster, dc: u8, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut last = None;
     until(what, || {
         let said = run(&mut cluster.command(dc, ["member", "list", "--json"]));
         let list: Option<Value> = serde_json::from_str(&said.stdout).ok();
+        if last != list {
+            // Shown if the test fails.
+            eprintln!("{}{}", said.stdout, said.stderr);
+            last.clone_from(&list);
+        }
         list.filter(|list| wanted(list))
     })
 }

@@ -24,6 +24,8 @@ use geolock_api::names::{ClusterId, DcId};
 
 /// How long one request may take.
 const LIMIT: Duration = Duration::from_secs(5);
+/// How often in a row a member may fail to answer that has not answered yet: it may be busy, or starting.
+const FAILURES: u32 = 3;
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -78,18 +80,20 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     let request = wire::encode("join request", &JoinRequest::V1 { server, name, address, credentials });
     let request = request.expect("its texts are limited");
     debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
-    let mut told = None;
+    let (mut told, mut failures, mut has_answered) = (None, 0, false);
     let admitted = loop {
         let answer = match ask_to_join(tls, &member, &request, LIMIT).await {
             Ok(answer) => answer,
-            // It was there before: it may have been restarted.
-            Err(error) if told.is_some() => {
+            // One that has answered is there: it may have been restarted.
+            Err(error) if has_answered || failures + 1 < FAILURES => {
+                failures += 1;
                 tell(&mut told, error.to_string());
                 sleep(PAUSE).await;
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
+        has_answered = true;
         let answer = wire::decode::<JoinAnswer>("join answer", &answer);
         match answer
             .map_err(|error| JoinError::Answer { member: member.clone(), reason: error.to_string() })?
