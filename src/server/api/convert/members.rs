@@ -45,7 +45,9 @@ fn invited(name: &MemberName, sponsor: Option<DcId>) -> Invitation {
 }
 
 /// Returns the name and the sponsor of a server that is to be invited.
-pub(in crate::server::api) fn invitation(message: &AddMemberRequest) -> Result<(MemberName, Option<DcId>), BorderError> {
+pub(in crate::server::api) fn invitation(
+    message: &AddMemberRequest,
+) -> Result<(MemberName, Option<DcId>), BorderError> {
     let dc = |id: u32| u8::try_from(id).ok().and_then(DcId::new).ok_or(BorderError::NoDc(id));
     Ok((MemberName::new(&message.name)?, message.sponsor.map(dc).transpose()?))
 }
