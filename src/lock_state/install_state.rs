@@ -77,9 +77,10 @@ impl Inspect<'_> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
         let members = foreign.members.unwrap_or(self.0.view.members);
         let member = |dc| members.contains(dc);
+        let has_home = |lock: &LockName| lock.home().is_none_or(member);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
-            if !member(part) || !member(owner) || !self.0.view.has_home(lock) {
+            if !member(part) || !member(owner) || !has_home(lock) {
                 return Err(ForeignFault::Stranger { lock: lock.clone(), part, owner });
             }
         }
@@ -95,7 +96,7 @@ impl Inspect<'_> {
         }
         let is_fine = |row: &&RequestRow| {
             let is_known = member(row.id.dc) && row.id.n <= MAX_NUMBER;
-            let has_homes = row.wants.locks().iter().all(|(lock, _)| self.0.view.has_home(lock));
+            let has_homes = row.wants.locks().iter().all(|(lock, _)| has_home(lock));
             is_known && has_homes && row.wants.validate().is_ok()
         };
         match foreign.requests.iter().find(|row| !is_fine(row)) {

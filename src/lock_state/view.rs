@@ -2,7 +2,7 @@
 
 use super::lock::Lock;
 use crate::base::bugs::Bugs;
-use geolock_api::names::{DcId, DcSet, LockName, Mode};
+use geolock_api::names::{DcId, DcSet, Mode};
 
 /// The actions that the phase allows at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,12 +45,6 @@ impl View {
             permissions: Permissions { grant: false, append: false },
             bugs: Bugs::default(),
         }
-    }
-
-    /// Returns false if the lock has a home that is no member.
-    #[inline]
-    pub fn has_home(&self, lock: &LockName) -> bool {
-        lock.home().is_none_or(|home| self.members.contains(home))
     }
 
     /// Returns true if the parts that a local grant in `mode` needs are here.

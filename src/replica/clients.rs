@@ -300,11 +300,11 @@ impl AcquireCalls<'_> {
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
         self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
-        if let Err(refusal) = self
-            .lifecycle
-            .versions()
-            .admit_homes(self.config, acquire.wants.locks().iter().map(|(lock, _)| lock))
-        {
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(
+            self.config,
+            self.locks.members(),
+            acquire.wants.locks().iter().map(|(lock, _)| lock),
+        ) {
             return self.out.refuse(call, refusal);
         }
         let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };

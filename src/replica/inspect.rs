@@ -93,6 +93,11 @@ impl<'a> Inspect<'a> {
         self.0.members.may_link(dc)
     }
 
+    /// Returns true if locks have a part of `dc` here: the own log has entered an epoch with it.
+    pub fn has_parts_of(self, dc: DcId) -> bool {
+        self.0.members.contains(dc)
+    }
+
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(self) -> bool {
         !self.0.members.awaits_state()

@@ -247,7 +247,8 @@ impl Peering<'_> {
         heads: &[(DcId, u64)],
     ) -> Result<(), Violation> {
         let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
-        if let Some(dc) = named.find(|dc| !self.config.agreed.members.contains(*dc)) {
+        let is_strange = |dc: &DcId| !self.members.contains(*dc) && !self.members.may_be_unknown();
+        if let Some(dc) = named.find(is_strange) {
             return Err(Violation::UnknownDc { dc });
         }
         if !self.log.has_announced(peer) {

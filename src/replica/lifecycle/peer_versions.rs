@@ -130,21 +130,22 @@ impl PeerVersions {
     pub fn admit_homes<'a>(
         &self,
         config: &ReplicaConfig,
+        members: DcSet,
         locks: impl IntoIterator<Item = &'a LockName>,
     ) -> Result<(), Refusal> {
         locks
             .into_iter()
             .filter(|lock| lock.home().is_some())
-            .try_for_each(|lock| self.admit_home(config, lock))
+            .try_for_each(|lock| self.admit_home(config, members, lock))
     }
 
     #[cold]
-    fn admit_home(&self, config: &ReplicaConfig, lock: &LockName) -> Result<(), Refusal> {
+    fn admit_home(&self, config: &ReplicaConfig, members: DcSet, lock: &LockName) -> Result<(), Refusal> {
         if !self.may_use(HOMED) && !config.bugs.has(Bug::HomedTooEarly) {
             return Err(Refusal::NotYet { needs: HOMED, behind: self.behind(HOMED) });
         }
-        match lock.home().filter(|home| !config.agreed.members.contains(*home)) {
-            Some(home) => Err(Refusal::UnknownHome { home, members: config.agreed.members }),
+        match lock.home().filter(|home| !members.contains(*home)) {
+            Some(home) => Err(Refusal::UnknownHome { home, members }),
             None => Ok(()),
         }
     }

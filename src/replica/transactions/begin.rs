@@ -157,11 +157,11 @@ impl TxnCalls<'_> {
         self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
-            if let Err(refusal) = self
-                .lifecycle
-                .versions()
-                .admit_homes(self.config, locks.wants.locks().iter().map(|(lock, _)| lock))
-            {
+            if let Err(refusal) = self.lifecycle.versions().admit_homes(
+                self.config,
+                self.locks.members(),
+                locks.wants.locks().iter().map(|(lock, _)| lock),
+            ) {
                 return self.out.refuse(call, refusal);
             }
             let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };

@@ -246,9 +246,11 @@ impl WatchCalls<'_> {
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
         }
-        self.lifecycle
-            .versions()
-            .admit_homes(self.config, watch.patterns.iter().filter_map(Pattern::as_lock))?;
+        self.lifecycle.versions().admit_homes(
+            self.config,
+            self.locks.members(),
+            watch.patterns.iter().filter_map(Pattern::as_lock),
+        )?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {
             return Err(WatchRefusal::TooMany(MAX_PER_SESSION).into());
         }
