@@ -140,6 +140,8 @@ pub enum Bug {
     SplitUnnamed,
     /// A member says that nothing goes along any more and has named nothing.
     DoneUnnamed,
+    /// A sponsor says so without having named the new part of homed locks.
+    HomedUnnamed,
     /// A new member gets a state before all others have entered its epoch.
     StateBeforeEpoch,
     /// A new member serves before its part is settled.

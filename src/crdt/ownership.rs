@@ -232,23 +232,23 @@ impl Ownership {
 
     fn owner_in(&self, row: Option<&Row>, lock: &LockName, part: DcId) -> DcId {
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
-        // Homed locks have no use for sponsors.
-        if self.sponsors.is_empty() || lock.home().is_some() {
+        if self.sponsors.is_empty() {
             return register(part).owner().unwrap_or_else(|| default_owner(lock, part));
         }
-        self.sponsors.owner(part, register)
+        self.sponsors.owner(lock, part, register)
     }
 
     /// Returns the parts that go along with these parts of a lock and would move with them unnamed.
     pub fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
-        if self.sponsors.is_empty() || lock.home().is_some() {
+        if self.sponsors.is_empty() {
             return DcSet::EMPTY;
         }
         let row = self.row(lock);
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
         let goes = |it: &Sponsored| {
             let is_unnamed = register(it.part) == Register::default();
-            is_unnamed && parts.contains(it.sponsor) && self.owner_in(row, lock, it.part) != it.part
+            let goes = lock.home().is_some() || self.owner_in(row, lock, it.part) != it.part;
+            is_unnamed && parts.contains(it.sponsor) && goes
         };
         self.sponsors.iter().filter(goes).map(|it| it.part).collect()
     }
@@ -399,7 +399,7 @@ impl CmRDT for Ownership {
 
     fn apply(&mut self, op: PartMove) {
         let is_home = op.owner == default_owner(&op.lock, op.part);
-        let is_settled = op.lock.home().is_some() || self.sponsors.get(op.part).is_none();
+        let is_settled = self.sponsors.get(op.part).is_none();
         if is_home && is_settled {
             self.clear(&op.lock, op.part);
         } else if is_home {

@@ -4,9 +4,13 @@
 //! one old member, its sponsor, wherever that part is. Later the sponsor splits it off: from then on it
 //! belongs to the new member wherever the sponsor's part is at home. When nothing goes along any more, the
 //! part is *settled*, and this table forgets it.
+//!
+//! The part of a lock with a home goes along until it is settled, whether it is split off or not: the home
+//! moves the sponsor's part away, and members would see that before or after the sponsor's split.
 
-use geolock_api::names::{DcId, DcSet, MAX_DCS};
+use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
+use super::default_owner::default_owner;
 use super::ownership::Register;
 
 /// The parts that are not settled yet, by their members. Usually there is none.
@@ -89,19 +93,20 @@ impl Sponsors {
         self.compute_defaults();
     }
 
-    /// Returns the owner of a part. `register`: the registers of the lock.
-    pub fn owner(&self, part: DcId, register: impl Fn(DcId) -> Register) -> DcId {
+    /// Returns the owner of a part of a lock. `register`: the registers of the lock.
+    pub fn owner(&self, lock: &LockName, part: DcId, register: impl Fn(DcId) -> Register) -> DcId {
         let of_register = register(part);
         if of_register.is_home() {
-            return part;
+            return default_owner(lock, part);
         }
         if let Some(owner) = of_register.owner() {
             return owner;
         }
-        let Some(row) = self.get(part) else { return part };
+        let Some(row) = self.get(part) else { return default_owner(lock, part) };
         // A sponsor is settled, so this ends.
-        let with = register(row.sponsor).owner().unwrap_or(row.sponsor);
-        if row.split && with == row.sponsor { part } else { with }
+        let with = register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor));
+        let is_split_off = row.split && lock.home().is_none() && with == row.sponsor;
+        if is_split_off { part } else { with }
     }
 
     /// Returns the parts among `members` that `owner` owns of a lock without registers.
@@ -162,9 +167,14 @@ mod tests {
     }
 
     fn owner(sponsors: &Sponsors, registers: &[(u8, Register)], part: u8) -> DcId {
+        owner_of(sponsors, None, registers, part)
+    }
+
+    fn owner_of(sponsors: &Sponsors, home: Option<u8>, registers: &[(u8, Register)], part: u8) -> DcId {
+        let lock = LockName::with_home(home.map(dc), b"x").expect("valid");
         let register =
             |of| registers.iter().find(|(part, _)| dc(*part) == of).map(|row| row.1).unwrap_or_default();
-        sponsors.owner(dc(part), register)
+        sponsors.owner(&lock, dc(part), register)
     }
 
     #[test]
@@ -189,6 +199,22 @@ mod tests {
         sponsors.settle(dc(2));
         assert!(sponsors.is_empty());
         assert_eq!(owner(&sponsors, &[(0, Register::new(3, dc(1)))], 2), dc(2));
+    }
+
+    #[test]
+    fn a_new_part_of_a_homed_lock_goes_along_until_it_is_settled() {
+        let mut sponsors = joining();
+        let away = [(0, Register::new(3, dc(0)))];
+        for split in [false, true] {
+            assert_eq!(owner_of(&sponsors, Some(1), &[], 2), dc(1), "at the home of the lock");
+            assert_eq!(owner_of(&sponsors, Some(1), &away, 2), dc(0), "split: {split}");
+            assert_eq!(owner_of(&sponsors, Some(1), &[away[0], (2, Register::HOME)], 2), dc(1));
+            if !split {
+                sponsors.split(dc(2));
+            }
+        }
+        sponsors.settle(dc(2));
+        assert_eq!(owner_of(&sponsors, Some(1), &away, 2), dc(1));
     }
 
     #[test]

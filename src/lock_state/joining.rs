@@ -32,6 +32,8 @@ pub(crate) struct Naming {
     left: usize,
     /// Parts named in this walk over the rows.
     named: usize,
+    /// At the sponsor: the rows of homed locks below this one are still to be examined, before the others.
+    homed_left: usize,
 }
 
 impl Locks {
@@ -84,6 +86,11 @@ impl Locks {
         *tables.owners.sponsors_mut() = sponsors;
     }
 
+    /// Returns the members of the epoch that this datacenter has entered.
+    pub fn members(&self) -> DcSet {
+        self.tables.view.members
+    }
+
     /// Returns the parts that are not settled.
     pub fn sponsors(&self) -> &Sponsors {
         self.tables.owners.sponsors()
@@ -91,7 +98,10 @@ impl Locks {
 
     /// Begins to name the part of a new member for locks that are here.
     pub fn begin_naming(&self, of: Sponsored) -> Naming {
-        let mut naming = Naming { part: of.part, sponsor: of.sponsor, left: 0, named: 0 };
+        let mut naming = Naming { part: of.part, sponsor: of.sponsor, left: 0, named: 0, homed_left: 0 };
+        if of.sponsor == self.tables.view.me && !self.tables.view.bugs.has(Bug::HomedUnnamed) {
+            naming.homed_left = self.tables.owners.map().len();
+        }
         naming.begin_walk(&self.tables);
         naming
     }
@@ -104,6 +114,10 @@ impl Locks {
             return true;
         }
         match is_sponsor {
+            true if naming.homed_left > 0 => {
+                naming.name_homed(&mut self.tables, &mut self.schedule);
+                false
+            }
             true => naming.name_held(&mut self.tables, &mut self.schedule),
             false => naming.name_away(&mut self.tables, &mut self.schedule),
         }
@@ -166,7 +180,9 @@ impl Naming {
             examined += 1;
             let Some(name) = tables.owners.map().lock_at(self.left).cloned() else { continue };
             if self.goes_along_here(tables, &name) {
-                let to = if is_held(tables, &name) { tables.view.me } else { self.part };
+                // The home of a lock may be away; its new part returns to it with the others.
+                let stays = name.home().is_some() || is_held(tables, &name);
+                let to = if stays { tables.view.me } else { self.part };
                 schedule.name_part(tables, &name, self.part, to);
                 self.named += 1;
             }
@@ -175,9 +191,28 @@ impl Naming {
         self.left == 0
     }
 
+    /// At the sponsor: names the part of the homed locks whose sponsor's part is here and has another home.
+    /// As elsewhere, every member names it with each transfer by now.
+    fn name_homed(&mut self, tables: &mut Tables, schedule: &mut Schedule) {
+        let (mut examined, mut named) = (0, 0);
+        while self.homed_left > 0 && examined < ROWS_PER_STEP && named < NAMED_PER_STEP {
+            self.homed_left -= 1;
+            examined += 1;
+            let homed = tables.owners.map().lock_at(self.homed_left).filter(|name| name.home().is_some());
+            let Some(name) = homed.cloned() else { continue };
+            if self.goes_along_here(tables, &name) {
+                schedule.name_part(tables, &name, self.part, tables.view.me);
+                named += 1;
+            }
+        }
+        work::count(examined);
+    }
+
     fn goes_along_here(&self, tables: &Tables, name: &LockName) -> bool {
         let owners = &tables.owners;
-        owners.owner(name, self.sponsor) == tables.view.me
+        // What is at home there stays when it is settled.
+        name.home() != Some(tables.view.me)
+            && owners.owner(name, self.sponsor) == tables.view.me
             && owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
     }
 }

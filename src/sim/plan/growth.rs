@@ -8,7 +8,7 @@ impl Plan {
     /// One to three datacenters found the cluster, and one to three join it, all within the first half of the
     /// run, while locks are in use. The faults take back what was not durable, and let entries of different
     /// epochs overtake each other.
-    pub(super) fn growth(mut self, rng: &mut Rng) -> Plan {
+    pub(super) fn growth(mut self, seed: u64, rng: &mut Rng) -> Plan {
         self.founders = *rng.pick(&[1, 1, 2, 3]);
         self.dcs = (self.founders + *rng.pick(&[1, 2, 3])).min(5);
         let scale = *rng.pick(&[1, 5, 20]);
@@ -49,7 +49,17 @@ impl Plan {
             ..self.load
         };
         self.max_log = *rng.pick(&[super::LARGE, super::LARGE, 20_000]);
-        self.txns = TxnPlan { percent: 40, plain_percent: 50, least_commits: 10, ..TxnPlan::some() };
+        // From generators of their own, so that seeds of before have the same plan but for these.
+        self.load.homed_percent = *Rng::new(seed, 33).pick(&[0, 0, 40]);
+        let mut majority = Rng::new(seed, 34);
+        self.txns = TxnPlan {
+            percent: 40,
+            plain_percent: 50,
+            least_commits: 10,
+            majority_percent: *majority.pick(&[0, 0, 40]),
+            majority_wait: *majority.pick(&[50 * MS, 1_000 * MS, 10_000 * MS]),
+            ..TxnPlan::some()
+        };
         self
     }
 }

@@ -151,7 +151,7 @@ impl Plan {
             Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
-            Profile::Growth => general.calm().growth(&mut Rng::new(seed, 30)),
+            Profile::Growth => general.calm().growth(seed, &mut Rng::new(seed, 30)),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),

@@ -7,13 +7,16 @@ use crate::sim::oracle::TxnKey;
 use crate::sim::world::{Node, World};
 use geolock_api::names::{DcId, DcSet};
 
+/// How often each member of some time had lost its disk by then.
+pub(super) type Losses = Vec<(DcId, u64)>;
+
 impl World {
     /// Checks that a majority of the disks has a commit that is answered as such, or has had it before it was
     /// lost.
     pub(super) fn judge_durability(&mut self, dc: DcId, txn: TxnKey, durable: Durable) {
         let Some(dot) = self.txns.made_as(txn) else { return };
         let has_had =
-            |node: &&Node| node.disk.facts.applied.get(dot.dc) >= dot.seq || node.lost.get(dot.dc) >= dot.seq;
+            |node: &Node| node.disk.facts.applied.get(dot.dc) >= dot.seq || node.lost.get(dot.dc) >= dot.seq;
         match durable {
             Durable::Here => {}
             Durable::NotAtMajority { missing } if missing.is_empty() => {
@@ -23,17 +26,25 @@ impl World {
             }
             Durable::NotAtMajority { .. } => self.tally.not_at_majority += 1,
             Durable::AtMajority => {
-                let having: DcSet = self.nodes.iter().filter(has_had).map(|node| node.dc).collect();
-                if 2 * having.len() <= self.nodes.len() {
-                    let what =
-                        format!("{dc} says that a majority has {txn:?}, {dot:?}; only {having:?} have it");
+                let members = self.members_of(dc);
+                let having: DcSet = members.iter().filter(|dc| has_had(self.node(*dc))).collect();
+                if 2 * having.len() <= members.len() {
+                    let what = format!(
+                        "{dc} says that a majority of {members:?} has {txn:?}, {dot:?}; only {having:?} have it"
+                    );
                     return self.fail(FailureKind::NotAtMajority, what);
                 }
                 self.tally.at_majority += 1;
-                let losses = self.nodes.iter().map(|node| node.losses).collect();
+                let losses = members.iter().map(|member| (member, self.node(member).losses)).collect();
                 self.at_majority.entry(dot).or_insert(losses);
             }
         }
+    }
+
+    /// Returns the members of the epoch that a datacenter has entered: it counts majorities of these.
+    fn members_of(&self, dc: DcId) -> DcSet {
+        let Some(replica) = self.node(dc).inspect() else { return DcSet::EMPTY };
+        self.nodes.iter().map(|node| node.dc).filter(|dc| replica.has_parts_of(*dc)).collect()
     }
 
     /// No node has the entries of `dc` after `seq` any more.
@@ -44,15 +55,15 @@ impl World {
     }
 
     /// The entries of `dc` after `seq` are lost. None of them may be a commit that a majority had,
-    /// unless a majority of the disks was lost since.
+    /// unless most members of that time lost their disks since.
     fn judge_lost(&mut self, dc: DcId, seq: u64) {
         let lost = Dot { dc, seq: seq + 1 }..=Dot { dc, seq: u64::MAX };
-        let gone: Vec<(Dot, Vec<u64>)> =
+        let gone: Vec<(Dot, Losses)> =
             self.at_majority.range(lost).map(|(dot, then)| (*dot, then.clone())).collect();
         for (dot, then) in gone {
             self.at_majority.remove(&dot);
-            let since = self.nodes.iter().zip(then).filter(|(node, then)| node.losses > *then).count();
-            if 2 * since <= self.nodes.len() {
+            let since = then.iter().filter(|(dc, then)| self.node(*dc).losses > *then).count();
+            if 2 * since <= then.len() {
                 let what = format!("{dot:?}, which a majority had, is lost with {since} disks");
                 self.fail(FailureKind::NotAtMajority, what);
             }

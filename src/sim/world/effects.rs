@@ -225,7 +225,9 @@ impl World {
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
-            let owns = |replica: Inspect| replica.has_state() && replica.owner_of(lock, part) == node.dc;
+            let owns = |replica: Inspect| {
+                replica.has_state() && replica.has_parts_of(part) && replica.owner_of(lock, part) == node.dc
+            };
             node.inspect().is_some_and(owns) && !self.is_out_of_date(node.dc)
         };
         let mut owners = self.nodes.iter().filter(|node| believes(node)).map(|node| node.dc);

@@ -125,8 +125,8 @@ pub(super) struct World {
     moves: Vec<(DcId, LockParts)>,
     /// The requests that it has applied in that step.
     came: Vec<RequestId>,
-    /// The commits that were answered as durable at a majority, with the losses of each disk at that time.
-    at_majority: BTreeMap<Dot, Vec<u64>>,
+    /// The commits that were answered as durable at a majority of the members of that time.
+    at_majority: BTreeMap<Dot, durability::Losses>,
     /// The consequences of lost durable data.
     history: disks::History,
     /// Grants by a datacenter that did not know what it had given away.
@@ -169,7 +169,7 @@ fn lock_name(kind: &str, i: usize, (dcs, is_homed): (u8, bool)) -> LockName {
 impl World {
     pub fn new(seed: u64, plan: Plan, trace: TraceMode, bugs: Bugs) -> World {
         let (mut homes, homed) = (Rng::new(seed, 24), plan.load.homed_percent);
-        let mut name = |kind: &str, i: usize| lock_name(kind, i, (plan.dcs, homes.percent(homed)));
+        let mut name = |kind: &str, i: usize| lock_name(kind, i, (plan.founders, homes.percent(homed)));
         let cold: Vec<LockName> = (0..plan.load.cold_locks).map(|i| name("cold", i)).collect();
         let dcs = usize::from(plan.dcs);
         let locks = Locks {

@@ -81,6 +81,7 @@ impl World {
     }
 
     pub(super) fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {
+        let is_joining = self.still_joining().contains(dc);
         let node = &mut self.nodes[dc.index()];
         match reply {
             Reply::Status(status) => node.status = Some(status),
@@ -90,6 +91,8 @@ impl World {
             }
             // Not all datacenters were heard yet, and the lock has a home.
             Reply::Refused(Refusal::NotYet { .. }) => node.described_at = None,
+            // It knows no member but itself yet.
+            Reply::Refused(Refusal::UnknownHome { .. }) if is_joining => node.described_at = None,
             Reply::ForceReleased(outcome) => self.tally.forced += outcome.taken.len() as u64,
             Reply::Audited(_) | Reply::Refused(Refusal::HoldersUnknown(_)) => {}
             Reply::Refused(Refusal::DiskFull) if node.disk.room != DiskSpace::Enough => {}
