@@ -93,9 +93,9 @@ impl<'a> Inspect<'a> {
         self.0.members.may_link(dc)
     }
 
-    /// Returns true if locks have a part of `dc` here: the own log has entered an epoch with it.
-    pub fn has_parts_of(self, dc: DcId) -> bool {
-        self.0.members.contains(dc)
+    /// Returns the members of the epoch that the own log has entered: locks have parts of these here.
+    pub fn members(self) -> DcSet {
+        self.0.members.all()
     }
 
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.

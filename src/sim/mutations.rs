@@ -105,7 +105,7 @@ hunts! {
     av_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..2, as GivenUnasked;
     aw_a_sponsor_splits_without_naming: SplitUnnamed, Growth, 20 s, seeds 4..7, as ConflictingHolders | Panic | Violation;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 9..12, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
-    bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 7..8, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
+    bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..31, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     bf_a_sponsor_that_is_not_settled: SponsorUnsettled, Growth, 20 s, seeds 77000000170..77000000171, as Panic;

@@ -64,7 +64,7 @@ impl World {
         let names = self.locks.hot.iter().chain(&self.locks.cold);
         for (lock, part) in names.flat_map(|lock| replicas.iter().map(move |(part, _)| (lock, *part))) {
             let owns = |(dc, r): &&(DcId, Inspect)| {
-                r.has_parts_of(part) && r.owner_of(lock, part) == *dc && !self.is_out_of_date(*dc)
+                r.members().contains(part) && r.owner_of(lock, part) == *dc && !self.is_out_of_date(*dc)
             };
             let believe = replicas.iter().filter(owns).count();
             let kind = match (believe, stage) {

@@ -26,7 +26,7 @@ impl World {
             }
             Durable::NotAtMajority { .. } => self.tally.not_at_majority += 1,
             Durable::AtMajority => {
-                let members = self.members_of(dc);
+                let members = self.node(dc).members_before;
                 let having: DcSet = members.iter().filter(|dc| has_had(self.node(*dc))).collect();
                 if 2 * having.len() <= members.len() {
                     let what = format!(
@@ -39,12 +39,6 @@ impl World {
                 self.at_majority.entry(dot).or_insert(losses);
             }
         }
-    }
-
-    /// Returns the members of the epoch that a datacenter has entered: it counts majorities of these.
-    fn members_of(&self, dc: DcId) -> DcSet {
-        let Some(replica) = self.node(dc).inspect() else { return DcSet::EMPTY };
-        self.nodes.iter().map(|node| node.dc).filter(|dc| replica.has_parts_of(*dc)).collect()
     }
 
     /// No node has the entries of `dc` after `seq` any more.

@@ -226,7 +226,9 @@ impl World {
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
             let owns = |replica: Inspect| {
-                replica.has_state() && replica.has_parts_of(part) && replica.owner_of(lock, part) == node.dc
+                replica.has_state()
+                    && replica.members().contains(part)
+                    && replica.owner_of(lock, part) == node.dc
             };
             node.inspect().is_some_and(owns) && !self.is_out_of_date(node.dc)
         };

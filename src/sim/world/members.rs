@@ -107,6 +107,14 @@ impl World {
         self.queue.push(self.now + after, Action::Learn { node, index });
     }
 
+    /// A server that starts again is told all decisions: its disk may have lost some that were not durable.
+    pub(super) fn learn_again(&mut self, node: DcId) {
+        let index = self.control.config.index();
+        if index > Index(0) {
+            self.learn_soon(node, index);
+        }
+    }
+
     pub(super) fn on_learn(&mut self, node: DcId, index: Index) {
         // A server that joins learns them from members.
         let is_member =

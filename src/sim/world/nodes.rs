@@ -56,6 +56,9 @@ pub(crate) struct Node {
     pub stalled: Option<Vec<Action>>,
     /// The members that were away for it before its last step.
     pub away_before: DcSet,
+    /// The members of the epoch that it had entered before its present step: it may enter the next one and
+    /// answer in the same step.
+    pub members_before: DcSet,
     /// Time of its next deadline.
     pub tick: Option<Moment>,
     /// The last answers to the operator.
@@ -110,6 +113,7 @@ impl Node {
             steps: 0,
             stalled: None,
             away_before: DcSet::EMPTY,
+            members_before: DcSet::EMPTY,
             tick: None,
             status: None,
             description: None,
@@ -331,6 +335,7 @@ impl World {
     pub(super) fn on_restart(&mut self, dc: DcId, life: u64) {
         if !self.is_running(dc) && self.node(dc).life == life {
             self.start_node(dc);
+            self.learn_again(dc);
         }
     }
 
