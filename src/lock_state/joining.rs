@@ -210,7 +210,7 @@ impl Naming {
 
     fn goes_along_here(&self, tables: &Tables, name: &LockName) -> bool {
         let owners = &tables.owners;
-        // What is at home there stays when it is settled.
+        // A part that is at home there stays when it is settled.
         name.home() != Some(tables.view.me)
             && owners.owner(name, self.sponsor) == tables.view.me
             && owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
