@@ -290,6 +290,7 @@ impl World {
             }
             if !self.is_running(from) {
                 self.start_node(from);
+                self.learn_again(from);
             }
         }
     }
