@@ -16,6 +16,7 @@ use super::lend::lend;
 use super::lifecycle::{Judgement, heads_to_tell};
 use super::message::Message;
 use crate::base::hybrid_clock::HybridClock;
+use crate::base::time::Timestamp;
 use geolock_api::names::DcId;
 
 /// Returns the physical part of a clock, in milliseconds since the Unix epoch.
@@ -102,6 +103,12 @@ impl Clocks<'_> {
             .unwrap_or(i64::MAX)
             .saturating_sub_unsigned(self.ids.clock.physical_millis());
         self.note_ahead(peer, ahead_ms, ClockSource::WallClock);
+        // It may stamp by that clock, and lose its disk, before a heartbeat of it arrives. If it is too far
+        // ahead, it is contradicted here, and that clock must not put tokens ahead.
+        let ours = Timestamp::from_millis(self.ids.clock.physical_millis()).max(self.ids.clock.latest());
+        if millis <= ours.plus(self.config.agreed.max_clock_skew).millis() {
+            self.peers.links.note_reading(peer, Timestamp::from_millis(millis), 0, self.now.mono);
+        }
         self.step_forward();
     }
 }

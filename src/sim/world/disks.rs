@@ -104,8 +104,10 @@ impl World {
         if !can || !self.nodes.iter().all(is_whole) {
             return false;
         }
+        let life = self.node(dc).life;
         let knows = |node: &&Node| {
-            node.dc != dc && node.inspect().is_some_and(|replica| !replica.unreachable().contains(dc))
+            let hears = || node.inspect().is_some_and(|replica| !replica.unreachable().contains(dc));
+            node.dc != dc && node.heard.get(&dc) == Some(&life) && hears()
         };
         let witnesses = self.nodes.iter().filter(knows).map(|node| (node.dc, node.life)).collect();
         self.crash(dc);

@@ -65,6 +65,11 @@ impl World {
                 let again = entries.iter().filter(|entry| entry.seq <= durable.get(entry.dc)).count();
                 self.tally.duplicates += again as u64;
             }
+            if let Message::Heartbeat(_) | Message::HeartbeatV2(_) | Message::HeartbeatV1(_) = &message {
+                // A crash of the sender ends the connection, so this is of its present run.
+                let life = self.node(from).life;
+                self.nodes[to.index()].heard.insert(from, life);
+            }
             self.step(to, Event::Received { peer: from, message });
         }
     }

@@ -1,5 +1,6 @@
 //! Nodes: their disks, crashes and restarts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::bugs::Bugs;
@@ -46,6 +47,10 @@ pub(crate) struct Node {
     pub keeps_history: bool,
     pub promises: Promises,
     pub forced: ForceReleases,
+    /// It has left the cluster, and its server was stopped.
+    pub is_gone: bool,
+    /// The peers of which heartbeats arrived in this run, each with its number of starts then.
+    pub heard: BTreeMap<DcId, u64>,
     /// Number of starts.
     pub life: u64,
     /// Time of the last start.
@@ -108,6 +113,8 @@ impl Node {
             keeps_history: false,
             promises: Promises::new(dc),
             forced: ForceReleases::new(dc),
+            is_gone: false,
+            heard: BTreeMap::new(),
             life: 0,
             started: Moment::START,
             steps: 0,
@@ -172,6 +179,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         node.clock = clock;
         node.life += 1;
+        node.heard.clear();
         node.started = self.now;
         let life = node.life;
         let now = node.clock.now(self.now);
@@ -333,7 +341,7 @@ impl World {
     }
 
     pub(super) fn on_restart(&mut self, dc: DcId, life: u64) {
-        if !self.is_running(dc) && self.node(dc).life == life {
+        if !self.is_running(dc) && self.node(dc).life == life && !self.node(dc).is_gone {
             self.start_node(dc);
             self.learn_again(dc);
         }
