@@ -67,6 +67,13 @@ impl Config {
         })
     }
 
+    /// Returns the slots whose members had ended by that epoch, and have no other one in it.
+    pub fn ended_at(&self, epoch: Epoch) -> DcSet {
+        let ended = self.slots().filter(|(_, slot)| slot.past.iter().any(|past| past.ended <= epoch));
+        let members: DcSet = self.members_at(epoch).map(|(dc, _)| dc).collect();
+        ended.map(|(dc, _)| dc).filter(|dc| !members.contains(*dc)).collect()
+    }
+
     /// Returns the generation with which the slot is a member in that epoch.
     pub fn generation_at(&self, dc: DcId, epoch: Epoch) -> Option<Generation> {
         self.members_at(epoch).find(|(member, _)| *member == dc).map(|(_, generation)| generation)

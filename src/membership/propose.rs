@@ -15,6 +15,7 @@ use super::config::Config;
 use super::ids::{Epoch, Voter};
 use super::policy::EvictPolicy;
 use super::refused::Refused;
+use super::slot::{Member, Phase};
 
 /// The facts that a proposer sees.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,10 +42,13 @@ impl Config {
     /// decision: the error says the reason and the way on.
     pub fn check_proposal(&self, facts: &Facts, command: Command) -> Result<Proposal, Refused> {
         match &command {
-            Command::Admit(_)
-            | Command::AddWitness(_)
-            | Command::RemoveWitness { .. }
-            | Command::Vote { .. } => {
+            Command::Admit(admission) => {
+                self.one_version(facts)?;
+                self.all_entered(facts, DcSet::EMPTY)?;
+                self.nobody_leaves()?;
+                self.slot_is_new(admission.dc)?;
+            }
+            Command::AddWitness(_) | Command::RemoveWitness { .. } | Command::Vote { .. } => {
                 self.one_version(facts)?;
                 self.all_entered(facts, DcSet::EMPTY)?;
             }
@@ -52,7 +56,12 @@ impl Config {
                 self.one_version(facts)?;
                 self.all_entered(facts, DcSet::only(*dc))?;
             }
-            Command::Leaving { .. } => self.one_version(facts)?,
+            Command::Leaving { dc, generation } => {
+                self.one_version(facts)?;
+                self.current(*dc, *generation)?;
+                self.nobody_joins(*dc)?;
+                self.all_entered(facts, DcSet::EMPTY)?;
+            }
             Command::SetPolicy(policy) if policy.evict == EvictPolicy::Auto => {
                 self.all_entered(facts, DcSet::EMPTY)?;
             }
@@ -67,6 +76,31 @@ impl Config {
             self.majority_is_reachable(facts)?;
         }
         Ok(proposal)
+    }
+
+    /// A new member's part would go along with parts at a member that leaves.
+    fn nobody_leaves(&self) -> Result<(), Refused> {
+        match self.members().find(|(_, member)| member.phase == Phase::Leaving) {
+            Some((dc, _)) => Err(Refused::MemberLeaves { dc }),
+            None => Ok(()),
+        }
+    }
+
+    fn nobody_joins(&self, leaving: DcId) -> Result<(), Refused> {
+        self.nobody_leaves()?;
+        let joins = |(dc, member): &(DcId, &Member)| *dc != leaving && member.phase == Phase::Joining;
+        match self.members().find(joins) {
+            Some((dc, _)) => Err(Refused::MemberJoins { dc }),
+            None => Ok(()),
+        }
+    }
+
+    /// Parts, homes and rights of a slot are not told apart by generations yet.
+    fn slot_is_new(&self, dc: DcId) -> Result<(), Refused> {
+        if self.slots().any(|(slot, it)| slot == dc && !it.past.is_empty()) {
+            return Err(Refused::SlotOver { dc });
+        }
+        Ok(())
     }
 
     /// One change at a time: every member that remains has entered the current epoch. So no member is ever

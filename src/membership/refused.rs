@@ -70,6 +70,13 @@ pub enum Refused {
     #[error("{dc} is settled already: nothing is left to do")]
     AlreadySettled { dc: DcId },
 
+    #[error("{dc} has left this cluster, and its id cannot be used again: join with another id")]
+    SlotOver { dc: DcId },
+    #[error("{dc} is leaving: wait until it has left")]
+    MemberLeaves { dc: DcId },
+    #[error("{dc} is joining: wait until it is settled")]
+    MemberJoins { dc: DcId },
+
     // Members in general.
     #[error("{dc} is no member: `geolock member list` shows the members")]
     NotMember { dc: DcId },

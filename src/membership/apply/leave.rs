@@ -10,21 +10,26 @@ use crate::membership::refused::Refused;
 use crate::membership::slot::{EndCause, Phase};
 
 impl Config {
-    pub(super) fn leaving(&mut self, dc: DcId, generation: Generation) -> Result<Effect, Refused> {
+    /// Begins an epoch: who has entered it gives nothing to that member any more.
+    pub(super) fn leaving(
+        &mut self,
+        index: Index,
+        dc: DcId,
+        generation: Generation,
+    ) -> Result<Effect, Refused> {
         let member = self.current(dc, generation)?;
         match member.phase {
             Phase::Settled => {}
             Phase::Joining => return Err(Refused::StillJoining { dc, sponsor: member.sponsor }),
             Phase::Leaving => return Err(Refused::AlreadyLeaving { dc }),
         }
-        if self.attempt.as_ref().is_some_and(|attempt| attempt.evicting().contains(dc)) {
-            self.no_attempt()?;
-        }
+        self.no_attempt()?;
         self.others_stay(DcSet::only(dc))?;
         self.other_voters_stay(Voter::Member { dc, generation })?;
+        self.begin_epoch(index, self.voters().clone());
         let member = self.slots.get_mut(&dc).and_then(|slot| slot.member.as_mut());
         member.expect("it was found above").phase = Phase::Leaving;
-        Ok(Effect::Changed)
+        Ok(Effect::Epoch)
     }
 
     pub(super) fn left(

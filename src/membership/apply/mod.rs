@@ -92,7 +92,7 @@ impl Config {
             Command::Have { attempt, by, vector } => self.have(*attempt, *by, vector),
             Command::End { attempt } => self.end(index, *attempt),
             Command::Abort { attempt } => self.abort(*attempt),
-            Command::Leaving { dc, generation } => self.leaving(*dc, *generation),
+            Command::Leaving { dc, generation } => self.leaving(index, *dc, *generation),
             Command::Left { dc, generation, cut } => self.left(index, *dc, *generation, *cut),
             Command::Silent { mark, policy } => self.silent(mark, *policy),
             Command::Heard { mark } => self.heard(mark),
@@ -110,7 +110,11 @@ impl Config {
     }
 
     /// Returns the member, if it has this generation.
-    pub(super) fn current(&self, dc: DcId, generation: Generation) -> Result<&Member, Refused> {
+    pub(in crate::membership) fn current(
+        &self,
+        dc: DcId,
+        generation: Generation,
+    ) -> Result<&Member, Refused> {
         let member = self.member(dc).ok_or(Refused::NotMember { dc })?;
         if member.generation != generation {
             return Err(Refused::OldGeneration { dc, asked: generation, now: member.generation });

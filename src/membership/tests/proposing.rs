@@ -47,13 +47,35 @@ fn a_change_waits_until_all_have_entered_the_last_one() {
     }
     // Those that are to end do not have to enter it.
     list.config.check_proposal(&facts, list.eviction([1, 5], Vouch::Operator)).expect("all others have");
-    list.config.check_proposal(&facts, list.leaving(2)).expect("it changes no members");
     let careful = Command::SetPolicy(Policy::default());
     list.config.check_proposal(&facts, careful).expect("a stricter policy needs no epoch");
     facts.entered.insert(dc(5), epoch);
     list.config.check_proposal(&facts, list.left(1, 1)).expect("it ends itself");
     facts.left = set([1]);
-    list.config.check_proposal(&facts, Command::Admit(list.admission(6))).expect("one left");
+    list.config.check_proposal(&facts, list.vote(2, false)).expect("one that has left enters nothing");
+}
+
+#[test]
+fn nobody_joins_while_another_leaves_and_no_slot_is_used_twice() {
+    let mut list = List::auto(3);
+    list.admit(5);
+    let mut entered = facts(&list);
+    let refused = |list: &List, facts: &Facts, command| {
+        list.config.check_proposal(facts, command).expect_err("it has to wait")
+    };
+    assert_eq!(refused(&list, &entered, list.leaving(1)), Refused::MemberJoins { dc: dc(5) });
+    list.settle(5);
+    list.config.check_proposal(&entered, list.leaving(1)).expect("nothing else changes");
+    list.decide(list.leaving(1));
+    assert!(matches!(refused(&list, &entered, list.leaving(2)), Refused::MemberLeaves { .. }));
+    entered = facts(&list);
+    for command in [Command::Admit(list.admission(6)), list.leaving(2)] {
+        assert_eq!(refused(&list, &entered, command), Refused::MemberLeaves { dc: dc(1) });
+    }
+    list.decide(list.left(1, 40));
+    entered = facts(&list);
+    list.config.check_proposal(&entered, Command::Admit(list.admission(6))).expect("it is gone");
+    assert_eq!(refused(&list, &entered, Command::Admit(list.admission(1))), Refused::SlotOver { dc: dc(1) });
 }
 
 #[test]
