@@ -148,6 +148,10 @@ pub enum Bug {
     ServesUnsettled,
     /// An epoch is entered before the sponsor of its new member is settled as seen here.
     SponsorUnsettled,
+    /// Parts are given to a member that leaves.
+    GivenToLeaver,
+    /// A member leaves with parts of others.
+    LeavesWithParts,
     /// Of too many locks that are away here, those that were used last are returned first.
     NewestReturned,
     /// Foreign parts are returned beside a shared request although an exclusive request waits.

@@ -56,6 +56,9 @@ pub enum Op {
     Split { part: DcId },
     /// Nothing goes along with the sponsor's part any more that the maker owns, nor ever will.
     Done { part: DcId },
+    /// The maker leaves the cluster: it owns nothing but what is at home there, and this is the last entry of
+    /// its log. Its parts are needed no more.
+    Leave,
 }
 
 /// Parts of one lock that move, each with the version of its register after the move.
@@ -171,7 +174,7 @@ impl Op {
     pub fn rows(&self) -> usize {
         match self {
             Op::Request { wants, .. } => wants.locks().len(),
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 1,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 1,
             Op::Transfer { parts, .. } => parts.iter().map(|lock| lock.parts.len()).sum(),
             Op::Commit(commit) => commit.changes.len(),
         }
@@ -183,7 +186,7 @@ impl Op {
             Op::Request { wants, .. } => {
                 24 + wants.locks().iter().map(|(name, _)| 3 + name.as_bytes().len()).sum::<usize>()
             }
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 12,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 12,
             Op::Transfer { parts, .. } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
@@ -196,7 +199,7 @@ impl Op {
         let name = |name: &LockName| 32 + name.as_bytes().len();
         OP + match self {
             Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| 32 + name(lock)).sum::<usize>(),
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => 0,
+            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 0,
             Op::Transfer { parts, .. } => {
                 parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()
             }

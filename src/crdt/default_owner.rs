@@ -1,23 +1,28 @@
 //! The owner of a part that has no register. Every question about such a part goes through here: the
 //! ownership map, idle return, state transfer and the checks of the simulator.
 //!
-//! A part of a homed lock is owned by the home of the lock, a part of a plain lock by the datacenter that it
-//! is named after (`docs/algorithm.md#32-the-map`). A part that comes to its default owner loses its
-//! register. So a lock that is all there takes no memory, and a homed lock that nobody used is used at its
-//! home without another datacenter.
+//! A part of a homed lock is owned by the home of the lock, if that is a member; a part of another lock by
+//! the datacenter that it is named after (`docs/algorithm.md#32-the-map`). A part that comes to its default
+//! owner loses its register. So a lock that is all there takes no memory, and a homed lock that nobody used
+//! is used at its home without another datacenter.
 
 use geolock_api::names::{DcId, DcSet, LockName};
 
-/// Returns the owner of this part of a lock, if the part has no register.
+/// Returns the owner of this part of a lock, if the part has no register. `left`: the datacenters that were
+/// members and have left.
 #[inline]
-pub fn default_owner(lock: &LockName, part: DcId) -> DcId {
-    lock.home().unwrap_or(part)
+pub fn default_owner(lock: &LockName, part: DcId, left: DcSet) -> DcId {
+    home(lock, left).unwrap_or(part)
+}
+
+fn home(lock: &LockName, left: DcSet) -> Option<DcId> {
+    lock.home().filter(|home| !left.contains(*home))
 }
 
 /// Returns the parts among `members` whose default owner is `owner`.
 #[inline]
-pub fn default_parts(lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
-    match lock.home() {
+pub fn default_parts(lock: &LockName, owner: DcId, members: DcSet, left: DcSet) -> DcSet {
+    match home(lock, left) {
         None => DcSet::only(owner).intersection(members),
         Some(home) if home == owner => members,
         Some(_) => DcSet::EMPTY,
@@ -34,9 +39,12 @@ mod tests {
         let members = DcSet::from_iter([dc(0), dc(2), dc(5)]);
         for home in [None, Some(dc(0)), Some(dc(5)), Some(dc(9))] {
             let lock = LockName::with_home(home, b"x").expect("valid");
-            for owner in (0..12).map(dc) {
-                let parts = members.iter().filter(|part| default_owner(&lock, *part) == owner).collect();
-                assert_eq!(default_parts(&lock, owner, members), parts, "{lock}, {owner}");
+            for (owner, left) in
+                (0..12).map(dc).flat_map(|owner| [(owner, DcSet::EMPTY), (owner, DcSet::only(dc(5)))])
+            {
+                let is_owned = |part: &DcId| default_owner(&lock, *part, left) == owner;
+                let parts = members.iter().filter(is_owned).collect();
+                assert_eq!(default_parts(&lock, owner, members, left), parts, "{lock}, {owner}");
             }
         }
     }

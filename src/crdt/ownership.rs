@@ -225,6 +225,12 @@ impl Ownership {
         &mut self.sponsors
     }
 
+    /// Returns the owner of a part that has no register.
+    #[inline]
+    pub fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
+        default_owner(lock, part, self.sponsors.left())
+    }
+
     /// Returns the owner of a part.
     pub fn owner(&self, lock: &LockName, part: DcId) -> DcId {
         self.owner_in(self.row(lock), lock, part)
@@ -233,7 +239,7 @@ impl Ownership {
     fn owner_in(&self, row: Option<&Row>, lock: &LockName, part: DcId) -> DcId {
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
         if self.sponsors.is_empty() {
-            return register(part).owner().unwrap_or_else(|| default_owner(lock, part));
+            return register(part).owner().unwrap_or_else(|| self.default_owner(lock, part));
         }
         self.sponsors.owner(lock, part, register)
     }
@@ -247,7 +253,7 @@ impl Ownership {
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
         let goes = |it: &Sponsored| {
             let is_unnamed = register(it.part) == Register::default();
-            let goes = lock.home().is_some() || self.owner_in(row, lock, it.part) != it.part;
+            let goes = self.sponsors.home(lock).is_some() || self.owner_in(row, lock, it.part) != it.part;
             is_unnamed && parts.contains(it.sponsor) && goes
         };
         self.sponsors.iter().filter(goes).map(|it| it.part).collect()
@@ -256,7 +262,9 @@ impl Ownership {
     /// Returns the parts among `members` that `owner` owns.
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
-            None if self.sponsors.is_empty() || lock.home().is_some() => default_parts(lock, owner, members),
+            None if self.sponsors.is_empty() || self.sponsors.home(lock).is_some() => {
+                default_parts(lock, owner, members, self.sponsors.left())
+            }
             None => self.sponsors.default_parts(owner, members),
             row => members.iter().filter(|part| self.owner_in(row, lock, *part) == owner).collect(),
         }
@@ -378,7 +386,7 @@ impl Ownership {
     /// The part of `sponsor` leaves home. The parts that are split off from it and have no register were at
     /// home, and would go along with it again.
     fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
-        let at_home = lock.home().is_none() && self.owner(lock, sponsor) == sponsor;
+        let at_home = self.sponsors.home(lock).is_none() && self.owner(lock, sponsor) == sponsor;
         let split: SmallVec<[DcId; 2]> =
             self.sponsors.of(sponsor).filter(|it| it.split).map(|it| it.part).collect();
         for part in split.into_iter().filter(|_| at_home) {
@@ -398,7 +406,15 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        let is_home = op.owner == default_owner(&op.lock, op.part);
+        self.apply_in(op, self.sponsors.left());
+    }
+}
+
+impl Ownership {
+    /// Applies a move by an entry of an epoch in which these members had left: a part that comes to its
+    /// default owner of that epoch loses its register, here as elsewhere.
+    pub fn apply_in(&mut self, op: PartMove, left: DcSet) {
+        let is_home = op.owner == default_owner(&op.lock, op.part, left);
         let is_settled = self.sponsors.get(op.part).is_none();
         if is_home && is_settled {
             self.clear(&op.lock, op.part);

@@ -20,6 +20,8 @@ pub struct Sponsors {
     rows: Vec<Sponsored>,
     /// For each owner, the parts of a lock without registers that it owns; empty while all parts are settled.
     defaults: Vec<DcSet>,
+    /// The members that have left, and whose epoch of the end is entered: they are no homes any more.
+    left: DcSet,
 }
 
 /// A part that is not settled.
@@ -93,19 +95,41 @@ impl Sponsors {
         self.compute_defaults();
     }
 
+    /// Returns the members that have left.
+    #[inline]
+    pub fn left(&self) -> DcSet {
+        self.left
+    }
+
+    /// Returns the home of a lock, if that has not left.
+    pub fn home(&self, lock: &LockName) -> Option<DcId> {
+        lock.home().filter(|home| !self.left.contains(*home))
+    }
+
+    /// A member has left: locks that had their home there have none from now on.
+    pub fn leave(&mut self, dc: DcId) {
+        self.left.insert(dc);
+    }
+
+    /// The same with these members that have left.
+    pub fn with_left(self, left: DcSet) -> Sponsors {
+        Sponsors { left, ..self }
+    }
+
     /// Returns the owner of a part of a lock. `register`: the registers of the lock.
     pub fn owner(&self, lock: &LockName, part: DcId, register: impl Fn(DcId) -> Register) -> DcId {
         let of_register = register(part);
         if of_register.is_home() {
-            return default_owner(lock, part);
+            return default_owner(lock, part, self.left);
         }
         if let Some(owner) = of_register.owner() {
             return owner;
         }
-        let Some(row) = self.get(part) else { return default_owner(lock, part) };
+        let Some(row) = self.get(part) else { return default_owner(lock, part, self.left) };
         // A sponsor is settled, so this ends.
-        let with = register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor));
-        let is_split_off = row.split && lock.home().is_none() && with == row.sponsor;
+        let with =
+            register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor, self.left));
+        let is_split_off = row.split && self.home(lock).is_none() && with == row.sponsor;
         if is_split_off { part } else { with }
     }
 

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::lock::LockIndex;
 use super::locks::Locks;
+use super::owners::Known;
 use super::request::{Origin, Request, RequestRow, Want};
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
@@ -27,26 +28,26 @@ impl<'a> From<&'a RequestRow> for Published<'a> {
 }
 
 impl Locks {
-    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `members`: those of the
-    /// epoch of the entry.
-    pub fn validate(&self, dc: DcId, members: DcSet, ops: &[Op]) -> Result<(), EntryFault> {
+    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `known`: the
+    /// datacenters of the epoch of the entry.
+    pub fn validate(&self, dc: DcId, known: Known, ops: &[Op]) -> Result<(), EntryFault> {
         let mut requests = Vec::new();
         let mut moved = Vec::new();
         for op in ops {
             match op {
                 Op::Request { id, wants, .. } => {
                     validate_request(&self.tables, dc, *id, wants)?;
-                    self.validate_homes(members, wants.locks().iter().map(|(lock, _)| lock))?;
+                    self.validate_homes(known, wants.locks().iter().map(|(lock, _)| lock))?;
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
-                Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } => {}
+                Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } | Op::Leave => {}
                 Op::Split { part } => self.validate_split(dc, *part)?,
                 Op::Done { part } => self.validate_done(*part)?,
                 Op::Transfer { to, parts } => {
                     let owners = &self.tables.owners;
-                    self.validate_homes(members, parts.iter().map(|moved| &moved.lock))?;
-                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, members, *to, lock))?;
+                    self.validate_homes(known, parts.iter().map(|moved| &moved.lock))?;
+                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, *to, lock))?;
                     moved.extend(
                         parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
                     );
@@ -62,13 +63,13 @@ impl Locks {
         }
     }
 
-    /// Checks that the homes of these locks are members.
+    /// Checks that the homes of these locks are members, or were.
     fn validate_homes<'a>(
         &self,
-        members: DcSet,
+        known: Known,
         locks: impl IntoIterator<Item = &'a LockName>,
     ) -> Result<(), EntryFault> {
-        match locks.into_iter().find(|lock| lock.home().is_some_and(|home| !members.contains(home))) {
+        match locks.into_iter().find(|lock| lock.home().is_some_and(|home| !known.ever().contains(home))) {
             Some(lock) => Err(EntryFault::UnknownHome { lock: lock.clone() }),
             None => Ok(()),
         }
@@ -117,13 +118,19 @@ impl Locks {
     }
 
     /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
-    /// long been durable.
-    pub fn apply_transfer(&mut self, from: DcId, to: DcId, moved: &LockParts, position: Position) {
+    /// long been durable. `left`: those that had left in the epoch of the entry.
+    pub fn apply_transfer(
+        &mut self,
+        (from, to): (DcId, DcId),
+        moved: &LockParts,
+        left: DcSet,
+        position: Position,
+    ) {
         let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
         debug_assert_eq!(parts.len(), moved.parts.len(), "a part of lock {} moves once", moved.lock);
         // Its maker may not have known of a new member.
         let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
-        self.tables.owners.move_parts(to, moved);
+        self.tables.owners.move_parts_in(to, moved, left);
         self.schedule.note_moved(&mut self.tables, (from, to), (&moved.lock, parts), position);
     }
 
@@ -143,7 +150,8 @@ impl Locks {
                 | Op::Commit(_)
                 | Op::Enter { .. }
                 | Op::Split { .. }
-                | Op::Done { .. } => {}
+                | Op::Done { .. }
+                | Op::Leave => {}
             }
         }
     }

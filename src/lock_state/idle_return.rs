@@ -20,7 +20,6 @@ use super::schedule::Cause;
 use super::tables::Tables;
 use crate::base::time::Instant;
 use crate::base::work;
-use crate::crdt::default_owner;
 use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Minimum number of rows that one round by age examines.
@@ -77,6 +76,11 @@ pub(super) fn second(now: Instant) -> NonZeroU32 {
 impl IdleReturn {
     pub fn new(max_away: usize) -> IdleReturn {
         IdleReturn { max_away, first_round: None, next: 0, rows: 0, locks: 0, surplus: 0, in_use: 0, sent: 0 }
+    }
+
+    /// From now on no foreign part is kept here that is not in use.
+    pub fn keep_none(&mut self) {
+        self.max_away = 0;
     }
 
     /// Begins a round.
@@ -149,7 +153,16 @@ impl IdleReturn {
                 self.surplus = 0;
                 return;
             };
-            if is_in_use(tables, &name) {
+            let foreign = tables.owners.foreign_parts(&name);
+            if foreign.is_empty() {
+                // Its home has left, and its parts here are their own members' again.
+                tables.owners.unlist(&name);
+                continue;
+            }
+            let is_kept =
+                |part: &DcId| tables.view.leaving.contains(tables.owners.default_owner(&name, *part));
+            let parts: DcSet = foreign.iter().filter(|part| !is_kept(part)).collect();
+            if parts.is_empty() || is_in_use(tables, &name) {
                 tables.owners.note_used(&name, second(now));
                 self.in_use = self.in_use.saturating_sub(1);
                 if self.in_use == 0 {
@@ -157,12 +170,11 @@ impl IdleReturn {
                 }
                 continue;
             }
-            let parts = tables.owners.foreign_parts(&name);
-            debug_assert!(!parts.is_empty(), "lock {name} is listed because it has parts of others");
             give(tables, &name, parts, Cause::Number);
             self.sent += parts.len();
             self.surplus -= 1;
-            debug_assert!(tables.owners.foreign_parts(&name).is_empty(), "all parts of {name} are returned");
+            let is_left = tables.owners.foreign_parts(&name) != foreign.difference(parts);
+            debug_assert!(!is_left, "all parts of {name} that can be are returned");
         }
     }
 
@@ -188,8 +200,8 @@ impl IdleReturn {
             return None;
         }
         let name = owners.map().lock_at(row)?;
-        let is_away = |part: &DcId| tables.view.away.contains(default_owner(name, *part));
-        let parts: DcSet = owners.foreign_parts(name).iter().filter(|part| !is_away(part)).collect();
+        let is_taken = |part: &DcId| !tables.view.takes_none(owners.default_owner(name, *part));
+        let parts: DcSet = owners.foreign_parts(name).iter().filter(is_taken).collect();
         if parts.is_empty() || is_in_use(tables, name) {
             return None;
         }

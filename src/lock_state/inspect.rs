@@ -4,7 +4,7 @@
 use super::hot_locks::Heat;
 use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
-use super::request::{RequestIndex, RequestRow, State, Want};
+use super::request::{Request, RequestIndex, RequestRow, State, Want};
 use super::tables::Tables;
 use crate::base::tables::RowIndex;
 use crate::base::time::{Instant, Timestamp};
@@ -83,6 +83,13 @@ const MOVED: u64 = 1 << 63;
 pub(crate) struct Inspect<'a>(pub(super) &'a Tables);
 
 impl<'a> Inspect<'a> {
+    /// Returns some requests of clients that wait here.
+    pub fn some_waiting(self, most: usize) -> Vec<RequestIndex> {
+        let waits = |row: &Request| row.local().is_some_and(|local| local.state == State::Waiting);
+        let waiting = self.0.requests.iter().filter(|(_, row)| waits(row));
+        waiting.map(|(index, _)| index).take(most).collect()
+    }
+
     /// Returns the number of rows in the lock table.
     pub fn active(self) -> usize {
         self.0.locks.len()

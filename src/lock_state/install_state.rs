@@ -8,10 +8,9 @@
 //! only one side has stays if the other side's vector does not cover the entry that published it; covered and
 //! absent means withdrawn.
 
-use crdts::CmRDT;
-
 use super::inspect::Inspect;
 use super::locks::Locks;
+use super::owners::Known;
 use super::request::{Origin, RequestRow};
 use crate::base::time::Instant;
 use crate::base::work;
@@ -23,13 +22,14 @@ use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId}
 pub(crate) struct Foreign<'a> {
     pub vector: &'a VersionVector,
     pub ownership: &'a Ownership,
-    /// The members of its epoch, if decisions say which they are.
-    pub members: Option<DcSet>,
+    /// The datacenters of its epoch, if decisions say which they are.
+    pub known: Option<Known>,
     /// The taker has had no state before: what it believes of parts is nothing.
     pub is_first: bool,
     pub requests: &'a [RequestRow],
-    /// Operations of entries that are applied here and not covered by `vector`, in order.
-    pub beyond: Vec<&'a Op>,
+    /// Operations of entries that are applied here and not covered by `vector`, in order, each with those
+    /// that had left in the epoch of its entry.
+    pub beyond: Vec<(&'a Op, DcSet)>,
 }
 
 impl Foreign<'_> {
@@ -38,14 +38,15 @@ impl Foreign<'_> {
     fn ownership_with_ours(&self) -> Ownership {
         work::count(self.ownership.len());
         let mut ownership = self.ownership.clone();
-        for op in &self.beyond {
+        for (op, left) in &self.beyond {
             if let Op::Split { part } = op {
                 ownership.sponsors_mut().split(*part);
             }
             let Op::Transfer { to, parts } = op else { continue };
             for LockParts { lock, parts } in parts {
                 for &(part, version) in parts {
-                    ownership.apply(PartMove { lock: lock.clone(), part, owner: *to, version });
+                    let part_move = PartMove { lock: lock.clone(), part, owner: *to, version };
+                    ownership.apply_in(part_move, *left);
                 }
             }
         }
@@ -75,8 +76,10 @@ impl Inspect<'_> {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
-        let members = foreign.members.unwrap_or(self.0.view.members);
-        let member = |dc| members.contains(dc);
+        let known =
+            foreign.known.unwrap_or(Known { members: self.0.view.members, left: self.0.owners.left() });
+        // Parts of datacenters that have left may still be on their way home.
+        let member = |dc| known.ever().contains(dc);
         let has_home = |lock: &LockName| lock.home().is_none_or(member);
         for (lock, part, theirs) in foreign.ownership.iter() {
             let owner = theirs.owner().expect("only parts that moved are iterated");
@@ -145,9 +148,9 @@ impl Locks {
             let between = (before.owner(lock, *part), tables.owners.owner(lock, *part));
             self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
-        if foreign.members.is_some() {
-            // A part that is settled there may still go along here.
-            self.note_parts_here();
+        if foreign.known.is_some() {
+            // A part that is settled there may still go along here, and some may have left.
+            self.note_parts_here(position);
         }
         let is_withdrawn = |id: RequestId, seq| {
             seq <= foreign.vector.get(id.dc)

@@ -6,6 +6,7 @@
 //! exclusively: they keep it. After that, every other member names the part wherever the sponsor's part is in
 //! its hands, some locks per step: the part of an idle lock goes home.
 
+use super::leaving::Parting;
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::schedule::Schedule;
@@ -15,7 +16,7 @@ use crate::base::tables::RowIndex;
 use crate::base::work;
 use crate::causal_log::EntryFault;
 use crate::crdt::{Sponsored, Sponsors};
-use geolock_api::names::{DcId, DcSet, LockName, Mode};
+use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 
 /// Most rows that one step examines.
 const ROWS_PER_STEP: usize = 1_024;
@@ -43,7 +44,7 @@ impl Locks {
         debug_assert!(tables.view.members.contains(sponsor), "the sponsor {sponsor} is a member");
         debug_assert!(part != tables.view.me, "a member knows its own admission from its state");
         tables.view.members.insert(part);
-        tables.owners.set_members(tables.view.members);
+        tables.owners.set_members(tables.view.members, tables.owners.left());
         tables.owners.sponsors_mut().admit(part, sponsor);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
             if let Some(lock) = tables.locks.get_mut(index).filter(|lock| lock.parts.contains(sponsor)) {
@@ -55,14 +56,17 @@ impl Locks {
     /// The sponsor has split the part off.
     pub fn split(&mut self, part: DcId) {
         self.tables.owners.sponsors_mut().split(part);
-        self.note_parts_here();
+        self.note_parts_here(Position::default());
     }
 
-    /// Updates the lock table after the owners of parts without a register may have changed.
-    pub(super) fn note_parts_here(&mut self) {
+    /// Updates the lock table after the owners of parts without a register may have changed, or the parts
+    /// that count, by the record at `position`.
+    pub(super) fn note_parts_here(&mut self, position: Position) {
         let tables = &mut self.tables;
+        tables.members_since = tables.members_since.max(position);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
             let Some(lock) = tables.locks.get_mut(index) else { continue };
+            lock.position = lock.position.max(position);
             let here = tables.owners.parts_here(&lock.name);
             if lock.parts != here {
                 lock.parts = here;
@@ -78,17 +82,23 @@ impl Locks {
     }
 
     /// Sets the members and sponsors of a state that is about to be installed.
-    pub fn install_members(&mut self, members: DcSet, sponsors: Sponsors) {
+    pub fn install_members(&mut self, parting: Parting, members: DcSet, sponsors: Sponsors) {
         let tables = &mut self.tables;
         debug_assert!(members.contains(tables.view.me), "{} is a member", tables.view.me);
-        tables.view.members = members;
-        tables.owners.set_members(members);
+        (tables.view.members, tables.view.leaving) = (members, parting.leaving);
+        tables.owners.set_members(members, parting.left);
         *tables.owners.sponsors_mut() = sponsors;
     }
 
     /// Returns the members of the epoch that this datacenter has entered.
     pub fn members(&self) -> DcSet {
         self.tables.view.members
+    }
+
+    /// Returns all datacenters that a lock known here may have as its home: members, and those that have
+    /// left.
+    pub fn homes(&self) -> DcSet {
+        self.tables.view.members.union(self.tables.owners.left())
     }
 
     /// Returns the parts that are not settled.
@@ -181,7 +191,7 @@ impl Naming {
             let Some(name) = tables.owners.map().lock_at(self.left).cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 // The home of a lock may be away; its new part returns to it with the others.
-                let stays = name.home().is_some() || is_held(tables, &name);
+                let stays = tables.owners.home(&name).is_some() || is_held(tables, &name);
                 let to = if stays { tables.view.me } else { self.part };
                 schedule.name_part(tables, &name, self.part, to);
                 self.named += 1;
@@ -198,7 +208,8 @@ impl Naming {
         while self.homed_left > 0 && examined < ROWS_PER_STEP && named < NAMED_PER_STEP {
             self.homed_left -= 1;
             examined += 1;
-            let homed = tables.owners.map().lock_at(self.homed_left).filter(|name| name.home().is_some());
+            let owners = &tables.owners;
+            let homed = owners.map().lock_at(self.homed_left).filter(|name| owners.home(name).is_some());
             let Some(name) = homed.cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 schedule.name_part(tables, &name, self.part, tables.view.me);
@@ -211,7 +222,7 @@ impl Naming {
     fn goes_along_here(&self, tables: &Tables, name: &LockName) -> bool {
         let owners = &tables.owners;
         // A part that is at home there stays when it is settled.
-        name.home() != Some(tables.view.me)
+        owners.home(name) != Some(tables.view.me)
             && owners.owner(name, self.sponsor) == tables.view.me
             && owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
     }

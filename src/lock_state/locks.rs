@@ -51,6 +51,7 @@ impl Locks {
             hot_locks: HotLocks::new(hash_seed),
             policies,
             homed_since: Position::default(),
+            members_since: Position::default(),
         };
         let (schedule, idle_return) = (Schedule::default(), IdleReturn::new(MAX_AWAY_LOCKS));
         Locks { tables, schedule, idle_return, gives_back: false }
@@ -201,6 +202,11 @@ impl Locks {
     #[cfg(test)]
     pub fn corrupt_ownership(&mut self, to: DcId, moved: &crate::causal_log::LockParts) {
         self.tables.owners.move_parts(to, moved);
+    }
+
+    /// This datacenter leaves: all foreign parts are returned as soon as they are not in use.
+    pub(super) fn return_all_idle(&mut self) {
+        self.idle_return.keep_none();
     }
 
     /// Begins a round of idle returns; the following steps examine its rows.

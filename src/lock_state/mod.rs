@@ -5,7 +5,8 @@
 //! `apply.rs`, and the state of another datacenter by `install_state.rs`. They change the tables
 //! (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/` decides what
 //! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
-//! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join.
+//! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join,
+//! `leaving.rs` those of members that leave.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
@@ -20,6 +21,7 @@ mod idle_return;
 mod inspect;
 mod install_state;
 mod joining;
+mod leaving;
 mod lock;
 mod lock_table;
 mod locks;
@@ -45,7 +47,9 @@ pub use idle_return::MAX_AWAY_LOCKS;
 pub(crate) use inspect::{Holder, HolderCursor, HotRow, LockRow, WaiterRow, Walk};
 pub(crate) use install_state::Foreign;
 pub(crate) use joining::Naming;
+pub use leaving::Parting;
 pub(crate) use locks::Locks;
+pub(crate) use owners::Known;
 pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};
 pub(crate) use request_table::Piece;

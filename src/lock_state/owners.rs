@@ -5,13 +5,31 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors, default_owner};
+use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
+
+/// The datacenters that an entry may name, by its epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub members: DcSet,
+    /// Those that were members, and have left.
+    pub left: DcSet,
+}
+
+impl Known {
+    /// Returns those that are or were members.
+    pub fn ever(self) -> DcSet {
+        self.members.union(self.left)
+    }
+}
 
 /// The owners of all parts, as known here.
 pub(crate) struct Owners {
     me: DcId,
+    /// The members whose parts count.
     members: DcSet,
+    /// Those that left: their parts count no more, and some are not at home yet.
+    left: DcSet,
     map: Ownership,
     /// [`Ownership::sum`] of `map`, kept up to date.
     sum: u128,
@@ -19,7 +37,7 @@ pub(crate) struct Owners {
 
 impl Owners {
     pub(super) fn new(me: DcId, members: DcSet, hash_seed: u64) -> Owners {
-        Owners { me, members, map: Ownership::new(hash_seed), sum: 0 }
+        Owners { me, members, left: DcSet::EMPTY, map: Ownership::new(hash_seed), sum: 0 }
     }
 
     pub fn map(&self) -> &Ownership {
@@ -37,6 +55,17 @@ impl Owners {
         self.map.owner(lock, part)
     }
 
+    /// Returns the home of a lock, if that is a member.
+    pub(super) fn home(&self, lock: &LockName) -> Option<DcId> {
+        self.map.sponsors().home(lock)
+    }
+
+    /// Returns the owner of a part that has no register.
+    #[inline]
+    pub(super) fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
+        self.map.default_owner(lock, part)
+    }
+
     /// Returns the parts of a lock that are here.
     pub(super) fn parts_here(&self, lock: &LockName) -> DcSet {
         self.map.parts_of(lock, self.me, self.members)
@@ -45,9 +74,9 @@ impl Owners {
     /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with
     /// others do not count.
     pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
-        let parts = self.parts_here(lock);
+        let parts = self.map.parts_of(lock, self.me, self.members.union(self.left));
         let named = parts.difference(self.map.going_along(lock, parts));
-        named.iter().filter(|part| default_owner(lock, *part) != self.me).collect()
+        named.iter().filter(|part| self.default_owner(lock, *part) != self.me).collect()
     }
 
     /// Returns the number of locks with foreign parts here. These are the listed ones of the map
@@ -69,21 +98,22 @@ impl Owners {
         LockParts { lock: lock.clone(), parts: moved }
     }
 
-    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `members`:
-    /// those of the epoch of the entry.
+    /// Checks a transfer by an entry of `dc` (`docs/algorithm.md#33-validity-of-a-transfer`). `known`: the
+    /// datacenters of the epoch of the entry.
     pub(super) fn validate_transfer(
         &self,
         dc: DcId,
-        members: DcSet,
+        known: Known,
         to: DcId,
         moved: &LockParts,
     ) -> Result<(), EntryFault> {
         for (part, version) in &moved.parts {
             let (lock, part) = (moved.lock.clone(), *part);
-            if !members.contains(part) {
+            if !known.ever().contains(part) {
                 return Err(EntryFault::UnknownPart { lock, part });
             }
-            if !members.contains(to) {
+            // A part of a datacenter that has left goes home only.
+            if !known.members.contains(to) && !(known.left.contains(to) && part == to) {
                 return Err(EntryFault::TransferToStranger { lock, part, to });
             }
             let owner = self.map.owner(&lock, part);
@@ -100,8 +130,13 @@ impl Owners {
         Ok(())
     }
 
-    /// Writes the registers of moved parts.
+    /// Writes the registers of parts that move now.
     pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
+        self.move_parts_in(to, moved, self.map.sponsors().left());
+    }
+
+    /// Writes the registers of parts that an entry moved, in whose epoch these members had left.
+    pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, left: DcSet) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
         for (part, version) in &moved.parts {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
@@ -111,7 +146,7 @@ impl Owners {
                 );
             }
             let before = self.map.register(&moved.lock, *part);
-            self.map.apply(part_move);
+            self.map.apply_in(part_move, left);
             let after = self.map.register(&moved.lock, *part);
             let digest = |register| Ownership::digest(&moved.lock, *part, register);
             self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
@@ -131,10 +166,16 @@ impl Owners {
         self.map.going_along(lock, parts)
     }
 
-    /// Sets the members of the epoch that this datacenter has entered.
-    pub(super) fn set_members(&mut self, members: DcSet) {
+    /// Sets the members whose parts count, and those that have left.
+    pub(super) fn set_members(&mut self, members: DcSet, left: DcSet) {
         debug_assert!(members.contains(self.me), "{} is a member", self.me);
-        self.members = members;
+        debug_assert!(members.intersection(left).is_empty(), "who has left is no member");
+        (self.members, self.left) = (members, left);
+    }
+
+    /// Returns the members that have left, whose parts count no more.
+    pub(super) fn left(&self) -> DcSet {
+        self.left
     }
 
     /// Returns the parts that are not settled.
@@ -183,6 +224,12 @@ impl Owners {
         if !self.foreign_parts(lock).is_empty() {
             self.map.set_listed(lock, true);
         }
+    }
+
+    /// A lock has no foreign parts here any more, although none has moved.
+    pub(super) fn unlist(&mut self, lock: &LockName) {
+        debug_assert!(self.foreign_parts(lock).is_empty(), "lock {lock} has foreign parts here");
+        self.map.set_listed(lock, false);
     }
 
     /// Records that a lock is in use here at that second, see [`Ownership::note_used`].

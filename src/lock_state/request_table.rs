@@ -74,6 +74,11 @@ impl RequestTable {
         self.orphans.remove(&id);
     }
 
+    pub fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Returns true if there is an orphan with this id.
     pub fn has_orphan(&self, id: RequestId) -> bool {
         self.orphans.contains_key(&id)
     }

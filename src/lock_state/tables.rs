@@ -28,18 +28,22 @@ pub(super) struct Tables {
     pub hot_locks: HotLocks,
     /// Journal position of the record that allows homed locks.
     pub homed_since: Position,
+    /// Journal position of the last record by which locks need fewer parts, or parts got another owner
+    /// without a transfer.
+    pub members_since: Position,
 }
 
 impl Tables {
     /// Returns the row of a lock, and inserts it if it is absent.
     pub fn activate(&mut self, name: &LockName) -> LockIndex {
-        let Tables { policies, owners, view, locks, homed_since, .. } = self;
+        let Tables { policies, owners, view, locks, homed_since, members_since, .. } = self;
         locks.find_or_insert(name, || {
             let is_wrong = view.bugs.has(Bug::HomeIgnored) && owners.map().is_home(name);
             let parts = if is_wrong { DcSet::only(view.me) } else { owners.parts_here(name) };
             let mut lock = Lock::new(name.clone(), policies.find(name), parts);
+            lock.position = *members_since;
             if name.home().is_some() {
-                lock.position = *homed_since;
+                lock.position = lock.position.max(*homed_since);
             }
             lock
         })
@@ -129,8 +133,12 @@ impl Tables {
         if view.permissions.is_alone() && is_published() {
             return true;
         }
-        if view.away.is_empty() {
+        if view.away.is_empty() && view.leaving.is_empty() {
             return false;
+        }
+        let leaves = view.leaving.contains(request.dc()) && request.dc() != view.me;
+        if leaves && !view.bugs.has(Bug::GivenToLeaver) {
+            return true;
         }
         let needs = |want: &Want| match want.mode {
             Mode::Shared => DcSet::only(request.dc()),

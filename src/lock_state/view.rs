@@ -1,7 +1,7 @@
 //! The cluster as this datacenter sees it, and the actions that are allowed here at this moment.
 
 use super::lock::Lock;
-use crate::base::bugs::Bugs;
+use crate::base::bugs::{Bug, Bugs};
 use geolock_api::names::{DcId, DcSet, Mode};
 
 /// The actions that the phase allows at this moment.
@@ -31,6 +31,8 @@ pub(super) struct View {
     pub members: DcSet,
     /// Unreachable, or not serving.
     pub away: DcSet,
+    /// These leave: this datacenter has said, in its log, that it gives them nothing any more.
+    pub leaving: DcSet,
     pub permissions: Permissions,
     pub bugs: Bugs,
 }
@@ -42,9 +44,17 @@ impl View {
             me,
             members,
             away: DcSet::EMPTY,
+            leaving: DcSet::EMPTY,
             permissions: Permissions { grant: false, append: false },
             bugs: Bugs::default(),
         }
+    }
+
+    /// Returns true if no part is given to `dc` now.
+    #[inline]
+    pub fn takes_none(&self, dc: DcId) -> bool {
+        let leaving = if self.bugs.has(Bug::GivenToLeaver) { DcSet::EMPTY } else { self.leaving };
+        self.away.union(leaving).contains(dc)
     }
 
     /// Returns true if the parts that a local grant in `mode` needs are here.

@@ -18,11 +18,23 @@ use geolock_api::value::{self, OpError, Update};
 
 /// Most keys with remembered queries; beyond that, all are forgotten and asked for again.
 const MOST_ASKED: usize = 1_024;
+/// Most keys that one step examines for rights that have to be handed over.
+const EXAMINED_PER_STEP: usize = 512;
 
 /// Rights that were asked for and have not come.
 #[derive(Default)]
 pub(super) struct CounterEscrow {
     asked: BTreeMap<Key, Asked>,
+    /// This datacenter leaves, and hands its rights over.
+    handing: Option<Handing>,
+}
+
+/// A walk over all keys, by which rights are handed over.
+#[derive(Clone, Copy)]
+struct Handing {
+    next: usize,
+    /// Rights were found in this walk, so there is another one: keys may have changed their places.
+    found: bool,
 }
 
 struct Asked {
@@ -63,6 +75,16 @@ impl CounterEscrow {
         }
     }
 
+    /// Returns true if the next step continues to hand rights over.
+    pub fn is_handing(&self) -> bool {
+        self.handing.is_some()
+    }
+
+    /// The next walk begins anew.
+    pub fn stop_handing(&mut self) {
+        self.handing = None;
+    }
+
     /// Queries on a lost link may never have arrived.
     pub fn link_down(&mut self, peer: DcId) {
         self.asked.retain(|_, asked| asked.peer != peer);
@@ -99,16 +121,41 @@ impl Writer<'_> {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        if amount == 0 || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
+        let is_leaving = self.members.is_parting(peer);
+        if amount == 0 || is_leaving || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
-        let action = Action::Update(Update::of(value::Op::TransferRights { to: peer, amount }));
+        self.give_rights(peer, vec![(key, amount)]);
+    }
+
+    fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
         let seen = (**self.log.durable()).clone();
-        self.make_entry(vec![Op::Commit(Commit {
-            seen,
-            client: None,
-            changes: vec![Change { key, action }],
-        })]);
-        self.out.counts.rights_transferred += 1;
+        self.out.counts.rights_transferred += rights.len() as u64;
+        let change = |(key, amount)| {
+            let action = Action::Update(Update::of(value::Op::TransferRights { to, amount }));
+            Change { key, action }
+        };
+        let changes = rights.into_iter().map(change).collect();
+        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+    }
+
+    /// This datacenter leaves: hands its rights to another member, those of some keys in each step. Returns
+    /// true if there are none left.
+    pub(super) fn hand_rights_over(&mut self) -> bool {
+        let Some(heir) = self.members.heir().filter(|_| can_commit(self.lifecycle).is_ok()) else {
+            self.data.counter_escrow.stop_handing();
+            return false;
+        };
+        let Handing { next, found } =
+            self.data.counter_escrow.handing.unwrap_or(Handing { next: 0, found: false });
+        let (rights, then) = self.data.store.rights_here(next, EXAMINED_PER_STEP);
+        let found = found || !rights.is_empty();
+        if !rights.is_empty() {
+            self.give_rights(heir, rights);
+        }
+        let goes_on = then.map(|next| Handing { next, found });
+        let again = found.then_some(Handing { next: 0, found: false });
+        self.data.counter_escrow.handing = goes_on.or(again);
+        !self.data.counter_escrow.is_handing()
     }
 }

@@ -97,8 +97,7 @@ pub(super) struct Describer<'a> {
 impl Describer<'_> {
     pub(super) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
-        if let Err(refusal) =
-            self.lifecycle.versions().admit_homes(self.config, self.locks.members(), [&lock])
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(self.config, self.locks.homes(), [&lock])
         {
             return self.out.refuse(call, refusal);
         }

@@ -211,8 +211,8 @@ impl Applier<'_> {
         if is_entered.is_none() {
             return Admission::Missing;
         }
-        let members = self.members.of(entry);
-        if !members.contains(entry.dc) {
+        let known = self.members.of(entry);
+        if !known.members.contains(entry.dc) {
             return Admission::Violation(EntryFault::UnknownDc);
         }
         let applied = self.log.applied();
@@ -222,7 +222,7 @@ impl Applier<'_> {
         if let Some(Err(fault)) = is_entered {
             return Admission::Violation(fault);
         }
-        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !members.contains(*dc)) {
+        if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !known.ever().contains(*dc)) {
             return Admission::Violation(EntryFault::UnknownDependency { dc });
         }
         if entry.deps.get(entry.dc) != entry.seq - 1 {
@@ -259,15 +259,15 @@ impl Applier<'_> {
     /// Checks the operations of an entry, which is the next of its datacenter
     /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
-        let members = self.members.of(entry);
-        self.locks.validate(entry.dc, members, &entry.ops)?;
+        let known = self.members.of(entry);
+        self.locks.validate(entry.dc, known, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
         if commits().count() > 1 {
             return Err(CommitFault::Second.into());
         }
         let seen = commits().flat_map(|commit| commit.seen.iter()).map(|(dc, _)| dc);
         let named = commits().flat_map(|commit| commit.changes.iter().filter_map(Change::names_dc));
-        if let Some(dc) = seen.chain(named).find(|dc| !members.contains(*dc)) {
+        if let Some(dc) = seen.chain(named).find(|dc| !known.ever().contains(*dc)) {
             return Err(EntryFault::UnknownDependency { dc });
         }
         Ok(commits().try_for_each(|commit| commit.validate(&entry.deps))?)
@@ -315,6 +315,7 @@ impl Applier<'_> {
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.ids.clock.observe(entry.at);
         self.ids.raise_lead(entry.lead_ms, position);
+        let left = self.members.of(entry).left;
         for (index, op) in entry.ops.iter().enumerate() {
             let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
             work::count(weight * op.rows());
@@ -332,11 +333,12 @@ impl Applier<'_> {
                     self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
                 }
                 Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
-                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } => {
-                    lend!(Writer, self).take_in_membership(entry.dc, op)
+                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => {
+                    lend!(Writer, self).take_in_membership(entry.dc, op, position)
                 }
                 Op::Transfer { to, parts } => {
-                    parts.iter().for_each(|lock| self.locks.apply_transfer(entry.dc, *to, lock, position));
+                    let between = (entry.dc, *to);
+                    parts.iter().for_each(|lock| self.locks.apply_transfer(between, lock, left, position));
                 }
             }
         }
@@ -363,9 +365,10 @@ impl Requests<'_> {
 
 impl Writer<'_> {
     /// Applies an operation on the members.
-    pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op) {
+    pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op, position: Position) {
         match op {
             Op::Enter { epoch } => self.take_in_enter(dc, Epoch(*epoch)),
+            Op::Leave => self.take_in_leave(dc, position),
             Op::Split { part } => self.take_in_split(*part),
             Op::Done { part } => self.take_in_done(dc, *part),
             Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}

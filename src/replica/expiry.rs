@@ -78,10 +78,10 @@ impl Keepers<'_> {
         self.peers.stability.stable().get(self.config.dc)
     }
 
-    /// Returns the unreachable datacenters whose keys this datacenter ends, if it is the lowest reachable
-    /// member.
+    /// Returns the datacenters that are unreachable, or have left, whose keys this datacenter ends, if it is
+    /// the lowest reachable member.
     fn ended_here(self) -> DcSet {
-        let away = self.peers.reachability.unreachable();
+        let away = self.peers.reachability.unreachable().union(self.members.ended());
         let here = self.members.all().difference(away).iter().next();
         if here == Some(self.config.dc) { away } else { DcSet::EMPTY }
     }
@@ -125,6 +125,11 @@ impl Expiry {
     fn left_to_us(&self, keepers: Keepers<'_>) -> impl Iterator<Item = DcId> {
         let ended_here = keepers.ended_here();
         self.left_to.keys().copied().filter(move |dc| ended_here.contains(*dc))
+    }
+
+    /// Returns true if there are keys that this datacenter has to end because it wrote their done values.
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
     }
 
     /// Number of keys that expire or are done.

@@ -171,7 +171,7 @@ impl ClientCalls<'_> {
         if let Err(refusal) = self
             .lifecycle
             .versions()
-            .admit_homes(self.config, self.locks.members(), [&force.lock])
+            .admit_homes(self.config, self.locks.homes(), [&force.lock])
             .and_then(|()| lend!(LeaseCalls, self).admit_force())
         {
             return self.out.refuse(call, refusal);

@@ -98,6 +98,17 @@ impl<'a> Inspect<'a> {
         self.0.members.all()
     }
 
+    /// Returns true if this datacenter has said, as the last entry of its log, that it leaves: it acts no
+    /// more.
+    pub fn has_left(self) -> bool {
+        self.0.members.has_left()
+    }
+
+    /// Returns true if the end of this datacenter is decided: it has left.
+    pub fn is_over(self) -> bool {
+        self.0.members.is_over()
+    }
+
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(self) -> bool {
         !self.0.members.awaits_state()

@@ -247,11 +247,7 @@ impl LeaseCalls<'_> {
         let has_homes = self
             .lifecycle
             .versions()
-            .admit_homes(
-                self.config,
-                self.locks.members(),
-                reclaim.wants.locks().iter().map(|(lock, _)| lock),
-            )
+            .admit_homes(self.config, self.locks.homes(), reclaim.wants.locks().iter().map(|(lock, _)| lock))
             .is_ok();
         if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;

@@ -59,6 +59,7 @@ impl Peering<'_> {
         self.locks.begin_idle_return(self.now.mono);
         lend!(LinkHandler, self).tell_links();
         lend!(Decisions, self).propose_settled();
+        lend!(Decisions, self).propose_left();
         lend!(LogRecovery, self).ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.out.pump = true;

@@ -65,6 +65,10 @@ impl Reachability {
         }
     }
 
+    pub fn peers(&self) -> DcSet {
+        self.peers
+    }
+
     pub fn set_peers(&mut self, peers: DcSet) {
         self.peers = peers;
     }

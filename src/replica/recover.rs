@@ -192,6 +192,7 @@ impl Recovery {
         let replica = &mut self.replica;
         let restarted = replica.out.position > Position::default();
         replica.copies.transfers.forget_unfinished_state();
+        lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);
         replica.data.store.note_durable(replica.out.position);

@@ -46,6 +46,9 @@ impl Replica {
         self.locks.expire(now.mono);
         lend!(LeaseCalls, self).expire_leases();
         lend!(Timeouts, self).expire_waits();
+        if self.members.is_leaving() {
+            lend!(Requests, self).turn_waiters_away();
+        }
         lend!(Describer, self).expire_descriptions();
         lend!(TxnCalls, self).expire_transactions();
         if self.peers.links.retry_at().is_some_and(|at| at <= now.mono) {
@@ -102,6 +105,8 @@ impl Replica {
         self.schedule();
         if !self.members.is_quiet() {
             lend!(Writer, self).update_members();
+            self.forget_who_left();
+            self.stop_if_left();
             self.schedule();
         }
         self.send_entries();

@@ -68,7 +68,7 @@ impl Writer<'_> {
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);
         }
-        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op));
+        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op, position));
         self.log.apply(entry, position, self.now.mono);
         self.out.counts.entries_made += 1;
         self.out.pump = true;

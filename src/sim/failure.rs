@@ -279,6 +279,8 @@ pub struct Outcome {
     pub most_work: u64,
     /// Datacenters that joined.
     pub joins: u64,
+    /// Datacenters that left.
+    pub leaves: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.

@@ -256,6 +256,9 @@ fn too_little(world: &World) -> Option<String> {
     if world.plan.founders < world.plan.dcs && world.tally.joins == 0 {
         return Some("no datacenter joined".to_owned());
     }
+    if world.plan.leaves > 0 && world.tally.leaves == 0 {
+        return Some("no datacenter left".to_owned());
+    }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);
     }

@@ -226,6 +226,19 @@ impl Store {
         row.map_or_else(Vec::new, |row| self.records[*row as usize].newest().slots.rights())
     }
 
+    /// Examines `most` keys, from place `from` on. Returns the bounded counters among them to which this
+    /// datacenter has rights, each with these, and the next place, unless all keys were examined.
+    pub fn rights_here(&self, from: usize, most: usize) -> (Vec<(Key, u64)>, Option<usize>) {
+        let end = from.saturating_add(most).min(self.records.capacity());
+        let of = |record: &Record| {
+            let rights = record.newest().slots.rights().into_iter().find(|(dc, _)| *dc == self.me);
+            rights.map(|(_, rights)| (record.key.clone(), rights))
+        };
+        let found = (from..end).filter_map(|row| self.records.get(row)).filter_map(of).collect();
+        work::count(end - from);
+        (found, (end < self.records.capacity()).then_some(end))
+    }
+
     /// Checks that a client of this datacenter may make these changes now, one after the other.
     pub fn check(&mut self, changes: &[Change], seen: &VersionVector) -> Result<(), ChangeError> {
         let mut repeated: BTreeMap<&Key, Option<Content>> = BTreeMap::new();

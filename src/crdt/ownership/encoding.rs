@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::recency::Use;
 use super::{Ownership, Register, Registers, Row};
 use crate::crdt::default_owner::default_owner;
-use geolock_api::names::{DcId, LockName, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
 
 impl Serialize for Ownership {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Ownership {
             }
             // Written by a version in which parts kept their registers at home.
             for (part, register) in (0_u8..).zip(&mut registers) {
-                let home = DcId::new(part).map(|part| default_owner(&lock, part));
+                let home = DcId::new(part).map(|part| default_owner(&lock, part, DcSet::EMPTY));
                 if register.owner().is_some_and(|owner| Some(owner) == home) {
                     *register = Register::default();
                 }

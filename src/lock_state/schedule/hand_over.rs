@@ -62,10 +62,14 @@ impl Schedule {
         assert!(to != me, "parts are handed to others");
         // Some may have gone along with others in this step.
         let parts = parts.intersection(tables.locks[index].parts);
-        // Requests of a datacenter that went away just now may not be parked yet.
-        if parts.is_empty() || (self.sweeps.is_reparking() && tables.view.away.contains(to)) {
+        // Requests of a datacenter that went away just now, or is leaving, may not be parked yet.
+        if parts.is_empty() || (self.sweeps.is_reparking() && tables.view.takes_none(to)) {
             return;
         }
+        assert!(
+            !tables.view.leaving.contains(to) || tables.view.bugs.has(Bug::GivenToLeaver),
+            "{to} leaves, and gets no parts any more"
+        );
         let lock = &mut tables.locks[index];
         let against = if parts == lock.parts { Mode::Exclusive } else { Mode::Shared };
         debug_assert!(
@@ -97,9 +101,9 @@ impl Schedule {
         }
         let foreign = owners.foreign_parts(&lock.name);
         let returns = |part: &DcId| {
-            let home = default_owner(&lock.name, *part);
+            let home = owners.default_owner(&lock.name, *part);
             // Readers here need the own part, also of a lock whose home is elsewhere.
-            *part != view.me && !view.away.contains(home) && !policies.is_exclusive_sooner(lock, home)
+            *part != view.me && !view.takes_none(home) && !policies.is_exclusive_sooner(lock, home)
         };
         let parts: DcSet = foreign.iter().filter(returns).collect();
         if parts.is_empty() {
@@ -115,11 +119,12 @@ impl Schedule {
     /// has lost them already.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
         let by_name = tables.view.bugs.has(Bug::ReturnedByName);
-        let home_of = |part| if by_name { part } else { default_owner(name, part) };
-        let mut left = parts;
-        while let Some(home) = left.iter().next().map(home_of) {
-            let together: DcSet = left.iter().filter(|part| home_of(*part) == home).collect();
-            left = left.difference(together);
+        let left = tables.owners.sponsors().left();
+        let home_of = |part| if by_name { part } else { default_owner(name, part, left) };
+        let mut rest = parts;
+        while let Some(home) = rest.iter().next().map(home_of) {
+            let together: DcSet = rest.iter().filter(|part| home_of(*part) == home).collect();
+            rest = rest.difference(together);
             debug_assert!(home != tables.view.me || by_name, "parts at home stay");
             let moved = tables.owners.next_versions(name, together);
             tables.owners.move_parts(home, &moved);

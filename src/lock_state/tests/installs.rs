@@ -28,7 +28,7 @@ fn a_view_brings_parts_and_the_waiter_is_granted() {
     let foreign = Foreign {
         vector: &vector,
         ownership: &ownership,
-        members: None,
+        known: None,
         is_first: false,
         requests: &[],
         beyond: Vec::new(),
@@ -55,7 +55,7 @@ fn rows_of_the_request_table_stay_unless_the_view_has_seen_their_end() {
     let foreign = Foreign {
         vector: &vector,
         ownership: &ownership,
-        members: None,
+        known: None,
         is_first: false,
         requests: &requests,
         beyond: Vec::new(),
@@ -76,7 +76,7 @@ fn a_view_takes_nothing_that_is_here() {
         let foreign = Foreign {
             vector: &vector,
             ownership: &ownership,
-            members: None,
+            known: None,
             is_first: false,
             requests: &[],
             beyond: Vec::new(),
@@ -104,7 +104,7 @@ fn a_lock_that_is_held_by_parts_which_are_elsewhere_is_contested() {
     let foreign = Foreign {
         vector: &vector,
         ownership: &ownership,
-        members: None,
+        known: None,
         is_first: false,
         requests: &[],
         beyond: Vec::new(),

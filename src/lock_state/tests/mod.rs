@@ -14,6 +14,7 @@ mod transfers;
 
 use std::time::Duration;
 
+use super::owners::Known;
 use super::*;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{LockParts, Op, Wants};
@@ -30,6 +31,10 @@ fn dc(id: u8) -> DcId {
 /// The members of the fixture.
 fn members() -> DcSet {
     [0, 1, 2].map(dc).into_iter().collect()
+}
+
+fn known() -> Known {
+    Known { members: members(), left: DcSet::EMPTY }
 }
 
 fn name(name: &str) -> LockName {
@@ -131,8 +136,8 @@ impl Fixture {
         self.seq[usize::from(from)] += 1;
         let moved = self.moved(lock, parts);
         let ops = [Op::Transfer { to: dc(to), parts: vec![moved.clone()] }];
-        assert_eq!(self.locks.validate(dc(from), members(), &ops), Ok(()));
-        self.locks.apply_transfer(dc(from), dc(to), &moved, Position(7));
+        assert_eq!(self.locks.validate(dc(from), known(), &ops), Ok(()));
+        self.locks.apply_transfer((dc(from), dc(to)), &moved, DcSet::EMPTY, Position(7));
         self.settle()
     }
 
@@ -205,6 +210,7 @@ fn lines(op: &Op) -> Vec<String> {
         Op::Enter { epoch } => vec![format!("enter {epoch}")],
         Op::Split { part } => vec![format!("split {part}")],
         Op::Done { part } => vec![format!("done {part}")],
+        Op::Leave => vec!["leave".to_owned()],
         Op::Transfer { to, parts } => {
             let numbers = |moved: &LockParts| {
                 let parts: Vec<String> = moved.parts.iter().map(|(part, _)| part.to_string()).collect();

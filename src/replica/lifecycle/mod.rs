@@ -176,8 +176,12 @@ impl Lifecycle {
 
     /// These are the other members now.
     pub fn set_peers(&mut self, peers: DcSet) {
+        let was_asking = self.own_log.is_asking();
         self.own_log.set_peers(peers);
         self.versions.set_peers(peers);
+        if was_asking != self.own_log.is_asking() {
+            self.enter(Input::Facts);
+        }
     }
 
     /// The disk was read. `judge_at`: when to judge the clock; `None` if the disk was empty.

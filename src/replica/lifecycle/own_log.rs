@@ -68,6 +68,9 @@ impl OwnLog {
 
     pub fn set_peers(&mut self, peers: DcSet) {
         self.peers = peers;
+        if self.unheard().is_empty() {
+            self.asks_until = None;
+        }
     }
 
     /// The data here may be incomplete, and leases that it does not know may live until then.

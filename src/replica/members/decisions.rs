@@ -3,7 +3,7 @@
 //! The control group orders proposals. Members tell each other how many decisions they know, and send each
 //! other what is missing, so one without a way to the leader learns them, too.
 
-use super::{Admitted, Change, Members};
+use super::{Admitted, Change, Kind, Members};
 use crate::base::bugs::Bug;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
@@ -27,15 +27,17 @@ impl Members {
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
         {
-            let admitted = match &proposal.command {
-                Command::Admit(admission) => Some(Admitted {
+            let kind = match &proposal.command {
+                Command::Admit(admission) => Kind::Admits(Admitted {
                     dc: admission.dc,
                     generation: admission.generation,
                     sponsor: admission.sponsor,
                 }),
-                _ => None,
+                Command::Leaving { dc, .. } => Kind::Leaves(*dc),
+                Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
+                _ => Kind::None,
             };
-            self.pending.push_back(Change { epoch, admitted });
+            self.pending.push_back(Change { epoch, kind });
         }
         self.decisions.push(proposal);
     }
@@ -54,6 +56,7 @@ impl Members {
         let voter = |(dc, generation)| Voter::Member { dc, generation };
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
+            left: self.parting.left,
             reachable: members().filter(|(dc, _)| is_reachable(*dc)).map(voter).collect(),
             ..Facts::default()
         }
@@ -79,6 +82,7 @@ impl Decisions<'_> {
             return;
         }
         self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
+        self.tell_who_left(index, &proposal);
         self.take_decision(index, proposal);
         self.tell_decisions();
     }
@@ -90,12 +94,15 @@ impl Decisions<'_> {
     }
 
     /// The peers, or the right to serve, may have changed.
-    pub(super) fn follow_peers(&mut self) {
+    pub(in crate::replica) fn follow_peers(&mut self) {
         self.log.set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
+        if self.members.is_leaving() {
+            self.lifecycle.on_drain();
+        }
     }
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.

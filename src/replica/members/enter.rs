@@ -5,9 +5,10 @@
 //! entries of two epochs are applied in any causal order, and each is judged by the members of its own.
 
 use super::join::Join;
-use super::{Change, Members, MembersState};
+use super::{Admitted, Kind, Members, MembersState};
 use crate::base::bugs::{Bug, Bugs};
 use crate::causal_log::{Entry, EntryFault, Op};
+use crate::lock_state::{Known, Parting};
 use crate::membership::Epoch;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -19,26 +20,43 @@ impl Members {
     fn to_enter(&self, bugs: Bugs) -> Option<Epoch> {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
-        let waits = change.admitted.is_some_and(|admitted| joins(admitted.sponsor));
-        (!waits || bugs.has(Bug::SponsorUnsettled)).then_some(change.epoch)
+        let waits = match change.kind {
+            Kind::Admits(admitted) => joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled),
+            // All that it did before it left has to be known.
+            Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
+            Kind::Leaves(_) | Kind::None => false,
+        };
+        (!waits).then_some(change.epoch)
     }
 
     /// The own log enters the next epoch. Returns its change.
-    fn enter(&mut self, epoch: Epoch) -> Option<Change> {
+    fn enter(&mut self, epoch: Epoch) -> Kind {
         let change = self.pending.pop_front().filter(|change| change.epoch == epoch);
+        let kind = change.map_or(Kind::None, |change| change.kind);
         self.entered = epoch;
-        self.entered_by[self.me.index()] = epoch;
-        if let Some(admitted) = change.and_then(|change| change.admitted) {
-            let older = self.all;
-            self.all.insert(admitted.dc);
-            self.joins.push(Join::new(admitted, epoch, older));
+        if !self.has_left() {
+            self.entered_by[self.me.index()] = epoch;
         }
-        change
+        match kind {
+            Kind::Admits(admitted) => {
+                let older = self.all;
+                self.all.insert(admitted.dc);
+                self.joins.push(Join::new(admitted, epoch, older));
+            }
+            Kind::Leaves(dc) => self.parting.leaving.insert(dc),
+            Kind::Ends(dc, _) => {
+                self.all.remove(dc);
+                self.ended.insert(dc);
+                self.parting.left.remove(dc);
+            }
+            Kind::None => {}
+        }
+        kind
     }
 
-    /// Returns the members of the epoch of an entry.
-    pub fn of(&self, entry: &Entry) -> DcSet {
-        self.at(Epoch(entry.epoch))
+    /// Returns the datacenters of the epoch of an entry.
+    pub fn of(&self, entry: &Entry) -> Known {
+        self.known_at(Epoch(entry.epoch))
     }
 
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
@@ -63,18 +81,40 @@ impl Writer<'_> {
         }
     }
 
+    /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
+    /// in its log. The others have to give it their entries, so that it sees them enter.
+    pub(super) fn follow_epochs(&mut self) {
+        while let Some(epoch) = self.members.to_enter(self.config.bugs) {
+            self.enter(epoch);
+        }
+    }
+
     /// Appends the entry that enters an epoch.
     fn announce_epoch(&mut self, epoch: Epoch) {
-        self.enter(epoch);
-        self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
+        let kind = self.enter(epoch);
+        let made = self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
+        if matches!(kind, Kind::Ends(..)) {
+            self.locks.rest_on(made);
+        }
     }
 
     /// Acts by the members of an epoch from now on.
-    fn enter(&mut self, epoch: Epoch) {
-        let Some(admitted) = self.members.enter(epoch).and_then(|change| change.admitted) else { return };
-        let (dc, base) = (admitted.dc, admitted.generation.base());
-        self.locks.admit(dc, admitted.sponsor);
-        self.log.admit(dc, base);
+    fn enter(&mut self, epoch: Epoch) -> Kind {
+        let kind = self.members.enter(epoch);
+        match kind {
+            Kind::Admits(Admitted { dc, generation, sponsor }) => {
+                self.locks.admit(dc, sponsor);
+                self.log.admit(dc, generation.base());
+            }
+            Kind::Leaves(dc) => self.locks.begin_leaving(dc),
+            Kind::Ends(dc, cut) => {
+                assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
+                self.locks.end_home(dc);
+                self.log.set_members(self.members.all());
+            }
+            Kind::None => {}
+        }
+        kind
     }
 
     /// Applies the operation by which `dc` enters an epoch.
@@ -101,7 +141,15 @@ impl Decisions<'_> {
     pub(in crate::replica) fn install_members(&mut self, state: &MembersState) {
         self.members.install(state);
         let all = self.members.all();
-        self.locks.install_members(all, state.sponsors());
+        // The locks of this datacenter know nothing of its own end.
+        let me = DcSet::only(self.config.dc);
+        let left = state.parting.left.union(self.members.ended).difference(me);
+        let parting = Parting { leaving: state.parting.leaving.difference(me), left };
+        let counting = all.difference(left);
+        self.locks.install_members(parting, counting, state.sponsors());
+        if state.parting.leaving.contains(self.config.dc) {
+            self.locks.begin_leaving(self.config.dc);
+        }
         self.log.set_members(all);
         for join in &state.joins {
             self.log.admit(join.part, join.generation.base());

@@ -17,7 +17,7 @@ use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::{DcId, DcSet, Position};
 
 /// A member that is not settled, as seen here.
 #[derive(Clone, Debug)]
@@ -89,10 +89,14 @@ impl Writer<'_> {
         if !self.lifecycle.may_enter() {
             return;
         }
+        if self.members.has_left() {
+            return self.follow_epochs();
+        }
         if self.members.owes_announcement() {
             self.announce_state();
         }
         self.enter_epochs();
+        self.leave_if_done();
         let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
         parts.iter().for_each(|part| self.help_to_join(part));
     }
@@ -133,10 +137,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Applies what entries beyond an installed state say of members that are joining. The ownership map has
-    /// the splits already.
-    pub(in crate::replica) fn take_in_done_beyond(&mut self, entries: &[(DcId, DcId)]) {
-        entries.iter().for_each(|(dc, part)| self.take_in_done(*dc, *part));
+    /// Applies what entries beyond an installed state, which is recorded at `position`, say of the members.
+    /// The ownership map has the splits already, and what this datacenter has entered is in the state.
+    pub(in crate::replica) fn take_in_beyond(&mut self, beyond: &[(DcId, Op)], position: Position) {
+        let me = self.config.dc;
+        for (dc, op) in beyond.iter().filter(|(dc, op)| !(*dc == me && matches!(op, Op::Enter { .. }))) {
+            self.take_in_membership(*dc, op, position);
+        }
     }
 }
 

@@ -8,10 +8,12 @@
 mod decisions;
 mod enter;
 mod join;
+mod leave;
 mod state;
 
 use std::collections::VecDeque;
 
+use crate::lock_state::{Known, Parting};
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
 pub(in crate::replica) use decisions::Decisions;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
@@ -31,6 +33,10 @@ pub(super) struct Members {
     entered: Epoch,
     /// The members of the entered epoch.
     all: DcSet,
+    /// Those that had been members before the entered epoch.
+    ended: DcSet,
+    /// Members of the entered epoch that leave: nothing is given to them any more, or they have left.
+    parting: Parting,
     /// The last epoch that each member has entered, as the applied entries say.
     entered_by: [Epoch; MAX_DCS],
     /// Members that are admitted and, as seen here, not settled.
@@ -45,7 +51,20 @@ pub(super) struct Members {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Change {
     epoch: Epoch,
-    admitted: Option<Admitted>,
+    kind: Kind,
+}
+
+/// The effect of an epoch on the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// A member is admitted.
+    Admits(Admitted),
+    /// This member is to leave.
+    Leaves(DcId),
+    /// This member has left. The number of its last entry.
+    Ends(DcId, u64),
+    /// The members stay the same.
+    None,
 }
 
 /// A member that a decision admits.
@@ -69,6 +88,8 @@ impl Members {
             pending: VecDeque::new(),
             entered: Epoch(0),
             all,
+            ended: DcSet::EMPTY,
+            parting: Parting::default(),
             entered_by: [Epoch(0); MAX_DCS],
             joins: Vec::new(),
             awaits_state: joins,
@@ -105,10 +126,10 @@ impl Members {
         self.config.member_set().union(self.all).difference(DcSet::only(self.me))
     }
 
-    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or this server
-    /// joins and does not know the members yet.
+    /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or was one and
+    /// may not know that, or this server joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {
-        self.peers().contains(dc) || self.awaits_state
+        self.peers().contains(dc) || self.ended.contains(dc) || self.awaits_state
     }
 
     /// Returns true if there is a list of decisions: then it counts, not the configuration.
@@ -144,6 +165,19 @@ impl Members {
         self.entered_by[dc.index()]
     }
 
+    /// Returns the datacenters that an entry of an epoch that is entered here may name.
+    pub fn known_at(&self, epoch: Epoch) -> Known {
+        if epoch == self.entered || !self.are_decided() {
+            return Known { members: self.all, left: self.ended };
+        }
+        Known { members: self.at(epoch), left: self.config.ended_at(epoch) }
+    }
+
+    /// Returns the members that had left before the epoch that is entered here.
+    pub fn ended(&self) -> DcSet {
+        self.ended
+    }
+
     /// Returns the members of an epoch that is entered here.
     pub fn at(&self, epoch: Epoch) -> DcSet {
         if epoch == self.entered || !self.are_decided() {
@@ -160,7 +194,8 @@ impl Members {
 
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled.
     pub fn may_serve(&self) -> bool {
-        !self.awaits_state && (!self.are_decided() || self.is_settled())
+        let has_left = self.parting.left.contains(self.me);
+        !self.awaits_state && !has_left && (!self.are_decided() || self.is_settled())
     }
 
     fn is_settled(&self) -> bool {
@@ -188,6 +223,9 @@ impl Members {
     /// Returns true if nothing changes at present.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.joins.is_empty() && self.entered_by(self.me) == self.entered
+        self.pending.is_empty()
+            && self.joins.is_empty()
+            && self.entered_by(self.me) == self.entered
+            && !self.is_leaving()
     }
 }

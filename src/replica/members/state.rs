@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::join::Join;
 use super::{Admitted, Members};
 use crate::crdt::{Sponsored, Sponsors};
+use crate::lock_state::{Known, Parting};
 use crate::membership::{Config, Epoch, Generation, Proposal};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
@@ -19,6 +20,8 @@ pub struct MembersState {
     pub entered_by: Vec<(DcId, Epoch)>,
     /// The members that are not settled.
     pub joins: Vec<JoinState>,
+    /// The members that leave.
+    pub parting: Parting,
     /// This directory joins a running cluster and has no state yet. Never in a state.
     pub awaits_state: bool,
 }
@@ -48,24 +51,28 @@ impl MembersState {
     /// Returns the parts that are not settled.
     pub fn sponsors(&self) -> Sponsors {
         let row = |join: &JoinState| Sponsored { part: join.part, sponsor: join.sponsor, split: join.split };
-        self.joins.iter().map(row).collect()
+        let sponsors: Sponsors = self.joins.iter().map(row).collect();
+        sponsors.with_left(self.known().left)
     }
 
-    /// Returns the members of the entered epoch.
-    pub fn members(&self) -> DcSet {
+    /// Returns the datacenters of the entered epoch.
+    pub(crate) fn known(&self) -> Known {
         let mut config = Config::default();
         for proposal in &self.decisions {
             // A refused command is a decision without effect.
             let _applied = config.apply(config.index().next(), proposal);
         }
-        config.members_at(self.entered).map(|(dc, _)| dc).collect()
+        let members = config.members_at(self.entered).map(|(dc, _)| dc).collect();
+        Known { members, left: config.ended_at(self.entered) }
     }
 }
 
 impl Members {
     /// Returns the members for a checkpoint or a state; `None` if there are no decisions.
     pub fn state(&self, sponsors: &Sponsors) -> Option<MembersState> {
-        let entered_by = self.config.members().map(|(dc, _)| (dc, self.entered_by(dc)));
+        // Its own end may be decided.
+        let members = self.config.member_set().union(DcSet::only(self.me));
+        let entered_by = members.iter().map(|dc| (dc, self.entered_by(dc)));
         let join = |join: &Join| {
             let Admitted { dc, generation, sponsor } = join.admitted;
             let split = sponsors.get(dc).is_some_and(|row| row.split);
@@ -81,9 +88,11 @@ impl Members {
         };
         self.are_decided().then(|| MembersState {
             decisions: self.decisions.clone(),
-            entered: self.entered,
+            // One that has left follows the epochs silently, again after a restart.
+            entered: if self.has_left() { self.entered_by(self.me) } else { self.entered },
             entered_by: entered_by.filter(|(_, epoch)| *epoch > Epoch(0)).collect(),
             joins: self.joins.iter().map(join).collect(),
+            parting: self.parting,
             awaits_state: self.awaits_state,
         })
     }
@@ -102,9 +111,11 @@ impl Members {
             self.entered_by[dc.index()] = *epoch;
         }
         self.joins = state.joins.iter().map(Join::from).collect();
+        self.parting = state.parting;
         self.awaits_state = state.awaits_state;
         if !self.awaits_state {
             self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
+            self.ended = self.config.ended_at(self.entered);
         }
     }
 }

@@ -46,7 +46,8 @@ fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Mes
                 | Op::Commit(_)
                 | Op::Enter { .. }
                 | Op::Split { .. }
-                | Op::Done { .. } => Vec::new(),
+                | Op::Done { .. }
+                | Op::Leave => Vec::new(),
             })
             .collect()
         }

@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::fork_in_hashes;
-use crate::replica::members::MembersState;
+use crate::replica::members::{Members, MembersState};
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
@@ -148,7 +148,7 @@ impl Replica {
             return Ok(());
         }
         let is_first = self.members.awaits_state();
-        let foreign = foreign(head, &intake.incoming, &self.log, is_first);
+        let foreign = foreign(head, &intake.incoming, (&self.log, &self.members), is_first);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return Err(refusal(&fault));
         }
@@ -188,13 +188,13 @@ impl Replica {
             lend!(Decisions, self).install_members(state);
         }
         self.locks.install_state(
-            &foreign(head, &incoming, &self.log, is_first),
+            &foreign(head, &incoming, (&self.log, &self.members), is_first),
             &before,
             position,
             self.now.mono,
         );
-        let done = done_beyond(head, &self.log);
-        lend!(Writer, self).take_in_done_beyond(&done);
+        let beyond = membership_beyond(head, &self.log);
+        lend!(Writer, self).take_in_beyond(&beyond, position);
         let Head { vector, stamps } = head;
         let position =
             if self.config.bugs.has(Bug::StateToldBeforeDurable) { Position::default() } else { position };
@@ -231,10 +231,10 @@ impl Replica {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
         let is_first = self.members.awaits_state();
-        let checked = self
-            .locks
-            .inspect()
-            .validate_foreign(&foreign(head, &incoming, &self.log, is_first), self.log.applied());
+        let checked = self.locks.inspect().validate_foreign(
+            &foreign(head, &incoming, (&self.log, &self.members), is_first),
+            self.log.applied(),
+        );
         checked.map_err(|fault| fault.to_string())?;
         self.install_state(incoming, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
@@ -242,25 +242,33 @@ impl Replica {
     }
 }
 
-fn foreign<'a>(head: &'a Head, incoming: &'a Incoming, log: &'a Log, is_first: bool) -> Foreign<'a> {
-    let beyond =
-        log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc)).flat_map(|entry| &entry.ops);
+fn foreign<'a>(
+    head: &'a Head,
+    incoming: &'a Incoming,
+    (log, members): (&'a Log, &'a Members),
+    is_first: bool,
+) -> Foreign<'a> {
+    let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
+    let beyond = beyond.flat_map(|entry| {
+        let left = members.of(entry).left;
+        entry.ops.iter().map(move |op| (op, left))
+    });
     Foreign {
         vector: &head.vector,
         ownership: &incoming.ownership,
-        members: incoming.members_state.as_ref().map(MembersState::members),
+        known: incoming.members_state.as_ref().map(MembersState::known),
         is_first,
         requests: &incoming.requests,
         beyond: beyond.collect(),
     }
 }
 
-/// Returns the parts of new members of which entries that a state lacks say that nothing goes along any more,
-/// each with the maker.
-fn done_beyond(head: &Head, log: &Log) -> Vec<(DcId, DcId)> {
+/// Returns what entries that a state lacks say of the members, each with the maker.
+fn membership_beyond(head: &Head, log: &Log) -> Vec<(DcId, Op)> {
     let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
-    let done = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
-    done.filter_map(|(dc, op)| if let Op::Done { part } = op { Some((dc, *part)) } else { None }).collect()
+    let ops = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
+    let is_wanted = |op: &Op| matches!(op, Op::Done { .. } | Op::Enter { .. } | Op::Leave);
+    ops.filter(|(_, op)| is_wanted(op)).map(|(dc, op)| (dc, op.clone())).collect()
 }
 
 /// `expiring` receives all keys that may expire or be done.

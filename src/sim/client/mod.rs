@@ -248,6 +248,10 @@ pub(super) struct Client {
     pub lost_to_operator: Option<LeaseId>,
     /// Its server sometimes refuses calls because of overload.
     pub may_be_refused: bool,
+    /// Its datacenter leaves: it makes nothing new there, and is told to go elsewhere.
+    pub is_moving: bool,
+    /// A home may leave, and is none then.
+    pub homes_may_end: bool,
     /// The time of its first grant that has a home in its names.
     first_home: Option<Moment>,
     /// Refused orders that it will send again, by the keys that were refused.
@@ -290,6 +294,8 @@ impl Client {
             lost_to_operator: None,
             first_home: None,
             may_be_refused: false,
+            is_moving: false,
+            homes_may_end: false,
             deferred: BTreeMap::new(),
             session: None,
             lease: None,

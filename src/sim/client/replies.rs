@@ -225,6 +225,7 @@ impl Client {
             (Pending::Open { .. }, Refusal::ResourceExhausted { retry_after, .. }) if self.may_be_refused => {
                 out.push(Out::Timer { at: now + *retry_after, timer: Timer::OpenLease });
             }
+            (Pending::Open { .. }, Refusal::Draining) if self.is_moving => self.retired = true,
             (Pending::Open { .. }, Refusal::DiskFull) if self.disk_was_full => {
                 out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });
             }
@@ -265,13 +266,17 @@ impl Client {
             (Refusal::Cancelled, _) => ending,
             // An earlier copy was refused because of overload: a higher key was used since, so this one may
             // not begin any more.
-            (Refusal::IdempotencyKeyFinished(_), _) if self.may_be_refused => true,
+            (Refusal::IdempotencyKeyFinished(_), _) if self.may_be_refused || self.is_moving => true,
             (Refusal::IdempotencyKeyFinished(_), wait) => {
                 let was_early = self.may_be_too_early(request);
-                wait != Wait::Forever || ending || self.disk_was_full || is_victim || was_early
+                // An earlier copy was refused because a home had left.
+                let is_homed = self.homes_may_end && names_home(&request.order.wants);
+                is_homed || wait != Wait::Forever || ending || self.disk_was_full || is_victim || was_early
             }
             // Granted, and taken by force before the grant could be answered.
             (Refusal::ForceReleased(_), _) => is_victim,
+            (Refusal::Draining, _) => self.is_moving,
+            (Refusal::UnknownHome { .. }, _) => self.homes_may_end,
             (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::NotYet { .. }, _) => self.may_be_too_early(request),
             (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,

@@ -36,6 +36,7 @@ impl Client {
     ) {
         let (disk_was_full, may_be_refused) = (self.disk_was_full, self.may_be_refused);
         let disks_forget = self.disks_forget;
+        let (is_moving, homes_may_end) = (self.is_moving, self.homes_may_end);
         let Some(txn_lease) = self.lease_of_txn(key) else { return };
         let lease_is_lost = self.lost_leases.contains(&txn_lease);
         let is_victim = self.lost_to_operator == Some(txn_lease);
@@ -46,6 +47,11 @@ impl Client {
             took(now.since(txn.issued), txn.order.max_open) || txn.order.may_be_replaced || is_victim;
         txn.is_told_over |= may_be_refused && may_have_ended;
         let verdict = match refusal {
+            refusal if is_moving && ends_with_its_server(refusal) => Verdict::Over("its datacenter leaves"),
+            Refusal::Transaction(TxnRefusal::UnknownDc(_)) if homes_may_end && txn.next > 0 => Verdict::Abort,
+            refusal if homes_may_end && ends_with_a_member(refusal, &txn.order) => {
+                Verdict::Over("a home of its locks, or who is to get rights, has left")
+            }
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
             Refusal::ResourceExhausted { .. } if !may_be_refused => Verdict::Wrong,
             Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) if disks_forget => {
@@ -94,6 +100,21 @@ impl Client {
 /// Returns true if something took that long, given that clocks differ in speed by 1 % each.
 fn took(waited: Duration, limit: Duration) -> bool {
     waited >= limit - limit / 32
+}
+
+/// Returns true for a refusal by a datacenter that leaves.
+fn ends_with_its_server(refusal: &Refusal) -> bool {
+    use TxnRefusal::{LocksLost, Unknown};
+    matches!(refusal, Refusal::Draining | Refusal::Transaction(LocksLost(_) | Unknown(_)))
+}
+
+/// Returns true for a refusal because another datacenter has left, or of a copy of such a call.
+fn ends_with_a_member(refusal: &Refusal, order: &TxnOrder) -> bool {
+    match refusal {
+        Refusal::UnknownHome { .. } | Refusal::Transaction(TxnRefusal::UnknownDc(_)) => true,
+        Refusal::Transaction(TxnRefusal::Unknown(_)) => wants_home(order),
+        _ => false,
+    }
 }
 
 fn wants_home(order: &TxnOrder) -> bool {

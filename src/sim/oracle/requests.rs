@@ -50,7 +50,8 @@ impl Requests {
                 | Op::Commit(_)
                 | Op::Enter { .. }
                 | Op::Split { .. }
-                | Op::Done { .. } => {}
+                | Op::Done { .. }
+                | Op::Leave => {}
             }
         }
     }
@@ -63,14 +64,14 @@ impl Requests {
     }
 
     /// Checks a transfer of parts from `from` to `to` in its `step`. A withdrawal that it applied in that
-    /// very step may be too late for it. `may_return`: parts of the lock may be returned to their homes
-    /// unasked.
+    /// very step may be too late for it. `home`: the homes of parts, if parts of the lock may be returned to
+    /// them unasked.
     pub fn on_transfer(
         &self,
         (from, to): (DcId, DcId),
         moved: &LockParts,
         step: u64,
-        may_return: bool,
+        home: Option<&dyn Fn(DcId) -> DcId>,
     ) -> Result<(), Broken> {
         let only_own = moved.parts.iter().all(|(part, _)| *part == to);
         let wanted = |row: &Row| {
@@ -78,8 +79,7 @@ impl Requests {
             !known_gone && (only_own || row.mode == Mode::Exclusive)
         };
         let rows = self.by_lock.get(&(to, moved.lock.clone()));
-        let belongs = |part: &DcId| moved.lock.home().unwrap_or(*part) == to;
-        let goes_home = may_return && moved.parts.iter().all(|(part, _)| belongs(part));
+        let goes_home = home.is_some_and(|home| moved.parts.iter().all(|(part, _)| home(*part) == to));
         if rows.is_some_and(|rows| rows.iter().rev().any(wanted)) || goes_home {
             return Ok(());
         }
@@ -111,7 +111,7 @@ mod tests {
 
     fn given(requests: &Requests, parts: &[u8], step: u64) -> Option<FailureKind> {
         let moved = LockParts { lock: lock(), parts: parts.iter().map(|part| (dc(*part), 1)).collect() };
-        requests.on_transfer((dc(0), dc(1)), &moved, step, false).err().map(|broken| broken.kind)
+        requests.on_transfer((dc(0), dc(1)), &moved, step, None).err().map(|broken| broken.kind)
     }
 
     #[test]
@@ -131,13 +131,16 @@ mod tests {
         assert_eq!(given(&requests, &[1], 3), None, "decided before");
         assert_eq!(given(&requests, &[1], 4), Some(FailureKind::GivenUnasked));
         let part = |id| LockParts { lock: lock(), parts: vec![(dc(id), 1)] };
-        let goes_home = |part: &LockParts| requests.on_transfer((dc(0), dc(1)), part, 4, true).is_ok();
+        let goes_home = |part: &LockParts| {
+            let home = |of: DcId| part.lock.home().unwrap_or(of);
+            requests.on_transfer((dc(0), dc(1)), part, 4, Some(&home)).is_ok()
+        };
         assert!(goes_home(&part(1)) && !goes_home(&part(0)), "only what belongs there goes there");
         for (home, may) in [(1, true), (2, false)] {
             let lock = LockName::homed(dc(home), b"a").expect("valid");
             let parts = (0..3).map(|part| (dc(part), 1)).collect();
             let moved = LockParts { lock, parts };
-            assert_eq!(requests.on_transfer((dc(0), dc(1)), &moved, 4, true).is_ok(), may);
+            assert_eq!(goes_home(&moved), may);
             let own = LockParts { parts: vec![(dc(1), 1)], ..moved };
             assert_eq!(goes_home(&own), may, "a homed lock belongs to its home, not to the part's namesake");
         }

@@ -1,4 +1,4 @@
-//! Plans in which datacenters join a running cluster.
+//! Plans in which datacenters join a running cluster, or leave it.
 
 use crate::base::rng::Rng;
 use crate::sim::failure::FaultKind;
@@ -61,5 +61,10 @@ impl Plan {
             ..TxnPlan::some()
         };
         self
+    }
+
+    /// Members also leave, whichever the seed picks, while locks are in use.
+    pub(super) fn changes(self, rng: &mut Rng) -> Plan {
+        Plan { leaves: *rng.pick(&[1, 1, 2, 3]), ..self }
     }
 }

@@ -80,6 +80,8 @@ pub(super) struct Plan {
     pub dcs: u8,
     /// Datacenters that found the cluster; the others join while it runs.
     pub founders: u8,
+    /// How often a member is to leave.
+    pub leaves: u8,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -152,6 +154,9 @@ impl Plan {
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
             Profile::Growth => general.calm().growth(seed, &mut Rng::new(seed, 30)),
+            Profile::Changes => {
+                general.calm().growth(seed, &mut Rng::new(seed, 30)).changes(&mut Rng::new(seed, 35))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -166,6 +171,7 @@ impl Plan {
         let mut plan = Plan {
             dcs,
             founders: dcs,
+            leaves: 0,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
@@ -199,6 +205,7 @@ impl Plan {
         Plan {
             dcs: 3,
             founders: 3,
+            leaves: 0,
             net: NetPlan {
                 delays: world_delays(),
                 jitter: Duration::ZERO,

@@ -46,13 +46,15 @@ pub enum Profile {
     Crowds,
     /// Datacenters join the cluster while it runs, among crashes and lost links.
     Growth,
+    /// The same, and members leave.
+    Changes,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 19] = [
+    pub const NAMED: [(&str, Profile); 20] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -72,6 +74,7 @@ impl Profile {
         ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
         ("growth", Profile::Growth),
+        ("changes", Profile::Changes),
     ];
 }
 

@@ -87,6 +87,10 @@ pub(in crate::sim) enum Action {
         node: DcId,
         life: u64,
     },
+    /// A member is to leave, or continues to.
+    Leave {
+        node: DcId,
+    },
     MakeRoom {
         node: DcId,
     },

@@ -64,7 +64,10 @@ impl World {
         let names = self.locks.hot.iter().chain(&self.locks.cold);
         for (lock, part) in names.flat_map(|lock| replicas.iter().map(move |(part, _)| (lock, *part))) {
             let owns = |(dc, r): &&(DcId, Inspect)| {
-                r.members().contains(part) && r.owner_of(lock, part) == *dc && !self.is_out_of_date(*dc)
+                !r.has_left()
+                    && r.members().contains(part)
+                    && r.owner_of(lock, part) == *dc
+                    && !self.is_out_of_date(*dc)
             };
             let believe = replicas.iter().filter(owns).count();
             let kind = match (believe, stage) {
@@ -161,6 +164,9 @@ impl World {
         let mut applied = None;
         if !self.still_joining().is_empty() {
             return Some(format!("{:?} did not join", self.still_joining()));
+        }
+        if !self.still_leaving().is_empty() {
+            return Some(format!("{:?} did not leave", self.still_leaving()));
         }
         for dc in self.members().iter() {
             let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };

@@ -53,6 +53,7 @@ impl World {
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
         client.disks_forget = self.plan.disk.is_copied;
+        client.homes_may_end = self.plan.leaves > 0;
         client.disk_was_full = self.node(dc).disk.room != DiskSpace::Enough;
         client.may_be_refused = self.plan.habits.most.is_some() || self.plan.habits.overload_every.is_some();
         self.clients.push(client);
@@ -73,6 +74,28 @@ impl World {
 
     pub fn clients(&self) -> &[Client] {
         &self.clients
+    }
+
+    /// Lets the clients of a datacenter that leaves make nothing new there, and close the leases that they
+    /// need no more.
+    pub(super) fn move_clients_from(&mut self, dc: DcId) {
+        let of_dc = |client: &&Client| client.dc == dc && !client.dead && !client.retired;
+        let moving: Vec<usize> = self.clients.iter().filter(of_dc).map(|client| client.number).collect();
+        for number in moving {
+            self.drivers[number] = Driver::Manual;
+            let client = &mut self.clients[number];
+            client.is_moving = true;
+            if client.is_ready() && client.requests().is_empty() && client.unfinished_txns() == 0 {
+                self.with_client(number, |client, _, out| client.retire(out));
+            }
+        }
+    }
+
+    /// A datacenter has left: nothing of its clients is left there.
+    pub(super) fn drop_clients_of(&mut self, dc: DcId) {
+        for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
+            client.dead = true;
+        }
     }
 
     /// Lets every living client close its lease that can do so now. Returns true if all have.
@@ -200,6 +223,7 @@ impl World {
             self.tally.roamed += 1;
             self.trace.line(self.now, format_args!("c{number}"), || format!("goes to {to}"));
             self.with_client(number, |client, _, out| client.roam(to, out));
+            self.clients[number].is_moving |= self.is_leaving(to);
             self.clients[number].disk_was_full |= self.node(to).disk.room != DiskSpace::Enough;
         }
     }

@@ -26,7 +26,14 @@ impl World {
             }
             Durable::NotAtMajority { .. } => self.tally.not_at_majority += 1,
             Durable::AtMajority => {
-                let members = self.node(dc).members_before;
+                // It may have entered the end of a member in this step, before the answer or after it.
+                let now = self.node(dc).inspect().map_or(DcSet::EMPTY, |replica| replica.members());
+                let before = self.node(dc).members_before;
+                let is_most = |members: DcSet| {
+                    let having = members.iter().filter(|dc| has_had(self.node(*dc)));
+                    2 * having.count() > members.len()
+                };
+                let members = if is_most(before) { before } else { now };
                 let having: DcSet = members.iter().filter(|dc| has_had(self.node(*dc))).collect();
                 if 2 * having.len() <= members.len() {
                     let what = format!(

@@ -179,11 +179,15 @@ impl World {
             }
             let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
             let may_return = self.plan.may_return_idle(idle)
+                || self.is_leaving(dc)
                 || self.is_above_limit(replica, &moves)
                 || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
-            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, may_return) {
+            let members = replica.inspect().members();
+            let home = |part| moved.lock.home().filter(|home| members.contains(*home)).unwrap_or(part);
+            let home: Option<&dyn Fn(DcId) -> DcId> = if may_return { Some(&home) } else { None };
+            if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, home) {
                 return self.blame(Err(broken));
             }
         }
@@ -199,7 +203,7 @@ impl World {
 
     /// Returns true if the same step has a transfer of the lock for a shared request, and no exclusive
     /// request of others waited for the lock before it: one that came in it may be too late. While a member
-    /// is away, requests may be parked: then those do not count.
+    /// is away or leaves, requests may be parked: then those do not count.
     fn pays_for_shared(
         &self,
         replica: &Replica,
@@ -211,7 +215,7 @@ impl World {
         let is_served = |(to, moved): &(DcId, LockParts)| {
             let (to, moved) = (*to, self.without_joiners(*to, moved));
             let is_own = moved.parts.iter().all(|(part, _)| *part == to);
-            is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, false).is_ok()
+            is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, None).is_ok()
         };
         let away = replica.inspect().away().union(self.nodes[dc.index()].away_before);
         let wants = |row: &RequestRow| {
@@ -220,13 +224,16 @@ impl World {
                 && row.wants.locks().contains(&(lock.clone(), Mode::Exclusive))
         };
         moves.iter().any(is_served)
-            && (!away.is_empty() || !replica.inspect().request_table().iter().any(wants))
+            && (!away.is_empty()
+                || !self.still_leaving().is_empty()
+                || !replica.inspect().request_table().iter().any(wants))
     }
 
     fn check_part(&mut self, lock: &LockName, part: DcId) {
         let believes = |node: &super::Node| {
             let owns = |replica: Inspect| {
                 replica.has_state()
+                    && !replica.has_left()
                     && replica.members().contains(part)
                     && replica.owner_of(lock, part) == node.dc
             };
@@ -357,7 +364,8 @@ fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
         | Op::Commit(_)
         | Op::Enter { .. }
         | Op::Split { .. }
-        | Op::Done { .. } => (None, [].as_slice()),
+        | Op::Done { .. }
+        | Op::Leave => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))
 }

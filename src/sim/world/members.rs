@@ -7,14 +7,15 @@
 use std::time::Duration;
 
 use crate::base::bugs::Bugs;
+use crate::base::rng::Rng;
 use crate::causal_log::LockParts;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
-    JoinPolicy, MemberName, Policy, Proposal, ServerId,
+    JoinPolicy, MemberName, Phase, Policy, Proposal, ServerId, Voter,
 };
 use crate::replica::Event;
 use crate::replica::call::Phase as ReplicaPhase;
-use crate::sim::world::{Action, Driver, Node, Phase, World};
+use crate::sim::world::{Action, Driver, Node, Phase as RunPhase, World};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// How long a server that joins waits until it asks again.
@@ -27,6 +28,8 @@ pub(super) struct Control {
     config: Config,
     /// Servers that join and have no clients yet.
     joining: DcSet,
+    /// Members that leave.
+    leaving: DcSet,
 }
 
 fn server(dc: DcId) -> ServerId {
@@ -74,7 +77,7 @@ impl World {
     /// A node proposes something.
     pub(super) fn on_proposed(&mut self, proposal: Proposal) {
         let rng = &mut self.chance.members;
-        let faults = self.phase == Phase::Trouble;
+        let faults = self.phase == RunPhase::Trouble;
         let copies = match rng.below(10) {
             0 if faults => 0,
             1 if faults => 2,
@@ -92,14 +95,22 @@ impl World {
         let index = self.control.config.index().next();
         let applied = self.control.config.apply(index, &proposal);
         self.trace.line(self.now, "control", || format!("decision {index}: {proposal:?}: {applied:?}"));
+        if let (Command::Leaving { dc, .. }, Ok(_)) = (&proposal.command, &applied) {
+            self.control.leaving.insert(*dc);
+            self.move_clients_from(*dc);
+        }
         self.control.decisions.push(proposal);
+        let left = self.control.leaving.iter().filter(|dc| self.control.config.member(*dc).is_none());
+        for dc in left.collect::<Vec<_>>() {
+            self.learn_soon(dc, index);
+        }
         for node in self.members().iter() {
             self.learn_soon(node, index);
         }
     }
 
     fn learn_soon(&mut self, node: DcId, index: Index) {
-        let faults = self.phase == Phase::Trouble;
+        let faults = self.phase == RunPhase::Trouble;
         // Then others may tell it sooner.
         let slow = faults && self.chance.members.percent(30);
         let most = Duration::from_millis(if slow { 5_000 } else { 200 });
@@ -117,9 +128,8 @@ impl World {
 
     pub(super) fn on_learn(&mut self, node: DcId, index: Index) {
         // A server that joins learns them from members.
-        let is_member =
-            self.control.config.member(node).is_some_and(|member| member.generation == Generation(0));
-        if !is_member || self.control.joining.contains(node) {
+        let was_member = self.control.config.slots().any(|(dc, _)| dc == node);
+        if !was_member || self.control.joining.contains(node) || self.node(node).is_gone {
             return;
         }
         if !self.is_running(node) {
@@ -146,7 +156,7 @@ impl World {
             self.control.joining.remove(dc);
             self.tally.joins += 1;
             let clients = self.plan.load.clients[dc.index()];
-            if self.phase != Phase::Healing {
+            if self.phase != RunPhase::Healing {
                 for _ in 0..clients {
                     self.spawn_client(dc, Driver::Random);
                 }
@@ -154,6 +164,80 @@ impl World {
             return;
         }
         self.queue.push(self.now + ASK_AGAIN, Action::Join { node: dc });
+    }
+
+    /// Plans which members leave, and when. Which they are is decided when the time comes.
+    pub(super) fn plan_leaves(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed, 36);
+        let trouble = self.plan.trouble;
+        for _ in 0..self.plan.leaves {
+            let node = self.nodes[rng.index(self.nodes.len())].dc;
+            let at = self.now + rng.duration(trouble / 8, trouble / 4 * 3);
+            self.queue.push(at, Action::Leave { node });
+        }
+    }
+
+    /// A member is to leave: asks for it until that is decided; then lets its clients go elsewhere, until it
+    /// has left.
+    pub(super) fn on_leave(&mut self, dc: DcId) {
+        if self.node(dc).is_gone {
+            return;
+        }
+        let member = self.control.config.member(dc).map(|member| member.phase);
+        match member {
+            // It ends as soon as it knows that it has left.
+            None if self.control.leaving.contains(dc) => return self.stop_who_left(dc),
+            // It has clients first.
+            None | Some(_) if self.control.joining.contains(dc) => {}
+            None => {}
+            Some(Phase::Leaving) => self.move_clients_from(dc),
+            Some(_) if self.members().len() - self.control.leaving.len() < 2 => return,
+            Some(_) => self.ask_to_leave(dc),
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
+    }
+
+    fn ask_to_leave(&mut self, dc: DcId) {
+        let config = &self.control.config;
+        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
+        let Some(generation) = config.generation(dc).filter(|_| !members.is_empty()) else { return };
+        let asked = *self.chance.members.pick(&members);
+        let votes = |(other, generation): &(DcId, Generation)| {
+            *other != dc
+                && config.voters().voters.contains(&Voter::Member { dc: *other, generation: *generation })
+        };
+        let settled = config.members().filter(|(_, member)| member.phase == Phase::Settled);
+        let settled: Vec<_> = settled.map(|(dc, member)| (dc, member.generation)).collect();
+        let command = match settled.iter().find(|(other, _)| *other != dc) {
+            // In production every member votes as soon as it is settled.
+            Some((other, generation)) if !settled.iter().any(|it| votes(it)) => {
+                Command::Vote { dc: *other, generation: *generation, votes: true }
+            }
+            _ => Command::Leaving { dc, generation },
+        };
+        self.step(asked, Event::Propose { command: Box::new(command) });
+    }
+
+    fn stop_who_left(&mut self, dc: DcId) {
+        let knows_it = self.node(dc).inspect().is_some_and(|replica| replica.is_over());
+        if !knows_it {
+            return self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
+        }
+        self.tally.leaves += 1;
+        self.crash(dc);
+        self.nodes[dc.index()].is_gone = true;
+        self.control.leaving.remove(dc);
+        self.drop_clients_of(dc);
+    }
+
+    /// Returns true if a member leaves or has left.
+    pub(super) fn is_leaving(&self, dc: DcId) -> bool {
+        self.control.leaving.contains(dc) || self.node(dc).is_gone
+    }
+
+    /// Returns the members that leave and are not gone.
+    pub(super) fn still_leaving(&self) -> DcSet {
+        self.control.leaving
     }
 
     fn serves(&self, dc: DcId) -> bool {

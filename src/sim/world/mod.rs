@@ -244,6 +244,7 @@ impl World {
             }
         }
         self.plan_joins(all.difference(members), seed, bugs);
+        self.plan_leaves(seed);
         self.plan_faults();
         self.plan_clocks();
         self.plan_operators();
@@ -252,7 +253,7 @@ impl World {
     }
 
     pub fn members(&self) -> DcSet {
-        self.nodes.iter().map(|node| node.dc).collect()
+        self.nodes.iter().filter(|node| !node.is_gone).map(|node| node.dc).collect()
     }
 
     pub fn broken(&self) -> Option<&Broken> {
@@ -337,7 +338,7 @@ impl World {
             Action::SessionBroken { client, session } => self.on_session_broken(client, session),
             Action::Client { client, timer } => self.on_client_timer(client, timer),
             Action::Spawn { dc } => {
-                if self.phase != Phase::Healing {
+                if self.phase != Phase::Healing && !self.is_leaving(dc) {
                     self.spawn_client(dc, Driver::Random);
                 }
             }
@@ -348,6 +349,7 @@ impl World {
             Action::Decide { proposal } => self.on_decide(*proposal),
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
+            Action::Leave { node } => self.on_leave(node),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),
             Action::Relief { node } => self.on_relief(node),

@@ -1,0 +1,145 @@
+//! Leaving: what members do for one that leaves in order, and what that one does, until it is gone.
+//!
+//! ```text
+//! decision  Leaving   every member enters its epoch, and gives that member nothing from then on
+//! log       Leave     of the one that leaves: nobody holds or waits there, and it has only its own parts.
+//!                     They count no more
+//! decision  Left      proposed by the one that leaves, once all others have all of its log; it ends
+//! ```
+
+use super::Members;
+use crate::causal_log::Op;
+use crate::membership::{Command, Index, Phase, Proposal};
+use crate::replica::Replica;
+use crate::replica::call::Refusal;
+use crate::replica::effect::Effect;
+use crate::replica::grants::Requests;
+use crate::replica::lend::lend;
+use crate::replica::members::Decisions;
+use crate::replica::message::Message;
+use crate::replica::writer::Writer;
+use geolock_api::names::{DcId, DcSet, Position};
+
+/// Most waiting requests that one step turns away.
+const TURNED_AWAY_PER_STEP: usize = 64;
+
+impl Members {
+    /// Returns true if this datacenter is to leave, and its end is not decided.
+    pub fn is_leaving(&self) -> bool {
+        self.own_member().is_some_and(|member| member.phase == Phase::Leaving)
+    }
+
+    /// Returns true if this datacenter has said, as the last entry of its log, that it leaves.
+    pub fn has_left(&self) -> bool {
+        self.parting.left.contains(self.me)
+    }
+
+    /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
+    pub fn is_over(&self) -> bool {
+        self.are_decided() && !self.awaits_state && self.own_member().is_none()
+    }
+
+    /// Returns true if nothing is given to `dc` any more, because it leaves.
+    pub fn is_parting(&self, dc: DcId) -> bool {
+        self.parting.leaving.union(self.parting.left).contains(dc)
+    }
+
+    /// Returns a member to which one that leaves gives what is its own.
+    pub fn heir(&self) -> Option<DcId> {
+        let others = self.all.difference(DcSet::only(self.me));
+        others.iter().find(|dc| !self.is_parting(*dc))
+    }
+
+    /// Returns true if all other members have said that they give nothing to this one any more, and nothing
+    /// else changes.
+    fn are_parted(&self) -> bool {
+        let is_entered = self.pending.is_empty() && self.entered == self.config.epoch();
+        self.is_leaving()
+            && !self.has_left()
+            && is_entered
+            && self.joins.is_empty()
+            && self.have_entered(self.all, self.entered)
+    }
+}
+
+impl Writer<'_> {
+    /// Appends the last entry of this datacenter, if it leaves and nothing is left here.
+    pub(super) fn leave_if_done(&mut self) {
+        let is_free = self.members.are_parted()
+            && self.data.transactions.len() == 0
+            && !self.data.expiry.has_done()
+            && self.locks.has_nothing()
+            && !self.out.is_regaining();
+        if !is_free {
+            self.data.counter_escrow.stop_handing();
+        } else if self.hand_rights_over() {
+            self.make_entry(vec![Op::Leave]);
+        }
+    }
+
+    /// `dc` has left.
+    pub(in crate::replica) fn take_in_leave(&mut self, dc: DcId, position: Position) {
+        self.members.parting.leaving.remove(dc);
+        self.members.parting.left.insert(dc);
+        self.locks.take_leave(dc, position);
+    }
+}
+
+impl Decisions<'_> {
+    /// A member that has left proposes its end, once all others have all of its log on disk. A proposal may
+    /// be lost, so it is repeated with each heartbeat.
+    pub(in crate::replica) fn propose_left(&mut self) {
+        let me = self.config.dc;
+        if !self.members.has_left() || self.members.is_over() {
+            return;
+        }
+        let Some(generation) = self.members.config().generation(me) else { return };
+        let (cut, epoch) = (self.log.applied().get(me), self.members.config().epoch());
+        let others = self.members.all().difference(DcSet::only(me));
+        let have_all = others.iter().all(|dc| self.log.acknowledged(dc).get(me) >= cut);
+        if have_all && self.members.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
+            let command = Command::Left { dc: me, generation, cut };
+            let proposal = Proposal { checked: self.members.config().revision(), command };
+            self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+        }
+    }
+
+    /// Tells a member whose end this decision is, before the link to it is gone.
+    pub(super) fn tell_who_left(&mut self, index: Index, proposal: &Proposal) {
+        let Command::Left { dc, .. } = &proposal.command else { return };
+        if self.log.is_linked(*dc) {
+            let proposals = vec![proposal.clone()];
+            self.out.send(self.log, *dc, Message::Decisions { after: Index(index.0 - 1), proposals });
+        }
+    }
+}
+
+impl Requests<'_> {
+    /// This datacenter leaves, and others give it nothing any more: who waits has to ask another one.
+    pub(in crate::replica) fn turn_waiters_away(&mut self) {
+        if self.locks.request_counts().waiting == 0 {
+            return;
+        }
+        for request in self.locks.inspect().some_waiting(TURNED_AWAY_PER_STEP) {
+            self.end_waiting(request, Refusal::Draining);
+        }
+    }
+}
+
+impl Replica {
+    /// Nothing follows the last entry of a datacenter that leaves: it grants and transfers nothing.
+    pub(in crate::replica) fn stop_if_left(&mut self) {
+        if self.members.has_left() {
+            lend!(Decisions, self).follow_peers();
+            self.update_lifecycle();
+        }
+    }
+
+    /// Follows the end of a member that this step has entered. Its link stays until the control group has let
+    /// it go.
+    pub(in crate::replica) fn forget_who_left(&mut self) {
+        if !self.peers.reachability.peers().intersection(self.members.ended()).is_empty() {
+            lend!(Decisions, self).follow_peers();
+        }
+    }
+}
