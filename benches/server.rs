@@ -264,4 +264,5 @@ only_echo! {
     audit: AuditRequest -> AuditResponse,
     list_members: ListMembersRequest -> ListMembersResponse,
     add_member: AddMemberRequest -> AddMemberResponse,
+    remove_member: RemoveMemberRequest -> RemoveMemberResponse,
 }

@@ -8,7 +8,7 @@ use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
     AddMemberRequest, AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse,
-    ListMembersRequest, ListMembersResponse,
+    ListMembersRequest, ListMembersResponse, RemoveMemberRequest,
 };
 
 /// Releases locks by force, and lists earlier force releases; lists the members of the cluster, and invites
@@ -66,6 +66,15 @@ impl AdminClient {
     pub async fn add_member(&self, name: &str, sponsor: Option<u32>) -> Result<u64, ClientError> {
         let request = AddMemberRequest { name: name.to_owned(), sponsor };
         let answer = self.0.ask(async |mut locks| locks.add_member(request).await).await?;
+        Ok(answer.decision)
+    }
+
+    /// Lets a datacenter leave the cluster. Returns the number of the decision; it has left when
+    /// [`AdminClient::members`] lists it no more. After [`ClientError::Unreachable`] the outcome is unknown:
+    /// repeat it.
+    pub async fn remove_member(&self, dc: u32) -> Result<u64, ClientError> {
+        let request = RemoveMemberRequest { dc };
+        let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
         Ok(answer.decision)
     }
 }

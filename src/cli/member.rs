@@ -1,14 +1,18 @@
 //! `geolock member`: the members of the cluster.
 
+use std::time::Duration;
+
 use clap::Subcommand;
+use geolock_client::AdminClient;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::connect::{self, ConnectArgs};
 use super::failure::Failure;
 use super::print::{number, print, table};
 use geolock_api::proto::{ListMembersResponse, Member, MemberPhase};
 
-/// List the members of the cluster, or invite a server to join.
+/// List the members of the cluster, invite a server to join, or let a datacenter leave.
 ///
 /// A majority of the members that vote agrees on a list of decisions about the members. Locks never wait for
 /// it.
@@ -44,6 +48,19 @@ enum MemberCommand {
         #[arg(long, value_name = "ID")]
         sponsor: Option<u32>,
     },
+    /// Let a datacenter leave the cluster, in order
+    ///
+    /// Its clients are told to go elsewhere, and new locks are refused there. Once nobody holds a lock there,
+    /// it gives back what it has, and its server ends. No lock elsewhere waits for it. Its id cannot be used
+    /// again. May be repeated, also to wait.
+    Remove {
+        /// The id of the datacenter
+        #[arg(value_name = "ID")]
+        dc: u32,
+        /// Wait until it has left
+        #[arg(long)]
+        wait: bool,
+    },
 }
 
 pub async fn run(args: MemberArgs) -> Result<(), Failure> {
@@ -57,6 +74,25 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             let decision = admin.add_member(&name, sponsor).await.map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
+        MemberCommand::Remove { dc, wait } => {
+            let decision = admin.remove_member(dc).await.map_err(connect::failure)?;
+            print(format_args!("dc{dc} leaves (decision {decision})."))?;
+            if wait { gone(&admin, dc).await } else { Ok(()) }
+        }
+    }
+}
+
+/// How often to look if a datacenter has left.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Waits until a datacenter has left.
+async fn gone(admin: &AdminClient, dc: u32) -> Result<(), Failure> {
+    loop {
+        let list = admin.members().await.map_err(connect::failure)?;
+        if list.members.iter().all(|member| member.dc != dc) {
+            return print(format_args!("dc{dc} has left (decision {}).", list.decision));
+        }
+        sleep(LOOK_EVERY).await;
     }
 }
 

@@ -143,6 +143,7 @@ struct Peers {
 
 impl Peers {
     fn start(&mut self, NewPeer { peer, candidates }: NewPeer) {
+        let removed = peer.removed.subscribe();
         let task = PeerTask {
             context: self.context.clone(),
             dialler: self.dialling.dialler(&self.context, &peer),
@@ -152,6 +153,7 @@ impl Peers {
             welcoming: Welcoming::default(),
             events: self.events.clone(),
             shutdown: self.shutdown.clone(),
+            removed,
         };
         self.tasks.spawn(task.run());
     }

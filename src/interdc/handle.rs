@@ -174,6 +174,11 @@ impl Links {
         self.context.add_peer(peer, address);
     }
 
+    /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer.
+    pub fn remove_peer(&self, peer: DcId, reason: &str) {
+        self.context.remove_peer(peer, reason);
+    }
+
     /// Returns statistics since the start.
     pub fn stats(&self) -> InterdcStats {
         self.context.stats()

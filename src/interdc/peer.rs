@@ -41,6 +41,8 @@ pub(super) struct PeerTask {
     pub welcoming: Welcoming,
     pub events: mpsc::Sender<LinkEvent>,
     pub shutdown: watch::Receiver<bool>,
+    /// True once it is no peer any more.
+    pub removed: watch::Receiver<bool>,
 }
 
 /// The way a link ended, which decides how to continue.
@@ -85,6 +87,7 @@ impl PeerTask {
                     self.welcoming.start(candidate.welcome(self.context.clone(), self.peer.clone()));
                 }
                 () = stopped(&mut self.shutdown) => return None,
+                () = stopped(&mut self.removed) => return None,
             }
         }
     }

@@ -123,6 +123,18 @@ impl Context {
         }
     }
 
+    /// Forgets a peer: ends its link and its task, and accepts no link from it.
+    pub(super) fn remove_peer(&self, id: DcId, reason: &str) {
+        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
+        let Some(place) = peers.iter().position(|known| known.id == id) else { return };
+        let peer = peers.remove(place);
+        drop(peers);
+        peer.removed.send_replace(true);
+        if let Some(link) = peer.link() {
+            link.end(DownReason::ClosedHere(reason.into()));
+        }
+    }
+
     /// Notes if there is a link to `peer` that has [`Lane::Control`].
     pub(super) fn note_control(&self, peer: DcId, is_up: bool) {
         self.control_peers.send_if_modified(|peers| {
@@ -184,6 +196,8 @@ pub(super) struct Peer {
     pub address: String,
     /// To the peer's task: connections that ask to be the link.
     pub candidates: mpsc::Sender<Candidate>,
+    /// True once it is no peer any more: its task ends.
+    pub removed: watch::Sender<bool>,
     link: Mutex<Option<Arc<Link>>>,
     /// The arbiter's number of the last link that was up; 0 for none.
     last_link: AtomicU64,
@@ -217,6 +231,7 @@ impl Peer {
             id,
             address,
             candidates,
+            removed: watch::Sender::new(false),
             link: Mutex::default(),
             last_link: AtomicU64::new(0),
             generation: AtomicU64::new(0),

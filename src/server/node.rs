@@ -8,6 +8,7 @@
 //!
 //! Nothing here is global, so a process can run several servers: `geolock dev` does, and so can tests.
 
+mod departure;
 mod lost_history;
 mod place;
 
@@ -172,6 +173,8 @@ pub struct Node {
     group: Group,
     /// Ends if the decisions of the cluster are lost here.
     lost_history: JoinHandle<Option<NodeError>>,
+    /// Ends when the server stops: true if its datacenter has left the cluster.
+    departure: JoinHandle<bool>,
     api: JoinHandle<Result<(), ServeError>>,
     http: JoinHandle<()>,
     stop_http: oneshot::Sender<()>,
@@ -206,7 +209,7 @@ impl Node {
         let http = spawn(telemetry::serve(http, Arc::clone(&board), stopped));
         let api_options = config.api.clone();
         let started = Started::start(config, in_use.links, wan, sockets.quic, board).await;
-        let Started { server, group, info, lost_history } = match started {
+        let Started { server, group, info, lost_history, departure } = match started {
             Ok(started) => started,
             Err(error) => {
                 drop(stop_http);
@@ -227,6 +230,7 @@ impl Node {
             server,
             group,
             lost_history,
+            departure,
             api,
             http,
             stop_http,
@@ -274,6 +278,9 @@ impl Node {
         if let Some(lost) = joined(self.lost_history.await) {
             return Err(lost);
         }
+        if joined(self.departure.await) {
+            tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
+        }
         server?;
         Ok(api?)
     }
@@ -285,6 +292,7 @@ struct Started {
     group: Group,
     info: ServerInfo,
     lost_history: JoinHandle<Option<NodeError>>,
+    departure: JoinHandle<bool>,
 }
 
 impl Started {
@@ -305,12 +313,13 @@ impl Started {
         let view = members.view.clone();
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
-        let lost_history = spawn(lost_history.watch(links.clone(), view, server.handle()));
+        let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
+        let departure = spawn(departure::watch(dc, links.clone(), view, server.handle()));
         // It opens its file and looks for a leader meanwhile.
         let group = plan.start(channels, links, members);
         let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;
         info.members = Some(group.api());
-        Ok(Started { server, group, info, lost_history })
+        Ok(Started { server, group, info, lost_history, departure })
     }
 }
 

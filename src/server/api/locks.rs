@@ -275,4 +275,17 @@ impl Locks for LocksService {
         let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::AddMemberResponse { decision }))
     }
+
+    async fn remove_member(
+        &self,
+        request: Request<proto::RemoveMemberRequest>,
+    ) -> Result<Response<proto::RemoveMemberResponse>, Status> {
+        let (mut authorizer, message) = self.enter(request)?;
+        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let dc = members::dc(message.dc)?;
+        tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is to leave");
+        let decision = members.remove(dc).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::RemoveMemberResponse { decision }))
+    }
 }

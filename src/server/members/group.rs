@@ -24,7 +24,9 @@ use crate::control::{
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersView};
-use crate::membership::{Command, Config, Founding, Index, MemberName, Proposal, Refused, TextError};
+use crate::membership::{
+    Command, Config, Facts, Founding, Index, MemberName, Phase, Proposal, Refused, TextError,
+};
 use crate::runtime::tasks::joined;
 use geolock_api::names::DcId;
 
@@ -182,7 +184,13 @@ impl Running {
         let mut running = Running { control, stop: watch::Sender::new(false), tasks: Vec::new() };
         let control = || running.control.clone();
         let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
-        let leading = Leading { group: control(), founding, view: view.clone(), inputs: inputs.clone() };
+        let leading = Leading {
+            group: control(),
+            founding,
+            view: view.clone(),
+            inputs: inputs.clone(),
+            links: links.clone(),
+        };
         let calls = Calls {
             control: control(),
             me: me.dc,
@@ -291,24 +299,56 @@ impl MembersApi {
     /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
     /// harmless.
     pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
+        let command = Command::Invite { name: name.clone(), sponsor };
+        let is_invited = |config: &Config| config.invitations().any(|(invited, _)| *invited == name);
+        self.decide(|_| Ok(command.clone()), is_invited).await
+    }
+
+    /// Lets a member leave. Returns the number of the decision. Repeating it is harmless.
+    pub async fn remove(&self, dc: DcId) -> Result<u64, ProposalError> {
+        let leaves = |config: &Config| config.member(dc).is_none_or(|member| member.phase == Phase::Leaving);
+        {
+            let (view, _) = self.list();
+            if view.config.member(dc).is_some_and(|member| member.phase == Phase::Leaving) {
+                return Ok(view.config.index().0);
+            }
+        }
+        let command = |config: &Config| {
+            let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
+            Ok(Command::Leaving { dc, generation })
+        };
+        self.decide(command, leaves).await
+    }
+
+    /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the
+    /// command had its effect.
+    async fn decide(
+        &self,
+        command: impl Fn(&Config) -> Result<Command, Refused>,
+        is_done: impl Fn(&Config) -> bool,
+    ) -> Result<u64, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        let command = Command::Invite { name, sponsor };
         let mut attempts = 0;
         loop {
             attempts += 1;
             let config = control.state().0;
-            let proposal = Proposal { checked: config.revision(), command: command.clone() };
-            config.clone().apply(config.index().next(), &proposal)?;
+            let proposal = config.check_proposal(&self.facts(&config), command(&config)?)?;
             let index = control.propose(&proposal).await?;
             let now = known(&control, index).await?;
-            let Command::Invite { name, .. } = &command else { unreachable!("it was made above") };
-            if now.invitations().any(|(invited, _)| invited == name) {
+            if is_done(&now) {
                 return Ok(index);
             }
             if attempts == ATTEMPTS {
                 return Err(Refused::Changed { checked: proposal.checked, now: now.revision() }.into());
             }
         }
+    }
+
+    /// Returns the facts for a proposal. That a majority can be reached is found when it is proposed.
+    fn facts(&self, config: &Config) -> Facts {
+        let reachable = config.voters().voters.iter().copied().collect();
+        let entered = self.view.borrow().entered.iter().copied().collect();
+        Facts { reachable, entered, ..Facts::default() }
     }
 }
 

@@ -8,8 +8,10 @@ use tokio::time::sleep;
 
 use super::decisions::DecisionList;
 use crate::control::{ControlGroup, MemberId, MemberStep, ServerId};
+use crate::interdc::Links;
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{Command, Config, Founding, Generation, Proposal, Voter};
+use geolock_api::names::DcId;
 
 /// How often the leader looks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -20,6 +22,7 @@ pub(super) struct Leading {
     pub founding: Option<Founding>,
     pub view: watch::Receiver<MembersView>,
     pub inputs: mpsc::Sender<MembersInput>,
+    pub links: Links,
 }
 
 impl Leading {
@@ -27,6 +30,7 @@ impl Leading {
     pub(super) async fn run(self) {
         loop {
             sleep(INTERVAL).await;
+            self.release_left();
             if self.group.status().leads {
                 self.lead().await;
             }
@@ -74,7 +78,20 @@ impl Leading {
             config.voters().voters.contains(&voter)
         };
         let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
-        added.or_else(promoted)
+        // A member that has left: first its vote goes, then itself.
+        let is_over = |member: &&MemberId| config.is_over(member.dc, Generation(member.generation));
+        let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
+        let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
+        added.or_else(promoted).or_else(demoted).or_else(removed)
+    }
+
+    /// Ends the links to members that have left, once Raft needs them no more.
+    fn release_left(&self) {
+        let (config, status) = (self.group.state().0, self.group.status());
+        let is_in = |dc: DcId| status.voters.iter().chain(&status.learners).any(|member| member.dc == dc);
+        let has_left = |dc: &DcId| config.member(*dc).is_none() && !is_in(*dc);
+        let over = config.slots().map(|(dc, _)| dc).filter(has_left);
+        over.for_each(|dc| self.links.remove_peer(dc, "it has left the cluster"));
     }
 
     /// Returns the decision that gives a member its vote, once all have entered the last change.

@@ -44,10 +44,14 @@ fn invited(name: &MemberName, sponsor: Option<DcId>) -> Invitation {
     Invitation { name: name.to_string(), sponsor: sponsor.map(|dc| dc.get().into()) }
 }
 
+/// Returns the datacenter with this number.
+pub(in crate::server::api) fn dc(id: u32) -> Result<DcId, BorderError> {
+    u8::try_from(id).ok().and_then(DcId::new).ok_or(BorderError::NoDc(id))
+}
+
 /// Returns the name and the sponsor of a server that is to be invited.
 pub(in crate::server::api) fn invitation(
     message: &AddMemberRequest,
 ) -> Result<(MemberName, Option<DcId>), BorderError> {
-    let dc = |id: u32| u8::try_from(id).ok().and_then(DcId::new).ok_or(BorderError::NoDc(id));
     Ok((MemberName::new(&message.name)?, message.sponsor.map(dc).transpose()?))
 }

@@ -1,0 +1,51 @@
+//! The end of a server whose datacenter has left the cluster.
+//!
+//! Its end is decided, so it serves nothing any more. But the other members may still need its vote to let it
+//! go: a majority of two is both. They end their links to it once they do not, and then it stops. If it hears
+//! of nobody for a while, nobody needs it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::interdc::Links;
+use crate::lock_server::{LockServerHandle, MembersView, Stage};
+use geolock_api::names::{DcId, DcSet};
+
+/// How long a server that has left, and is started again, waits for links.
+const LINKED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the other members have to let it go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Stops the server once its datacenter has left and the others need it no more. Returns true if it did;
+/// false if the server has stopped for another reason.
+pub(super) async fn watch(
+    me: DcId,
+    links: Links,
+    mut view: watch::Receiver<MembersView>,
+    server: LockServerHandle,
+) -> bool {
+    let mut stage = server.stage();
+    let stopped = async { stage.wait_for(|stage| *stage == Stage::Stopped).await.map(drop) };
+    // A server that joins learns the decisions before its own admission first.
+    let has_left =
+        |view: &MembersView| view.config.slots().any(|(dc, slot)| dc == me && slot.member.is_none());
+    tokio::select! {
+        left = view.wait_for(has_left) => if left.is_err() {
+            return false;
+        },
+        _ = stopped => return false,
+    }
+    tracing::info!(dc = %me, "this datacenter has left the cluster: stopping as soon as no other needs it");
+    let mut peers = links.control_peers();
+    // After a restart the links come first.
+    let linked = peers.wait_for(|peers| *peers != DcSet::EMPTY);
+    let _linked = timeout(LINKED_WITHIN, linked).await.is_ok();
+    let released = peers.wait_for(|peers| *peers == DcSet::EMPTY);
+    if timeout(PATIENCE, released).await.is_err() {
+        tracing::warn!("other members still have links to this one: stopping all the same");
+    }
+    server.drain();
+    true
+}
