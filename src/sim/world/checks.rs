@@ -168,6 +168,9 @@ impl World {
         if !self.still_leaving().is_empty() {
             return Some(format!("{:?} did not leave", self.still_leaving()));
         }
+        if let Some(dc) = self.behind_decisions() {
+            return Some(format!("{dc} has not entered the last epoch"));
+        }
         for dc in self.members().iter() {
             let Some(status) = self.status(dc) else { return Some(format!("{dc} is down")) };
             if let Some(gauge) = raised_gauge(&status.counts) {

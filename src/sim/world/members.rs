@@ -235,6 +235,13 @@ impl World {
         self.control.leaving.contains(dc) || self.node(dc).is_gone
     }
 
+    /// Returns a member that has not entered the last epoch.
+    pub(super) fn behind_decisions(&self) -> Option<DcId> {
+        let epoch = self.control.config.epoch();
+        let entered = |dc: DcId| self.node(dc).inspect().map(|replica| replica.entered_by(dc));
+        self.members().iter().find(|dc| entered(*dc).is_none_or(|entered| entered < epoch))
+    }
+
     /// Returns the members that leave and are not gone.
     pub(super) fn still_leaving(&self) -> DcSet {
         self.control.leaving
