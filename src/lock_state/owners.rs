@@ -113,7 +113,8 @@ impl Owners {
                 return Err(EntryFault::UnknownPart { lock, part });
             }
             // A part of a datacenter that has left goes home only.
-            if !known.members.contains(to) && !(known.left.contains(to) && part == to) {
+            let goes_home = known.left.contains(to) && part == to;
+            if !known.members.contains(to) && !goes_home {
                 return Err(EntryFault::TransferToStranger { lock, part, to });
             }
             let owner = self.map.owner(&lock, part);

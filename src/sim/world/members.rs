@@ -210,7 +210,7 @@ impl World {
         let settled: Vec<_> = settled.map(|(dc, member)| (dc, member.generation)).collect();
         let command = match settled.iter().find(|(other, _)| *other != dc) {
             // In production every member votes as soon as it is settled.
-            Some((other, generation)) if !settled.iter().any(|it| votes(it)) => {
+            Some((other, generation)) if !settled.iter().any(votes) => {
                 Command::Vote { dc: *other, generation: *generation, votes: true }
             }
             _ => Command::Leaving { dc, generation },
