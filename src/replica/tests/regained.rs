@@ -136,6 +136,24 @@ fn a_lead_that_nobody_was_told_of_counts_after_a_lost_disk() {
     assert!(c.acquired(1, "y", Mode::Shared).token > before.token);
 }
 
+/// It may stamp by that clock and lose its disk before a heartbeat of it arrives (disks 18100000003148).
+#[test]
+fn the_bare_clock_of_a_start_is_remembered_unless_it_is_contradicted() {
+    for (ahead_ms, counts) in [(4_000, true), (6_000, false)] {
+        let mut c = Cluster::new(2, 0, 0);
+        c.run();
+        let millis = c.nodes[0].replica.now.wall.0 + ahead_ms;
+        let (durable, heads) = (VersionVector::default(), Vec::new());
+        let message = Message::WallClock { millis, durable, heads };
+        c.handle(0, Event::Received { peer: dc(1), message });
+        c.cut(0, 1);
+        c.link(0, 1);
+        let reading = c.nodes[0].replica.peers.links.reading_before(dc(1), 0);
+        let is_remembered = reading.is_some_and(|(reading, _)| reading >= Timestamp::from_millis(millis));
+        assert_eq!(is_remembered, counts, "{ahead_ms} ms ahead");
+    }
+}
+
 /// Its lease is on the old disk, and ends there before the log is back.
 #[test]
 fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
