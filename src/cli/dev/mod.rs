@@ -21,7 +21,7 @@ use super::print::print;
 use super::state_dir;
 use super::stopping::StopSignals;
 use super::suggest::{LEVELS, Suggested};
-use crate::lock_server::LockServerHandle;
+use crate::lock_server::{LockServerHandle, Stage};
 use crate::replica::call::Phase;
 use crate::runtime::open_files::raise_limit;
 use crate::runtime::tasks::joined;
@@ -189,15 +189,18 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Prints once that all serve and are linked. If that takes long, prints the reason.
+/// Prints once that all serve and are linked, but those that have left the cluster. If that takes long, prints
+/// the reason.
 async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
     let slow = Instant::now() + SLOW;
     let mut explained = false;
     let mut look = interval(LOOK);
     loop {
         look.tick().await;
+        let runs = |handle: &&LockServerHandle| *handle.stage().borrow() != Stage::Stopped;
+        let running: Vec<&LockServerHandle> = handles.iter().filter(runs).collect();
         let obstacles: Vec<String> =
-            handles.iter().filter_map(|handle| obstacle(handle, handles.len())).collect();
+            running.iter().filter_map(|handle| obstacle(handle, running.len())).collect();
         if obstacles.is_empty() {
             say("ready");
             return pending().await;
