@@ -189,8 +189,8 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Prints once that all serve and are linked, but those that have left the cluster. If that takes long, prints
-/// the reason.
+/// Prints once that all serve and are linked, but those that have left the cluster. If that takes long,
+/// prints the reason.
 async fn say_when_ready(handles: &[LockServerHandle]) -> Infallible {
     let slow = Instant::now() + SLOW;
     let mut explained = false;
