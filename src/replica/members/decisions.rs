@@ -82,7 +82,6 @@ impl Decisions<'_> {
             return;
         }
         self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
-        self.tell_who_left(index, &proposal);
         self.take_decision(index, proposal);
         self.tell_decisions();
     }

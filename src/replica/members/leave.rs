@@ -9,14 +9,13 @@
 
 use super::Members;
 use crate::causal_log::Op;
-use crate::membership::{Command, Index, Phase, Proposal};
+use crate::membership::{Command, Phase, Proposal};
 use crate::replica::Replica;
 use crate::replica::call::Refusal;
 use crate::replica::effect::Effect;
 use crate::replica::grants::Requests;
 use crate::replica::lend::lend;
 use crate::replica::members::Decisions;
-use crate::replica::message::Message;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -101,15 +100,6 @@ impl Decisions<'_> {
             let command = Command::Left { dc: me, generation, cut };
             let proposal = Proposal { checked: self.members.config().revision(), command };
             self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
-        }
-    }
-
-    /// Tells a member whose end this decision is, before the link to it is gone.
-    pub(super) fn tell_who_left(&mut self, index: Index, proposal: &Proposal) {
-        let Command::Left { dc, .. } = &proposal.command else { return };
-        if self.log.is_linked(*dc) {
-            let proposals = vec![proposal.clone()];
-            self.out.send(self.log, *dc, Message::Decisions { after: Index(index.0 - 1), proposals });
         }
     }
 }

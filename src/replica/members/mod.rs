@@ -194,8 +194,7 @@ impl Members {
 
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled.
     pub fn may_serve(&self) -> bool {
-        let has_left = self.parting.left.contains(self.me);
-        !self.awaits_state && !has_left && (!self.are_decided() || self.is_settled())
+        !self.awaits_state && !self.has_left() && (!self.are_decided() || self.is_settled())
     }
 
     fn is_settled(&self) -> bool {
