@@ -15,7 +15,9 @@ pub fn default_owner(lock: &LockName, part: DcId, left: DcSet) -> DcId {
     home(lock, left).unwrap_or(part)
 }
 
-fn home(lock: &LockName, left: DcSet) -> Option<DcId> {
+/// Returns the home of a lock, if that has not left.
+#[inline]
+pub fn home(lock: &LockName, left: DcSet) -> Option<DcId> {
     lock.home().filter(|home| !left.contains(*home))
 }
 

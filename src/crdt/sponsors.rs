@@ -10,7 +10,7 @@
 
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
-use super::default_owner::default_owner;
+use super::default_owner::{default_owner, home};
 use super::ownership::Register;
 
 /// The parts that are not settled yet, by their members. Usually there is none.
@@ -103,7 +103,7 @@ impl Sponsors {
 
     /// Returns the home of a lock, if that has not left.
     pub fn home(&self, lock: &LockName) -> Option<DcId> {
-        lock.home().filter(|home| !self.left.contains(*home))
+        home(lock, self.left)
     }
 
     /// A member has left: locks that had their home there have none from now on.
