@@ -185,6 +185,13 @@ impl LockServerHandle {
         self.shared.stage.clone()
     }
 
+    /// Waits until the server has stopped.
+    pub async fn stopped(&self) {
+        let mut stage = self.stage();
+        // An error means that the server is gone.
+        let _stopped = stage.wait_for(|stage| *stage == Stage::Stopped).await.is_ok();
+    }
+
     /// Returns the board where the server publishes its status every 100 ms.
     pub fn board(&self) -> &Board {
         &self.shared.board

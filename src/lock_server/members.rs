@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
-use crate::membership::{Command, Config, Epoch, Index, Proposal};
+use crate::membership::{Command, Config, Epoch, Facts, Index, Proposal};
 use crate::replica::Event;
 use geolock_api::names::{DcId, DcSet};
 
@@ -53,6 +53,13 @@ pub struct MembersView {
 }
 
 impl MembersView {
+    /// Returns the facts for a check of a proposal, as far as they are known here. That a majority can be
+    /// reached is found when it is proposed.
+    pub fn facts(&self, config: &Config) -> Facts {
+        let reachable = config.voters().voters.iter().copied().collect();
+        Facts { reachable, entered: self.entered.iter().copied().collect(), ..Facts::default() }
+    }
+
     /// Returns the members that have not entered the last epoch, as far as is known here.
     pub fn behind(&self) -> DcSet {
         let is_behind = |(_, entered): &&(DcId, Epoch)| *entered < self.config.epoch();

@@ -15,6 +15,7 @@ use super::watch::Watching;
 use crate::access::{Access, Authorizer};
 use crate::lock_server::LockServerHandle;
 use crate::replica::call::{Call, Reply};
+use crate::server::members::MembersApi;
 use geolock_api::proto::locks_server::Locks;
 use geolock_api::proto::{self, ClientMessage};
 
@@ -33,6 +34,14 @@ impl LocksService {
     fn enter<T>(&self, mut request: Request<T>) -> Result<(Authorizer, T), BorderError> {
         let authorizer = request.extensions_mut().remove().ok_or(BorderError::NoPeer)?;
         Ok((authorizer, request.into_inner()))
+    }
+
+    /// The same for an operator's call about the members of the cluster.
+    fn enter_for_members<T>(&self, request: Request<T>) -> Result<(&MembersApi, Authorizer, T), BorderError> {
+        let (mut authorizer, message) = self.enter(request)?;
+        authorize::operator(&mut authorizer)?;
+        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        Ok((members, authorizer, message))
     }
 
     /// Begins a session of the caller.
@@ -257,9 +266,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ListMembersRequest>,
     ) -> Result<Response<proto::ListMembersResponse>, Status> {
-        let (mut authorizer, proto::ListMembersRequest {}) = self.enter(request)?;
-        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
-        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let (members, _, proto::ListMembersRequest {}) = self.enter_for_members(request)?;
         Ok(Response::new(members::list(members)))
     }
 
@@ -267,9 +274,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::AddMemberRequest>,
     ) -> Result<Response<proto::AddMemberResponse>, Status> {
-        let (mut authorizer, message) = self.enter(request)?;
-        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
-        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let (members, authorizer, message) = self.enter_for_members(request)?;
         let (name, sponsor) = members::invitation(&message)?;
         tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
         let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
@@ -280,9 +285,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::RemoveMemberRequest>,
     ) -> Result<Response<proto::RemoveMemberResponse>, Status> {
-        let (mut authorizer, message) = self.enter(request)?;
-        authorize::operator(&mut authorizer).map_err(BorderError::from)?;
-        let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
+        let (members, authorizer, message) = self.enter_for_members(request)?;
         let dc = members::dc(message.dc)?;
         tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is to leave");
         let decision = members.remove(dc).await.map_err(BorderError::from)?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
-use crate::membership::{Admission, Command, Config, Phase, Proposal, Refused};
+use crate::membership::{Admission, Command, Config, Phase, Refused};
 use geolock_api::names::DcId;
 
 /// The answer to a request, and the command to be proposed for it.
@@ -64,19 +64,17 @@ fn decide(
     let generation = config.next_generation(from).unwrap_or_default();
     let admission =
         Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
-    let command = Command::Admit(admission);
-    let proposal = Proposal { checked: config.revision(), command };
-    match config.clone().apply(config.index().next(), &proposal) {
-        // One change at a time.
-        Ok(_) if !view.behind().is_empty() => {
-            let refused = Refused::ChangeUnderWay { epoch: config.epoch(), members: view.behind() };
-            (JoinAnswer::Wait(refused.to_string()), None)
-        }
-        Ok(_) => {
+    match config.check_proposal(&view.facts(config), Command::Admit(admission)) {
+        Ok(proposal) => {
             let why = last.unwrap_or_else(|| "its admission is proposed".into());
             (JoinAnswer::Wait(why), Some(proposal.command))
         }
-        Err(refused @ Refused::EvictionUnderWay { .. }) => (JoinAnswer::Wait(refused.to_string()), None),
+        // One change at a time.
+        Err(
+            refused @ (Refused::ChangeUnderWay { .. }
+            | Refused::EvictionUnderWay { .. }
+            | Refused::MemberLeaves { .. }),
+        ) => (JoinAnswer::Wait(refused.to_string()), None),
         Err(refused) => (JoinAnswer::Refused(refused.to_string()), None),
     }
 }

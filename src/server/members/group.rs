@@ -24,9 +24,7 @@ use crate::control::{
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersView};
-use crate::membership::{
-    Command, Config, Facts, Founding, Index, MemberName, Phase, Proposal, Refused, TextError,
-};
+use crate::membership::{Command, Config, Founding, Index, MemberName, Phase, Proposal, Refused, TextError};
 use crate::runtime::tasks::joined;
 use geolock_api::names::DcId;
 
@@ -332,7 +330,7 @@ impl MembersApi {
         loop {
             attempts += 1;
             let config = control.state().0;
-            let proposal = config.check_proposal(&self.facts(&config), command(&config)?)?;
+            let proposal = config.check_proposal(&self.view.borrow().facts(&config), command(&config)?)?;
             let index = control.propose(&proposal).await?;
             let now = known(&control, index).await?;
             if is_done(&now) {
@@ -342,13 +340,6 @@ impl MembersApi {
                 return Err(Refused::Changed { checked: proposal.checked, now: now.revision() }.into());
             }
         }
-    }
-
-    /// Returns the facts for a proposal. That a majority can be reached is found when it is proposed.
-    fn facts(&self, config: &Config) -> Facts {
-        let reachable = config.voters().voters.iter().copied().collect();
-        let entered = self.view.borrow().entered.iter().copied().collect();
-        Facts { reachable, entered, ..Facts::default() }
     }
 }
 

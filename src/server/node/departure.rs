@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::interdc::Links;
-use crate::lock_server::{LockServerHandle, MembersView, Stage};
+use crate::lock_server::{LockServerHandle, MembersView};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a server that has left, and is started again, waits for links.
@@ -26,8 +26,6 @@ pub(super) async fn watch(
     mut view: watch::Receiver<MembersView>,
     server: LockServerHandle,
 ) -> bool {
-    let mut stage = server.stage();
-    let stopped = async { stage.wait_for(|stage| *stage == Stage::Stopped).await.map(drop) };
     // A server that joins learns the decisions before its own admission first.
     let has_left =
         |view: &MembersView| view.config.slots().any(|(dc, slot)| dc == me && slot.member.is_none());
@@ -35,7 +33,7 @@ pub(super) async fn watch(
         left = view.wait_for(has_left) => if left.is_err() {
             return false;
         },
-        _ = stopped => return false,
+        () = server.stopped() => return false,
     }
     tracing::info!(dc = %me, "this datacenter has left the cluster: stopping as soon as no other needs it");
     let mut peers = links.control_peers();

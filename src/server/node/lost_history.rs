@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use super::NodeError;
 use crate::interdc::Links;
 use crate::journal::{is_begun, is_restored_copy};
-use crate::lock_server::{LockServerHandle, MembersView, Stage};
+use crate::lock_server::{LockServerHandle, MembersView};
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
 use geolock_api::names::DcId;
@@ -58,11 +58,9 @@ impl LostHistory {
         view: watch::Receiver<MembersView>,
         server: LockServerHandle,
     ) -> Option<NodeError> {
-        let mut stage = server.stage();
-        let stopped = async { stage.wait_for(|stage| *stage == Stage::Stopped).await.map(drop) };
         let (dir, by) = tokio::select! {
             found = find(self.suspect, links, view) => found,
-            _ = stopped => return None,
+            () = server.stopped() => return None,
         };
         tracing::error!(%by, "a member of the cluster is not known here: stopping");
         server.drain();
