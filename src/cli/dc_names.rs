@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use geolock_api::names::{DcId, MAX_DCS};
 use geolock_client::{ClientError, Status};
+
+/// Parses `1`, or `dc1` as the commands print it.
+pub fn parse(text: &str) -> Result<DcId, String> {
+    let id = text.strip_prefix("dc").unwrap_or(text).parse().ok().and_then(DcId::new);
+    id.ok_or_else(|| format!("datacenters have whole numbers below {MAX_DCS}"))
+}
 
 /// Names of datacenters by id.
 #[derive(Clone, Debug, Default)]
@@ -41,5 +48,19 @@ impl DcNames {
     /// Returns all of them, separated by commas.
     pub fn list(&self, dcs: &[u32]) -> String {
         dcs.iter().map(|dc| self.show(*dc)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datacenter_is_a_number_with_or_without_dc() {
+        let one = DcId::new(1).expect("small");
+        assert_eq!([parse("1"), parse("dc1")], [Ok(one), Ok(one)]);
+        for wrong in ["", "dc", "64", "-1", "oslo"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
 
+use super::dc_names;
 use super::failure::{Code, Failure, OrFail as _};
-use geolock_api::names::{DcId, LockName, MAX_DCS};
+use geolock_api::names::{DcId, LockName};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct HomeArgs {
@@ -14,7 +15,7 @@ pub struct HomeArgs {
     ///
     /// The home is part of a lock's name: the same bytes with another home are another lock. While nobody
     /// uses it, the whole lock is at its home, so its first use there needs no other datacenter.
-    #[arg(long, value_name = "DC", value_parser = dc)]
+    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
     home: Option<DcId>,
 }
 
@@ -24,27 +25,5 @@ impl HomeArgs {
         LockName::with_home(self.home, name.as_bytes())
             .with_context(|| format!("{:?} cannot name a lock", name.display().to_string()))
             .or_fail(Code::Usage)
-    }
-}
-
-/// Parses `1`, or `dc1` as the commands print it.
-fn dc(text: &str) -> Result<DcId, String> {
-    let id = text.strip_prefix("dc").unwrap_or(text).parse().ok().and_then(DcId::new);
-    id.ok_or_else(|| format!("datacenters have whole numbers below {MAX_DCS}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_home_is_a_number_with_or_without_dc() {
-        assert_eq!(
-            [dc("1"), dc("dc1")],
-            [Ok(DcId::new(1).expect("small")), Ok(DcId::new(1).expect("small"))]
-        );
-        for wrong in ["", "dc", "64", "-1", "oslo"] {
-            assert!(dc(wrong).is_err(), "{wrong}");
-        }
     }
 }

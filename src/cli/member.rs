@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::connect::{self, ConnectArgs};
+use super::dc_names;
 use super::failure::Failure;
 use super::print::{number, print, table};
+use crate::membership::MemberName;
+use geolock_api::names::DcId;
 use geolock_api::proto::{ListMembersResponse, Member, MemberPhase};
 
 /// List the members of the cluster, invite a server to join, or let a datacenter leave.
@@ -42,11 +45,12 @@ enum MemberCommand {
     /// founded with `cluster.join_policy = "auto"`.
     Add {
         /// The name of the server: 1 to 64 of a-z, 0-9 and -
-        name: String,
+        #[arg(value_parser = MemberName::new)]
+        name: MemberName,
         /// The id of the datacenter that is to sponsor it, preferably the nearest [default: the one that it
         /// asks]
-        #[arg(long, value_name = "ID")]
-        sponsor: Option<u32>,
+        #[arg(long, value_name = "ID", value_parser = dc_names::parse)]
+        sponsor: Option<DcId>,
     },
     /// Let a datacenter leave the cluster, in order
     ///
@@ -54,9 +58,9 @@ enum MemberCommand {
     /// it gives back what it has, and its server ends. No lock elsewhere waits for it. Its id cannot be used
     /// again. May be repeated, also to wait.
     Remove {
-        /// The id of the datacenter
-        #[arg(value_name = "ID")]
-        dc: u32,
+        /// The id of the datacenter, such as 2
+        #[arg(value_name = "ID", value_parser = dc_names::parse)]
+        dc: DcId,
         /// Wait until it has left
         #[arg(long)]
         wait: bool,
@@ -71,12 +75,15 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             if as_json { print(json(&list)) } else { print(text(&list)) }
         }
         MemberCommand::Add { name, sponsor } => {
-            let decision = admin.add_member(&name, sponsor).await.map_err(connect::failure)?;
+            let decision = admin
+                .add_member(name.as_str(), sponsor.map(|dc| dc.get().into()))
+                .await
+                .map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
         MemberCommand::Remove { dc, wait } => {
-            let decision = admin.remove_member(dc).await.map_err(connect::failure)?;
-            print(format_args!("dc{dc} leaves (decision {decision})."))?;
+            let decision = admin.remove_member(dc.get().into()).await.map_err(connect::failure)?;
+            print(format_args!("{dc} leaves (decision {decision})."))?;
             if wait { gone(&admin, dc).await } else { Ok(()) }
         }
     }
@@ -86,11 +93,11 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Waits until a datacenter has left.
-async fn gone(admin: &AdminClient, dc: u32) -> Result<(), Failure> {
+async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
     loop {
         let list = admin.members().await.map_err(connect::failure)?;
-        if list.members.iter().all(|member| member.dc != dc) {
-            return print(format_args!("dc{dc} has left (decision {}).", list.decision));
+        if list.members.iter().all(|member| member.dc != u32::from(dc.get())) {
+            return print(format_args!("{dc} has left (decision {}).", list.decision));
         }
         sleep(LOOK_EVERY).await;
     }

@@ -87,7 +87,7 @@ pub(super) enum BorderError {
         "requests and answers of this client that are under way have {0} bytes or more, which is its limit at this server (limits.max_buffered_bytes_per_client): take the answers"
     )]
     TooManyBytes(usize),
-    #[error("the name of a member: {0}")]
+    #[error("{0}")]
     MemberName(#[from] TextError),
     #[error("there is no datacenter {0}")]
     NoDc(u32),
