@@ -179,6 +179,11 @@ pub(super) enum AttemptError {
     Resolve { address: String, reason: String },
     #[error("no connection: {0}")]
     Connect(String),
+    #[error(
+        "its certificate is not of the authority in this server's ca.pem: that is another cluster, or the folder tls.dc \
+         is of another one ({0})"
+    )]
+    NotTrusted(String),
     #[error("refused by it: {0}")]
     RefusedByPeer(String),
     /// The peer uses another connection instead: not a failure.
@@ -188,6 +193,12 @@ pub(super) enum AttemptError {
     Refused(#[from] Refusal),
     #[error("no answer in time")]
     TimedOut,
+}
+
+/// The code of a handshake that failed since one side's certificate is of an authority that the other does
+/// not know: the alert `unknown_ca` of TLS (RFC 8446, 6.2).
+fn unknown_authority() -> TransportErrorCode {
+    TransportErrorCode::crypto(48)
 }
 
 impl From<ConnectionError> for AttemptError {
@@ -203,6 +214,13 @@ impl From<ConnectionError> for AttemptError {
                 if close.error_code == TransportErrorCode::APPLICATION_ERROR =>
             {
                 AttemptError::Superseded
+            }
+            ConnectionError::TransportError(error) if error.code == unknown_authority() => {
+                AttemptError::NotTrusted(error.reason)
+            }
+            ConnectionError::ConnectionClosed(close) if close.error_code == unknown_authority() => {
+                let said = "this server's certificate is not of the authority in its ca.pem";
+                AttemptError::RefusedByPeer(format!("{said} ({close})"))
             }
             ConnectionError::ApplicationClosed(close) => AttemptError::RefusedByPeer(close.to_string()),
             ConnectionError::ConnectionClosed(close) => AttemptError::RefusedByPeer(close.to_string()),
