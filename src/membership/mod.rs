@@ -39,6 +39,7 @@ mod attempt;
 mod check;
 mod command;
 mod config;
+mod display;
 mod history;
 mod ids;
 mod policy;

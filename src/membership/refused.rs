@@ -94,15 +94,13 @@ pub enum Refused {
         "nobody would vote: without {voter} there is no voter that stays; give another member its vote first"
     )]
     LastVoter { voter: Voter },
-    #[error(
-        "{dc} is joining, and its parts go with those of {sponsor}: wait until it is settled, or evict it"
-    )]
+    #[error("{dc} is joining, and its parts go with those of {sponsor}: wait until it is settled")]
     StillJoining { dc: DcId, sponsor: DcId },
-    #[error("{dc} is leaving already: wait for it, or evict it")]
+    #[error("{dc} is leaving already: wait for it")]
     AlreadyLeaving { dc: DcId },
     #[error("{dc} is not leaving: run `geolock member remove` first")]
     NotLeaving { dc: DcId },
-    #[error("{joiner} is joining with parts of {dc}: wait until it is settled, or evict both")]
+    #[error("{joiner} is joining with parts of {dc}: wait until it is settled")]
     SponsorNeeded { dc: DcId, joiner: DcId },
     #[error("entry {cut} is not of generation {generation} of {dc}: the cut is the `Leave` of its log")]
     WrongCut { dc: DcId, generation: Generation, cut: u64 },
@@ -156,7 +154,7 @@ pub enum Refused {
     // One change at a time.
     #[error("an eviction of {members} is under way (attempt {attempt}): wait for its end, or give it up", members = Dcs(*.members))]
     EvictionUnderWay { attempt: AttemptId, members: DcSet },
-    #[error("{members} have not entered epoch {epoch} yet: wait until they have; evict those that do not answer", members = Dcs(*.members))]
+    #[error("the last change of the members (epoch {epoch}) has not reached {members} yet: wait until it has", members = Dcs(*.members))]
     ChangeUnderWay { epoch: Epoch, members: DcSet },
 
     // Voters, policies, versions, rules.

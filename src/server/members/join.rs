@@ -87,7 +87,7 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
             // One that has answered is there: it may have been restarted.
             Err(error) if has_answered || failures + 1 < FAILURES => {
                 failures += 1;
-                tell(&mut told, error.to_string());
+                tell(&mut told, "no answer yet", error.to_string());
                 sleep(PAUSE).await;
                 continue;
             }
@@ -100,7 +100,7 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         {
             JoinAnswer::Admitted(admitted) => break admitted,
             JoinAnswer::Refused(why) => return Err(JoinError::Refused(why)),
-            JoinAnswer::Wait(why) => tell(&mut told, why),
+            JoinAnswer::Wait(why) => tell(&mut told, "waiting", why),
         }
         sleep(PAUSE).await;
     };
@@ -115,9 +115,9 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     Ok((now, file))
 }
 
-fn tell(told: &mut Option<String>, why: String) {
+fn tell(told: &mut Option<String>, state: &str, why: String) {
     if told.as_ref() != Some(&why) {
-        tracing::info!(why, "asked to join: waiting");
+        tracing::info!(why, "asked to join: {state}");
         *told = Some(why);
     }
 }

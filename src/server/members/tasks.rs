@@ -135,8 +135,8 @@ impl Outputs {
 
 async fn propose(control: ControlGroup<DecisionList>, proposal: Proposal) -> Proposal {
     match control.propose(&proposal).await {
-        Ok(index) => tracing::info!(index, command = ?proposal.command, "decided"),
-        Err(error) => tracing::warn!(%error, command = ?proposal.command, "not decided"),
+        Ok(index) => tracing::info!(index, "decided: {}", proposal.command),
+        Err(error) => tracing::warn!(%error, "not decided: {}", proposal.command),
     }
     proposal
 }
