@@ -86,6 +86,8 @@ pub struct Cluster {
     pub bug: Option<Bug>,
     /// The most work that a step of any datacenter did.
     pub most_work: u64,
+    /// The story checks the invariants itself: its state is so large that it takes minutes after each event.
+    pub checks_itself: bool,
     /// The protocol version of links that come up from now on.
     pub version: u16,
     /// Of datacenters that start from now on.
@@ -150,6 +152,7 @@ impl Cluster {
             reports: Vec::new(),
             bug,
             most_work: 0,
+            checks_itself: false,
             version: PROTOCOL_VERSION,
             majority_buckets: Vec::new(),
             old,
@@ -245,7 +248,9 @@ impl Cluster {
                 Effect::Report(_) | Effect::Propose(_) => {}
             }
         }
-        node.replica.check();
+        if !self.checks_itself {
+            node.replica.check();
+        }
     }
 
     pub fn sync(&mut self, id: u8) {

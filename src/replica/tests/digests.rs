@@ -30,6 +30,7 @@ fn replicas_that_applied_the_same_compare_equal_and_a_broken_one_is_told_of() {
 #[test]
 fn a_broken_replica_is_told_of_although_its_buckets_fit_no_message() {
     let mut c = Cluster::new(2, 0, 0);
+    c.checks_itself = true;
     let key = |n: u64| Key::new(format!("{n:0>255}").as_bytes(), b"k").expect("a valid key");
     for batch in 0..10 {
         let change = |n| Change { key: key(2_000 * batch + n), ..add("n", 1) };
@@ -43,6 +44,7 @@ fn a_broken_replica_is_told_of_although_its_buckets_fit_no_message() {
         |report: &Report| matches!(report, Report::DigestsDiffer { bucket, .. } if bucket.starts_with(b"("));
     assert!(!c.reports.is_empty() && c.reports.iter().all(names_none), "{:?}", c.reports);
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
+    c.nodes.iter().for_each(|node| node.replica.check());
 }
 
 /// Commits, and moves a lock from dc0 to dc1, every half second. Each of these arrives when the next one is
