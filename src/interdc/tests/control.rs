@@ -75,9 +75,10 @@ async fn a_server_that_is_no_member_asks_to_join() {
         assert_eq!((call.from, &call.request[..]), (dc(1), &b"may I?"[..]));
         call.answer.send(Bytes::from_static(b"yes")).expect("it waits");
     };
-    let asking = ask_to_join(&tls, &address, b"may I?", LIMIT);
+    // If it fails, the test ends: nobody waits for a call that does not come.
+    let asking = async { ask_to_join(&tls, &address, b"may I?", LIMIT).await.expect("it is answered") };
     let (answer, ()) = tokio::join!(asking, answering);
-    assert_eq!(answer.expect("it is answered"), Bytes::from_static(b"yes"));
+    assert_eq!(answer, Bytes::from_static(b"yes"));
 
     // Nobody answers any more.
     drop(calls);
