@@ -210,7 +210,8 @@ impl Adder {
     fn start(wan: &Wan, dc: u8, n: u8, resource: SocketAddr) -> Adder {
         let mut command = Command::new(std::env::current_exe().expect("this is a program"));
         command
-            .args(["pauses::client_process", "--exact", "--ignored", "--nocapture"])
+            // With one thread, as on one core, the first line would begin with the name of the test.
+            .args(["pauses::client_process", "--exact", "--ignored", "--nocapture", "--test-threads=2"])
             .env("CLIENT_SERVER", wan.cluster.endpoint(dc))
             .env("CLIENT_TLS", wan.cluster.tls())
             .env("CLIENT_RESOURCE", resource.to_string())
