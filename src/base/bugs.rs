@@ -148,10 +148,16 @@ pub enum Bug {
     ServesUnsettled,
     /// An epoch is entered before the sponsor of its new member is settled as seen here.
     SponsorUnsettled,
-    /// Parts are given to a member that leaves.
-    GivenToLeaver,
-    /// A member leaves with parts of others.
-    LeavesWithParts,
+    /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
+    PromiseBroken,
+    /// The end of an eviction is entered before all entries up to the cut are applied.
+    EndWithoutCut,
+    /// Tokens have no fence: a member that was evicted and whose clock was ahead has given out higher ones.
+    TokensUnfenced,
+    /// A member that was down serves without having asked whether it was evicted.
+    ServesUnasked,
+    /// The requests of a member that was evicted stay in the request table.
+    RequestsOutlive,
     /// Of too many locks that are away here, those that were used last are returned first.
     NewestReturned,
     /// Foreign parts are returned beside a shared request although an exclusive request waits.

@@ -23,6 +23,7 @@ mod check;
 mod encoding;
 mod recency;
 mod register;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -34,6 +35,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::recency::{Recency, Use};
 pub use self::register::{DoubleOwner, PartMove, Register};
+pub use self::sums::OwnershipSums;
 use super::default_owner::{default_owner, default_parts};
 use super::sponsors::{Sponsored, Sponsors};
 use crate::base::tables::{Index, List, short_hash};
@@ -57,8 +59,10 @@ impl Row {
         Row { usage: Use::UNKNOWN, ..self.clone() }
     }
 
-    fn is_home(&self) -> bool {
-        self.registers.iter().all(|register| register.version() == 0)
+    /// Returns true if every register is that of a part at home, as it counts.
+    fn is_home(&self, sponsors: &Sponsors) -> bool {
+        let registers = (0_u8..).filter_map(DcId::new).zip(&self.registers);
+        registers.into_iter().all(|(part, register)| sponsors.as_it_counts(part, *register).version() == 0)
     }
 
     fn is_empty(&self) -> bool {
@@ -210,8 +214,13 @@ impl Ownership {
         self.readers.len()
     }
 
-    /// Returns the register of a part.
+    /// Returns the register of a part as it counts: that of a part which has fallen home says so.
     pub fn register(&self, lock: &LockName, part: DcId) -> Register {
+        self.sponsors.as_it_counts(part, self.written(lock, part))
+    }
+
+    /// Returns the register of a part as it was written.
+    pub fn written(&self, lock: &LockName, part: DcId) -> Register {
         self.row(lock).map(|row| row.register(part)).unwrap_or_default()
     }
 
@@ -239,7 +248,8 @@ impl Ownership {
     fn owner_in(&self, row: Option<&Row>, lock: &LockName, part: DcId) -> DcId {
         let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
         if self.sponsors.is_empty() {
-            return register(part).owner().unwrap_or_else(|| self.default_owner(lock, part));
+            let register = self.sponsors.as_it_counts(part, register(part));
+            return register.owner().unwrap_or_else(|| self.default_owner(lock, part));
         }
         self.sponsors.owner(lock, part, register)
     }
@@ -250,7 +260,7 @@ impl Ownership {
             return DcSet::EMPTY;
         }
         let row = self.row(lock);
-        let register = |part| row.map(|row| row.register(part)).unwrap_or_default();
+        let register = |part| self.register(lock, part);
         let goes = |it: &Sponsored| {
             let is_unnamed = register(it.part) == Register::default();
             let goes = self.sponsors.home(lock).is_some() || self.owner_in(row, lock, it.part) != it.part;
@@ -272,7 +282,7 @@ impl Ownership {
 
     /// Returns true if every part is at home.
     pub fn is_home(&self, lock: &LockName) -> bool {
-        self.row(lock).is_none_or(Row::is_home)
+        self.row(lock).is_none_or(|row| row.is_home(&self.sponsors))
     }
 
     /// Returns the number of locks with parts away from home.
@@ -367,7 +377,7 @@ impl Ownership {
 
     fn drop_if_empty(&mut self, place: usize) {
         let row = self.at(place);
-        if row.is_empty() || (self.sponsors.is_empty() && row.is_home()) {
+        if row.is_empty() || (self.sponsors.is_empty() && row.is_home(&self.sponsors)) {
             self.remove(place);
         }
     }
@@ -442,20 +452,20 @@ impl Ownership {
         xxh3_128_with_seed(&bytes, seed)
     }
 
-    /// Returns the sum over all registers: equal maps have equal sums. Walks the whole map.
-    pub fn sum(&self) -> u128 {
-        self.iter()
-            .map(|(lock, part, register)| Self::digest(lock, part, register))
-            .fold(0, u128::wrapping_add)
+    /// Returns the sums over all registers: equal maps have equal sums. Walks the whole map.
+    pub fn sums(&self) -> OwnershipSums {
+        let mut sums = OwnershipSums::default();
+        self.iter().for_each(|(lock, part, register)| sums.add(lock, part, register));
+        sums.set_ended(self.sponsors.left());
+        sums
     }
 
-    /// Returns every register of a part away from home.
+    /// Returns every register of a part away from home, as it counts.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, DcId, Register)> {
         self.rows.iter().flat_map(|row| {
-            (0_u8..)
-                .zip(&row.registers)
-                .filter(|(_, register)| register.version() > 0)
-                .filter_map(move |(part, register)| Some((&row.lock, DcId::new(part)?, *register)))
+            let parts = (0_u8..).filter_map(DcId::new).zip(&row.registers);
+            let counted = parts.map(|(part, register)| (part, self.sponsors.as_it_counts(part, *register)));
+            counted.filter(|(_, it)| it.version() > 0).map(move |(part, it)| (&row.lock, part, it))
         })
     }
 }

@@ -20,7 +20,8 @@ pub struct Sponsors {
     rows: Vec<Sponsored>,
     /// For each owner, the parts of a lock without registers that it owns; empty while all parts are settled.
     defaults: Vec<DcSet>,
-    /// The members that have left, and whose epoch of the end is entered: they are no homes any more.
+    /// The members that have left or were evicted, and whose epoch of the end is entered: they own nothing
+    /// and are no homes any more.
     left: DcSet,
 }
 
@@ -95,7 +96,7 @@ impl Sponsors {
         self.compute_defaults();
     }
 
-    /// Returns the members that have left.
+    /// Returns the members that have left or were evicted.
     #[inline]
     pub fn left(&self) -> DcSet {
         self.left
@@ -106,18 +107,38 @@ impl Sponsors {
         home(lock, self.left)
     }
 
-    /// A member has left: locks that had their home there have none from now on.
-    pub fn leave(&mut self, dc: DcId) {
-        self.left.insert(dc);
+    /// These members have left or were evicted: they own nothing, are no homes, and their parts count no
+    /// more.
+    ///
+    /// # Panics
+    /// If the part of another member goes along with one of theirs: that one ends with its sponsor, or is
+    /// settled before.
+    pub fn end(&mut self, ended: DcSet) {
+        self.left = self.left.union(ended);
+        self.rows.retain(|row| !ended.contains(row.part));
+        assert!(
+            self.rows.iter().all(|row| !ended.contains(row.sponsor)),
+            "no part goes along with a part of a member that ends"
+        );
+        self.compute_defaults();
     }
 
-    /// The same with these members that have left.
+    /// The same with these members that have left or were evicted.
     pub fn with_left(self, left: DcSet) -> Sponsors {
         Sponsors { left, ..self }
     }
 
+    /// Returns the register of a part as it counts: what belongs to a member that has ended has fallen home,
+    /// and so has a part that is named after one. The register itself stays until the part moves again.
+    #[inline]
+    pub fn as_it_counts(&self, part: DcId, register: Register) -> Register {
+        let has_ended = |dc| self.left.contains(dc);
+        if has_ended(part) || register.owner().is_some_and(has_ended) { Register::HOME } else { register }
+    }
+
     /// Returns the owner of a part of a lock. `register`: the registers of the lock.
     pub fn owner(&self, lock: &LockName, part: DcId, register: impl Fn(DcId) -> Register) -> DcId {
+        let register = |part| self.as_it_counts(part, register(part));
         let of_register = register(part);
         if of_register.is_home() {
             return default_owner(lock, part, self.left);

@@ -131,6 +131,11 @@ impl Locks {
         // Its maker may not have known of a new member.
         let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
         self.tables.owners.move_parts_in(to, moved, left);
+        let owners = &self.tables.owners;
+        let (me, has_ended) = (self.tables.view.me, owners.has_ended(to));
+        // Parts that are given to a member that was evicted fall home.
+        let is_here = || parts.iter().any(|part| owners.owner(&moved.lock, part) == me);
+        let to = if has_ended && is_here() { me } else { to };
         self.schedule.note_moved(&mut self.tables, (from, to), (&moved.lock, parts), position);
     }
 

@@ -15,7 +15,7 @@ impl Locks {
         assert!(locks.is_clean(), "every step settles what it touched");
         hot_locks.check();
         owners.map().check();
-        assert_eq!(owners.sum(), owners.map().sum(), "the sum over who owns what");
+        assert_eq!(owners.sum(), owners.map().sums().total(), "the sum over who owns what");
         for (index, lock) in locks.iter() {
             let found = locks.find(&lock.name);
             assert_eq!(found, Some(index), "lock {} is found by its name", lock.name);

@@ -59,6 +59,8 @@ pub(super) struct IdleReturn {
     /// Rows and locks that are left of this round by age.
     rows: usize,
     locks: usize,
+    /// Rows that are examined whatever their age: some may say nothing any more.
+    scanned: usize,
     /// Locks that are left of this round by number, and locks in use that it may still pass over.
     surplus: usize,
     in_use: usize,
@@ -75,12 +77,27 @@ pub(super) fn second(now: Instant) -> NonZeroU32 {
 
 impl IdleReturn {
     pub fn new(max_away: usize) -> IdleReturn {
-        IdleReturn { max_away, first_round: None, next: 0, rows: 0, locks: 0, surplus: 0, in_use: 0, sent: 0 }
+        IdleReturn {
+            max_away,
+            first_round: None,
+            next: 0,
+            rows: 0,
+            locks: 0,
+            scanned: 0,
+            surplus: 0,
+            in_use: 0,
+            sent: 0,
+        }
     }
 
     /// From now on no foreign part is kept here that is not in use.
     pub fn keep_none(&mut self) {
         self.max_away = 0;
+    }
+
+    /// The next rounds examine all rows: those of locks that have fallen home leave.
+    pub fn scan_all(&mut self, tables: &Tables) {
+        self.scanned = tables.owners.map().len();
     }
 
     /// Begins a round.
@@ -91,7 +108,8 @@ impl IdleReturn {
             self.idle_time(&tables.owners, oldest, now) >= tables.policies.shortest_idle_return()
         });
         let round = (rows / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(rows);
-        (self.rows, self.locks) = (if is_time { round } else { 0 }, MOST_LOCKS);
+        (self.rows, self.locks) = (if is_time || self.scanned > 0 { round } else { 0 }, MOST_LOCKS);
+        self.scanned = self.scanned.saturating_sub(self.rows);
         let surplus = self.surplus_of(tables);
         self.surplus = (surplus / SURPLUS_ROUNDS).clamp(MOST_LOCKS, MOST_SURPLUS).min(surplus);
         self.in_use = MOST_IN_USE.min(tables.owners.away_here());

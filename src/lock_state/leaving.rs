@@ -12,7 +12,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::locks::Locks;
-use crate::base::bugs::Bug;
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// The members that leave or have left.
@@ -52,7 +51,8 @@ impl Locks {
     /// The end of `dc` is entered: locks that had their home there have none. Call [`Locks::rest_on`] with
     /// the record of that.
     pub fn end_home(&mut self, dc: DcId) {
-        self.tables.owners.sponsors_mut().leave(dc);
+        self.tables.owners.end(DcSet::only(dc));
+        self.scan_rows();
         self.note_parts_here(Position::default());
         self.schedule.mark_all(&mut self.tables);
     }
@@ -65,7 +65,8 @@ impl Locks {
     /// Returns true if nothing is left here but what is at home.
     pub fn has_nothing(&self) -> bool {
         let counts = self.request_counts();
-        let has_foreign = self.owners().away_here() > 0 && !self.tables.view.bugs.has(Bug::LeavesWithParts);
-        counts.held + counts.waiting == 0 && !has_foreign && !self.tables.request_table.has_orphans()
+        counts.held + counts.waiting == 0
+            && self.owners().away_here() == 0
+            && !self.tables.request_table.has_orphans()
     }
 }

@@ -209,6 +209,11 @@ impl Locks {
         self.idle_return.keep_none();
     }
 
+    /// Some rows of the ownership map may say nothing any more: the next rounds drop them.
+    pub(super) fn scan_rows(&mut self) {
+        self.idle_return.scan_all(&self.tables);
+    }
+
     /// Begins a round of idle returns; the following steps examine its rows.
     pub fn begin_idle_return(&mut self, now: Instant) {
         self.idle_return.begin(&self.tables, now);

@@ -13,6 +13,7 @@
 mod acquire;
 mod apply;
 mod check;
+mod evicting;
 mod hold_policy;
 mod hot_locks;
 mod id_index;

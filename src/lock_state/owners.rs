@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, PartMove, ReaderId, Sponsors};
+use crate::crdt::{OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The datacenters that an entry may name, by its epoch.
@@ -31,22 +31,28 @@ pub(crate) struct Owners {
     /// Those that left: their parts count no more, and some are not at home yet.
     left: DcSet,
     map: Ownership,
-    /// [`Ownership::sum`] of `map`, kept up to date.
-    sum: u128,
+    /// [`Ownership::sums`] of `map`, kept up to date, and further ones of members that have ended.
+    sums: OwnershipSums,
 }
 
 impl Owners {
     pub(super) fn new(me: DcId, members: DcSet, hash_seed: u64) -> Owners {
-        Owners { me, members, left: DcSet::EMPTY, map: Ownership::new(hash_seed), sum: 0 }
+        Owners {
+            me,
+            members,
+            left: DcSet::EMPTY,
+            map: Ownership::new(hash_seed),
+            sums: OwnershipSums::default(),
+        }
     }
 
     pub fn map(&self) -> &Ownership {
         &self.map
     }
 
-    /// [`Ownership::sum`] of the map.
+    /// Returns the sum over all registers that count: datacenters with equal maps have equal sums.
     pub fn sum(&self) -> u128 {
-        self.sum
+        self.sums.total()
     }
 
     /// Returns the owner of a part.
@@ -64,6 +70,17 @@ impl Owners {
     #[inline]
     pub(super) fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
         self.map.default_owner(lock, part)
+    }
+
+    /// Returns true if the end of this member is entered: it owns nothing, and its parts count no more.
+    pub(super) fn has_ended(&self, dc: DcId) -> bool {
+        self.map.sponsors().left().contains(dc)
+    }
+
+    /// These members end: what they own is at home, and their parts count no more.
+    pub(super) fn end(&mut self, ended: DcSet) {
+        self.map.sponsors_mut().end(ended);
+        self.sums.set_ended(self.map.sponsors().left());
     }
 
     /// Returns the parts of a lock that are here.
@@ -109,6 +126,10 @@ impl Owners {
     ) -> Result<(), EntryFault> {
         for (part, version) in &moved.parts {
             let (lock, part) = (moved.lock.clone(), *part);
+            // Its maker may not know that the member is over: the part counts no more.
+            if self.has_ended(part) {
+                continue;
+            }
             if !known.ever().contains(part) {
                 return Err(EntryFault::UnknownPart { lock, part });
             }
@@ -139,22 +160,27 @@ impl Owners {
     /// Writes the registers of parts that an entry moved, in whose epoch these members had left.
     pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, left: DcSet) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
-        for (part, version) in &moved.parts {
+        let has_ended = self.map.sponsors().left();
+        for (part, version) in moved.parts.iter().filter(|(part, _)| !has_ended.contains(*part)) {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
             if let Err(double_owner) = self.map.validate_op(&part_move) {
                 panic!(
                     "{double_owner}: mutual exclusion is at stake, restore one of the two from its journal"
                 );
             }
-            let before = self.map.register(&moved.lock, *part);
+            let before = self.map.written(&moved.lock, *part);
             self.map.apply_in(part_move, left);
-            let after = self.map.register(&moved.lock, *part);
-            let digest = |register| Ownership::digest(&moved.lock, *part, register);
-            self.sum = self.sum.wrapping_sub(digest(before)).wrapping_add(digest(after));
+            let after = self.map.written(&moved.lock, *part);
+            self.sums.subtract(&moved.lock, *part, before);
+            self.sums.add(&moved.lock, *part, after);
         }
         debug_assert!(
-            moved.parts.iter().all(|(part, _)| self.owner(&moved.lock, *part) == to),
-            "moved parts have their new owner"
+            self.has_ended(to)
+                || moved
+                    .parts
+                    .iter()
+                    .all(|(part, _)| self.has_ended(*part) || self.owner(&moved.lock, *part) == to),
+            "moved parts have their new owner, or fall home from there"
         );
         let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
         if was_away_here != is_away_here {
@@ -196,6 +222,8 @@ impl Owners {
     /// Returns the parts that have another owner in the other map; some of them twice.
     pub(super) fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
         let away = self.map.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
+        // Parts of members that are over there count no more.
+        let away = away.filter(|(_, part)| !theirs.sponsors().left().contains(*part));
         away.filter(|(lock, part)| self.map.owner(lock, *part) != theirs.owner(lock, *part))
     }
 
@@ -203,7 +231,7 @@ impl Owners {
     /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
         debug_assert_eq!(map.readers(), 0, "a map that replaces another is read by nobody");
-        self.sum = map.sum();
+        self.sums = map.sums();
         let before = std::mem::replace(&mut self.map, map);
         let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
         let known: Vec<usize> = known.collect();

@@ -136,8 +136,7 @@ impl Tables {
         if view.away.is_empty() && view.leaving.is_empty() {
             return false;
         }
-        let leaves = view.leaving.contains(request.dc()) && request.dc() != view.me;
-        if leaves && !view.bugs.has(Bug::GivenToLeaver) {
+        if view.leaving.contains(request.dc()) && request.dc() != view.me {
             return true;
         }
         let needs = |want: &Want| match want.mode {

@@ -1,4 +1,4 @@
-//! What a command does, in words for logs.
+//! Commands in words, for logs.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use geolock_api::names::{DcId, DcSet};
 
-use super::command::{Command, Eviction, Proposal, Recovery, Vouch};
+use super::command::{Command, Evictee, Eviction, Proposal, Recovery, Vouch};
 use super::config::Config;
 use super::ids::{Epoch, Voter};
 use super::policy::EvictPolicy;
@@ -40,7 +40,13 @@ impl Config {
     ///
     /// A command that the config refuses, or that has to wait for members to enter an epoch, is not worth a
     /// decision: the error says the reason and the way on.
+    ///
+    /// The proposal of an eviction names all members that have to end with those that the command names.
     pub fn check_proposal(&self, facts: &Facts, command: Command) -> Result<Proposal, Refused> {
+        let command = match command {
+            Command::Begin(eviction) => Command::Begin(self.complete(facts, eviction)),
+            command => command,
+        };
         match &command {
             Command::Admit(admission) => {
                 self.one_version(facts)?;
@@ -113,13 +119,32 @@ impl Config {
         if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
     }
 
+    /// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and
+    /// one that has no state yet, since it waits for an entry of every member, perhaps of one that is lost.
+    /// If not all that remain have entered the last end, its cuts are set anew: who has the entries up to
+    /// them may be lost.
+    fn complete(&self, facts: &Facts, mut eviction: Eviction) -> Eviction {
+        let entered = |dc: DcId| facts.entered.get(&dc).copied().unwrap_or_default();
+        let is_stateless =
+            |(dc, member): &(DcId, &Member)| member.phase == Phase::Joining && entered(*dc) < member.admitted;
+        let stateless: DcSet = self.members().filter(is_stateless).map(|(dc, _)| dc).collect();
+        for dc in self.with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter() {
+            let generation = self.generation(dc).expect("it is a member");
+            eviction.members.push(Evictee { dc, generation, run: 0 });
+        }
+        eviction.members.sort_by_key(|member| member.dc);
+        let remain = self.member_set().difference(eviction.slots()).difference(facts.left);
+        let lags = remain.iter().any(|dc| entered(dc) < self.epoch());
+        eviction.recut = self.last_end().filter(|_| lags).map(|end| end.epoch);
+        eviction
+    }
+
     fn may_begin(&self, facts: &Facts, eviction: &Eviction) -> Result<(), Refused> {
         let evicting = eviction.slots();
         if eviction.recut.is_none() {
             self.all_entered(facts, evicting)?;
         }
-        let fenced = evicting.iter().filter(|dc| !self.ends_with_sponsor(*dc, evicting));
-        for dc in fenced {
+        for dc in self.need_silence(evicting).iter() {
             if eviction.vouch == Vouch::Silence {
                 let policy = self.policy_epoch();
                 if facts.entered.get(&dc).copied().unwrap_or_default() < policy {

@@ -14,7 +14,7 @@ use super::id_reservation::NUMBERS_PER_RESERVATION;
 use super::ids::Ids;
 use super::lend::lend;
 use super::lifecycle::{CHAINED, Lifecycle, fork_in_entry};
-use super::members::Members;
+use super::members::{Fate, Members};
 use super::message::Message;
 use super::outputs::Outputs;
 use super::record::Record;
@@ -35,6 +35,8 @@ const LOCK_WORK: usize = 16;
 enum Admission {
     Apply,
     Duplicate,
+    /// It does not count: its maker was evicted, and it is beyond the cut.
+    BeyondCut,
     /// It depends on an entry that has not arrived.
     Missing,
     /// Its stamp is this many milliseconds too far ahead of our clock.
@@ -74,6 +76,7 @@ impl Replica {
             match lend!(Applier, self).admit(entry) {
                 Admission::Apply => lend!(Applier, self).apply(entry),
                 Admission::Duplicate => lend!(Applier, self).note_duplicate(entry),
+                Admission::BeyondCut => {}
                 Admission::Missing | Admission::TooFarAhead { .. } | Admission::Violation(_) => break,
             }
             entries.next();
@@ -128,6 +131,7 @@ impl Replica {
             match lend!(Applier, self).admit(&entry) {
                 Admission::Apply => lend!(Applier, self).apply(&entry),
                 Admission::Duplicate => lend!(Applier, self).note_duplicate(&entry),
+                Admission::BeyondCut => {}
                 Admission::Missing => {
                     missing = missing.or(Some((entry.dc, entry.seq)));
                     looked_at = Some(entry.dc);
@@ -218,6 +222,11 @@ impl Applier<'_> {
         let applied = self.log.applied();
         if entry.seq <= applied.get(entry.dc) {
             return Admission::Duplicate;
+        }
+        match self.members.fate(entry.dc, entry.seq, self.config.bugs) {
+            Fate::Counts => {}
+            Fate::Waits => return Admission::Missing,
+            Fate::BeyondCut => return Admission::BeyondCut,
         }
         if let Some(Err(fault)) = is_entered {
             return Admission::Violation(fault);

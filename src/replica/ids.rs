@@ -20,6 +20,8 @@ pub(super) struct Ids {
     pub next_n: u64,
     /// How far fencing tokens are ahead of the clock.
     pub lead: Lead,
+    /// The highest bits of fencing tokens, once members were evicted.
+    pub fence: Option<u16>,
     pub renew_reservation_at: Instant,
     /// False in a start, until the clock is found right.
     pub may_stamp: bool,
@@ -32,6 +34,7 @@ impl Ids {
             reservations: Reservations::default(),
             next_n: 1,
             lead: Lead::default(),
+            fence: None,
             renew_reservation_at: now.mono,
             may_stamp: true,
         }

@@ -124,6 +124,17 @@ impl<'a> Inspect<'a> {
         self.0.members.entered_by(dc)
     }
 
+    /// Returns the other members that are heard, by whatever way.
+    pub fn heard(self) -> DcSet {
+        let reachability = &self.0.peers.reachability;
+        reachability.peers().difference(reachability.unreachable())
+    }
+
+    /// Returns the members that have said, as the last entry of their logs, that they leave.
+    pub fn left(self) -> DcSet {
+        self.0.members.left()
+    }
+
     /// Returns the state of this datacenter for operators.
     pub fn status(self) -> Status {
         let replica = self.0;

@@ -154,6 +154,7 @@ macro_rules! lend {
     (Decisions, $of:ident) => {
         $crate::replica::members::Decisions {
             config: &$of.config,
+            now: $of.now,
             out: &mut $of.out,
             log: &mut $of.log,
             locks: &mut $of.locks,

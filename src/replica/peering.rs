@@ -60,6 +60,7 @@ impl Peering<'_> {
         lend!(LinkHandler, self).tell_links();
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
+        lend!(Decisions, self).drive_eviction();
         lend!(LogRecovery, self).ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.out.pump = true;

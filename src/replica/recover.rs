@@ -72,6 +72,7 @@ impl Recovery {
         let configured = replica.members.all();
         if let Some(state) = &checkpoint.members_state {
             lend!(Decisions, replica).install_members(state);
+            replica.ids.fence = replica.members.fence();
         } else if checkpoint.members != configured {
             return Err(RecoveryError::Members { found: checkpoint.members, configured });
         }
@@ -131,6 +132,7 @@ impl Recovery {
                 if entry.seq != next || !replica.log.applied().covers(&entry.deps) {
                     return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
                 }
+                replica.follow_if_left();
                 lend!(Applier, replica).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
                 lend!(Applier, replica).take_in(&entry, Position::default());
                 replica.watches.history.remember(&entry);
@@ -192,6 +194,8 @@ impl Recovery {
         let replica = &mut self.replica;
         let restarted = replica.out.position > Position::default();
         replica.copies.transfers.forget_unfinished_state();
+        replica.follow_if_left();
+        replica.members.begin_run(replica.config.bugs);
         lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);

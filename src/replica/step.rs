@@ -104,7 +104,12 @@ impl Replica {
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
         if !self.members.is_quiet() {
+            let before = self.members.epoch();
             lend!(Writer, self).update_members();
+            if self.members.epoch() != before {
+                // Entries of that epoch were held back.
+                self.peers.links.retry_at_most(self.now.mono);
+            }
             self.forget_who_left();
             self.stop_if_left();
             self.schedule();

@@ -12,6 +12,11 @@
 //! of requests and entries does not depend on it.
 //!
 //! Readings that no living peer has heard, because all were restarted since, are not known.
+//!
+//! After an eviction, tokens begin with a *fence* that counts evictions: 10 bits, then 42 of milliseconds and
+//! 12 of the counter. So each token of a grant that rests on an eviction is above all tokens that the evicted
+//! datacenter gave out or will give out, whatever its clock. Tokens of before have 48 bits of milliseconds,
+//! so they read as fence 6 or so, and the first fence is 17.
 
 use crate::base::bugs::Bug;
 use std::time::Duration;
@@ -22,12 +27,18 @@ use super::message::Heartbeat;
 use super::outputs::Outputs;
 use super::record::Record;
 use crate::base::time::Timestamp;
+use crate::membership::FIRST_FENCE;
 use geolock_api::names::{DcId, FencingToken, Position};
 
 /// Ten years. A peer's claim that leads further is not believed.
 const MAX_LEAD_MS: u64 = 10 * 366 * 24 * 3_600_000;
 /// Bounds the time between the last reading and its arrival at a peer, with some reserve.
 const MARGIN: Duration = Duration::from_secs(1);
+
+/// The number of bits below the fence of a token.
+const BELOW_FENCE: u32 = 54;
+/// The number of bits of the counter of a reading that a token with a fence has no room for.
+const DROPPED_BITS: u32 = 4;
 
 /// The token lead.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,12 +54,33 @@ impl Ids {
     /// Returns a token above all others that are known here.
     pub fn token(&mut self, out: &mut Outputs) -> FencingToken {
         let stamp = self.stamp(out);
-        FencingToken(stamp.plus(Duration::from_millis(self.lead.millis)).raw())
+        let lead = Duration::from_millis(self.lead.millis);
+        let Some(fence) = self.fence.filter(|_| !out.bugs.has(Bug::TokensUnfenced)) else {
+            return FencingToken(stamp.plus(lead).raw());
+        };
+        let stamp = self.stamp_for_fence(stamp, out);
+        FencingToken(u64::from(fence) << BELOW_FENCE | stamp.plus(lead).raw() >> DROPPED_BITS)
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
     pub fn stamp_of(&self, token: FencingToken) -> Timestamp {
-        Timestamp::from_raw(token.0.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
+        let raw = match token.0 >> BELOW_FENCE > u64::from(FIRST_FENCE) {
+            true => (token.0 & ((1 << BELOW_FENCE) - 1)) << DROPPED_BITS,
+            false => token.0,
+        };
+        Timestamp::from_raw(raw.saturating_sub(Timestamp::from_millis(self.lead.millis).raw()))
+    }
+
+    /// Returns the next reading of which a token loses nothing. Further readings are above it.
+    fn stamp_for_fence(&mut self, stamp: Timestamp, out: &mut Outputs) -> Timestamp {
+        let step = (1_u64 << DROPPED_BITS) - 1;
+        let next = Timestamp::from_raw((stamp.raw() + step) & !step);
+        self.clock.observe(next);
+        if next > self.reservations.recorded().clock {
+            self.record_reservation(out);
+        }
+        debug_assert!(next >= stamp, "a token is not below its reading");
+        next
     }
 
     /// Takes over the lead of another datacenter, which the record at `position` contains.

@@ -54,6 +54,8 @@ impl Writer<'_> {
 
     /// Appends one own entry. Returns its position in the journal.
     pub(super) fn make_entry(&mut self, ops: Vec<Op>) -> Position {
+        // The first entry of an epoch says so. This one may have come with a state.
+        self.announce_if_owed();
         let at = self.ids.stamp(self.out);
         let dc = self.config.dc;
         let deps = self.log.applied().clone();

@@ -281,6 +281,8 @@ pub struct Outcome {
     pub joins: u64,
     /// Datacenters that left.
     pub leaves: u64,
+    /// Datacenters that were lost and evicted.
+    pub evictions: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
@@ -352,6 +354,9 @@ impl Outcome {
         self.cluster_ms += other.cluster_ms;
         self.steps += other.steps;
         self.most_work = self.most_work.max(other.most_work);
+        self.joins += other.joins;
+        self.leaves += other.leaves;
+        self.evictions += other.evictions;
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
         for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
@@ -440,6 +445,10 @@ impl fmt::Display for Outcome {
             self.keys_expired,
             self.large_changes
         )?;
+        if self.joins + self.leaves + self.evictions > 0 {
+            let Outcome { joins, leaves, evictions, .. } = self;
+            writeln!(f, "datacenters: {joins} joined, {leaves} left, {evictions} evicted")?;
+        }
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);
         for (kind, count) in kinds.map(|kind| (kind, self.faults_of(kind))).filter(|(_, count)| *count > 0) {

@@ -253,11 +253,18 @@ fn too_little(world: &World) -> Option<String> {
     }
     let mut done = Outcome::default();
     world.txns.count(&mut done);
-    if world.plan.founders < world.plan.dcs && world.tally.joins == 0 {
+    // A member that joins may be evicted with its sponsor.
+    let joined = world.tally.joins + world.tally.evictions;
+    if world.plan.founders < world.plan.dcs && joined == 0 {
         return Some("no datacenter joined".to_owned());
     }
-    if world.plan.leaves > 0 && world.tally.leaves == 0 {
+    // After one change there may be too few members for the other.
+    let ended = world.tally.leaves + world.tally.evictions;
+    if world.plan.leaves > 0 && ended == 0 {
         return Some("no datacenter left".to_owned());
+    }
+    if world.plan.losses > 0 && ended == 0 {
+        return Some("no datacenter was evicted".to_owned());
     }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);

@@ -10,7 +10,7 @@ use crate::membership::config::{Config, MAX_EVICTIONS};
 use crate::membership::ids::{AttemptId, Generation, Index, Voter};
 use crate::membership::policy::EvictPolicy;
 use crate::membership::refused::Refused;
-use crate::membership::slot::{EndCause, Phase};
+use crate::membership::slot::EndCause;
 
 impl Config {
     pub(super) fn begin(&mut self, index: Index, eviction: &Eviction) -> Result<Effect, Refused> {
@@ -184,11 +184,17 @@ impl Config {
         Ok(())
     }
 
-    /// Returns an error unless a majority of the voters is silent about each of these. A joining member that
-    /// ends with its sponsor does not have to be: it grants nothing yet.
+    /// Returns those of these members that must not be heard. A joining member that ends with others may
+    /// live: it grants nothing yet.
+    pub(in crate::membership) fn need_silence(&self, evicting: DcSet) -> DcSet {
+        let settled: DcSet = evicting.iter().filter(|dc| self.is_settled(*dc)).collect();
+        if settled.is_empty() { evicting } else { settled }
+    }
+
+    /// Returns an error unless a majority of the voters is silent about each of these that must not be heard.
     fn all_silent(&self, members: DcSet) -> Result<(), Refused> {
         let needed = self.voters().majority();
-        for dc in members.iter().filter(|dc| !self.ends_with_sponsor(*dc, members)) {
+        for dc in self.need_silence(members).iter() {
             let about: Vec<Voter> = self.silent_about(dc).collect();
             let silent = self.voters().count(&about);
             if silent < needed {
@@ -196,12 +202,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-
-    /// Returns true for a joining member whose sponsor is among these.
-    pub(in crate::membership) fn ends_with_sponsor(&self, dc: DcId, members: DcSet) -> bool {
-        let member = self.member(dc);
-        member.is_some_and(|it| it.phase == Phase::Joining && members.contains(it.sponsor))
     }
 
     /// Returns an error if a vector has entries of a generation that never began.

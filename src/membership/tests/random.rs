@@ -190,12 +190,14 @@ proptest! {
 }
 
 /// A fact that was refused because it came too early, as silence before the policy `auto`, may come true
-/// later.
+/// later, and so may an eviction that rests on silence.
 fn proposal_was_refused_before(proposal: &Proposal, replica: &Config) -> bool {
     match &proposal.command {
         Command::Silent { mark, .. } | Command::Heard { mark } => {
             replica.silence(mark.by, mark.of).is_none_or(|last| last.number < mark.number)
         }
+        // Silence is a fact: it changes no revision.
+        Command::Begin(eviction) => eviction.vouch == Vouch::Silence,
         Command::Settled { dc, .. } => !replica.is_settled(*dc),
         Command::Have { attempt, by, .. } => {
             replica.attempt().is_some_and(|it| it.id == *attempt && !it.promised.contains(by))

@@ -3,8 +3,11 @@
 //! The control group orders proposals. Members tell each other how many decisions they know, and send each
 //! other what is missing, so one without a way to the leader learns them, too.
 
-use super::{Admitted, Change, Kind, Members};
+use std::time::Duration;
+
+use super::{Admitted, Change, Evicted, Kind, Members};
 use crate::base::bugs::Bug;
+use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
 use crate::membership::{Command, Facts, Index, Proposal, Voter};
@@ -23,6 +26,7 @@ const PER_MESSAGE: usize = 64;
 impl Members {
     /// Applies the next decision.
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
+        let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
         let applied = self.config.apply(index, &proposal);
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
@@ -35,6 +39,15 @@ impl Members {
                 }),
                 Command::Leaving { dc, .. } => Kind::Leaves(*dc),
                 Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
+                Command::End { .. } => Kind::Evicts(Evicted {
+                    members: evicting,
+                    joining: self
+                        .config
+                        .member_set()
+                        .iter()
+                        .filter(|dc| !self.config.is_settled(*dc))
+                        .collect(),
+                }),
                 _ => Kind::None,
             };
             self.pending.push_back(Change { epoch, kind });
@@ -50,13 +63,20 @@ impl Members {
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
-    fn facts(&self, reachable: DcSet) -> Facts {
+    fn facts(&self, reachable: DcSet, heard: &[(DcId, Timestamp, u32)], within: Duration) -> Facts {
         let members = || self.config.members().map(|(dc, member)| (dc, member.generation));
         let is_reachable = |dc: DcId| dc == self.me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
+        let by =
+            Voter::Member { dc: self.me, generation: self.config.generation(self.me).unwrap_or_default() };
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
             left: self.parting.left,
+            heard: heard
+                .iter()
+                .map(|(dc, _, age_ms)| (*dc, (by, Duration::from_millis(u64::from(*age_ms)))))
+                .collect(),
+            heard_within: within,
             reachable: members().filter(|(dc, _)| is_reachable(*dc)).map(voter).collect(),
             ..Facts::default()
         }
@@ -66,6 +86,7 @@ impl Members {
 /// Follows the decisions of the control group.
 pub(in crate::replica) struct Decisions<'a> {
     pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
     pub(in crate::replica) out: &'a mut Outputs,
     pub(in crate::replica) log: &'a mut Log,
     pub(in crate::replica) locks: &'a mut Locks,
@@ -82,6 +103,10 @@ impl Decisions<'_> {
             return;
         }
         self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
+        if matches!(proposal.command, Command::End { .. } | Command::Abort { .. }) {
+            // Entries of one that was to be evicted were held back.
+            self.peers.links.retry_at_most(self.now.mono);
+        }
         self.take_decision(index, proposal);
         self.tell_decisions();
     }
@@ -89,7 +114,15 @@ impl Decisions<'_> {
     /// Takes in a decision that is recorded.
     pub(in crate::replica) fn take_decision(&mut self, index: Index, proposal: Proposal) {
         self.members.decide(index, proposal);
+        self.members.note_promise(self.out.position, self.now.mono);
+        self.members.end_asking();
         self.follow_peers();
+    }
+
+    fn end_asking(&mut self) {
+        if self.members.end_asking() {
+            self.follow_peers();
+        }
     }
 
     /// The peers, or the right to serve, may have changed.
@@ -121,6 +154,8 @@ impl Decisions<'_> {
     /// missing here.
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
         self.members.are_decided_elsewhere |= index > Index(0);
+        self.members.note_told(peer, index);
+        self.end_asking();
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
@@ -142,7 +177,8 @@ impl Decisions<'_> {
 
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
-        let facts = self.members.facts(self.reachable_members());
+        let heard = self.peers.reachability.heard(self.now.mono);
+        let facts = self.members.facts(self.reachable_members(), &heard, self.config.agreed.peer_timeout);
         match self.members.config.check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),

@@ -8,6 +8,7 @@ use super::join::Join;
 use super::{Admitted, Kind, Members, MembersState};
 use crate::base::bugs::{Bug, Bugs};
 use crate::causal_log::{Entry, EntryFault, Op};
+use crate::crdt::VersionVector;
 use crate::lock_state::{Known, Parting};
 use crate::membership::Epoch;
 use crate::replica::members::Decisions;
@@ -17,13 +18,14 @@ use geolock_api::names::{DcId, DcSet};
 impl Members {
     /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The
     /// sponsor of a new member must be settled as seen here: who decided that may have applied more.
-    fn to_enter(&self, bugs: Bugs) -> Option<Epoch> {
+    fn to_enter(&self, applied: &VersionVector, bugs: Bugs) -> Option<Epoch> {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
         let waits = match change.kind {
             Kind::Admits(admitted) => joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled),
             // All that it did before it left has to be known.
             Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
+            Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
             Kind::Leaves(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
@@ -49,6 +51,7 @@ impl Members {
                 self.ended.insert(dc);
                 self.parting.left.remove(dc);
             }
+            Kind::Evicts(evicted) => self.end_evicted(evicted.members),
             Kind::None => {}
         }
         kind
@@ -76,15 +79,15 @@ impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        while let Some(epoch) = self.members.to_enter(self.config.bugs) {
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs) {
             self.announce_epoch(epoch);
         }
     }
 
     /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
     /// in its log. The others have to give it their entries, so that it sees them enter.
-    pub(super) fn follow_epochs(&mut self) {
-        while let Some(epoch) = self.members.to_enter(self.config.bugs) {
+    pub(in crate::replica) fn follow_epochs(&mut self) {
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs) {
             self.enter(epoch);
         }
     }
@@ -93,7 +96,7 @@ impl Writer<'_> {
     fn announce_epoch(&mut self, epoch: Epoch) {
         let kind = self.enter(epoch);
         let made = self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
-        if matches!(kind, Kind::Ends(..)) {
+        if matches!(kind, Kind::Ends(..) | Kind::Evicts(_)) {
             self.locks.rest_on(made);
         }
     }
@@ -112,6 +115,7 @@ impl Writer<'_> {
                 self.locks.end_home(dc);
                 self.log.set_members(self.members.all());
             }
+            Kind::Evicts(evicted) => self.enter_end(evicted.members),
             Kind::None => {}
         }
         kind
@@ -127,9 +131,12 @@ impl Writer<'_> {
         *entered = epoch.max(*entered);
     }
 
-    /// Says, in the own log, that this new member has a state and has entered its epoch. What that does is in
-    /// the state.
-    pub(super) fn announce_state(&mut self) {
+    /// Says, in the own log, that this member has entered an epoch, if that came with a state, or a crash
+    /// took the entry back. What that does is in the state.
+    pub(in crate::replica) fn announce_if_owed(&mut self) {
+        if !self.members.owes_announcement() {
+            return;
+        }
         let epoch = self.members.entered;
         self.members.entered_by[self.config.dc.index()] = epoch;
         self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
@@ -140,6 +147,7 @@ impl Decisions<'_> {
     /// Sets the members as of a checkpoint or a state.
     pub(in crate::replica) fn install_members(&mut self, state: &MembersState) {
         self.members.install(state);
+        self.members.note_promise(self.out.position, self.now.mono);
         let all = self.members.all();
         // The locks of this datacenter know nothing of its own end.
         let me = DcSet::only(self.config.dc);

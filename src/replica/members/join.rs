@@ -52,7 +52,7 @@ enum Task {
 impl Members {
     /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
     /// or a crash took that entry back.
-    fn owes_announcement(&self) -> bool {
+    pub(super) fn owes_announcement(&self) -> bool {
         !self.awaits_state && self.own_member().is_some() && self.entered_by(self.me) < self.entered
     }
 
@@ -92,9 +92,7 @@ impl Writer<'_> {
         if self.members.has_left() {
             return self.follow_epochs();
         }
-        if self.members.owes_announcement() {
-            self.announce_state();
-        }
+        self.announce_if_owed();
         self.enter_epochs();
         self.leave_if_done();
         let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
@@ -129,12 +127,17 @@ impl Writer<'_> {
     /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.
     pub(in crate::replica) fn take_in_done(&mut self, dc: DcId, part: DcId) {
         let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
-        let join = &mut self.members.joins[place];
-        join.done.insert(dc);
-        if join.done.is_superset(join.older) {
-            self.members.joins.remove(place);
-            self.locks.settle(part);
-        }
+        self.members.joins[place].done.insert(dc);
+        self.settle_complete();
+    }
+
+    /// Settles the parts of which all older members that are left have said that they are done.
+    pub(super) fn settle_complete(&mut self) {
+        let is_split = |part| self.locks.sponsors().get(part).is_some_and(|row| row.split);
+        let is_complete = |join: &&Join| join.done.is_superset(join.older) && is_split(join.part());
+        let complete: DcSet = self.members.joins.iter().filter(is_complete).map(Join::part).collect();
+        self.members.joins.retain(|join| !complete.contains(join.part()));
+        complete.iter().for_each(|part| self.locks.settle(part));
     }
 
     /// Applies what entries beyond an installed state, which is recorded at `position`, say of the members.

@@ -28,6 +28,11 @@ impl Members {
         self.own_member().is_some_and(|member| member.phase == Phase::Leaving)
     }
 
+    /// Returns the members that have said that they leave, and whose end is not entered.
+    pub fn left(&self) -> DcSet {
+        self.parting.left
+    }
+
     /// Returns true if this datacenter has said, as the last entry of its log, that it leaves.
     pub fn has_left(&self) -> bool {
         self.parting.left.contains(self.me)
@@ -35,7 +40,8 @@ impl Members {
 
     /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
     pub fn is_over(&self) -> bool {
-        self.are_decided() && !self.awaits_state && self.own_member().is_none()
+        let mut past = self.config.slots().flat_map(|(_, slot)| &slot.past);
+        past.any(|past| past.server == self.server)
     }
 
     /// Returns true if nothing is given to `dc` any more, because it leaves.
@@ -122,6 +128,14 @@ impl Replica {
         if self.members.has_left() {
             lend!(Decisions, self).follow_peers();
             self.update_lifecycle();
+        }
+    }
+
+    /// One that has left follows epochs without entries: those of its last run again while its journal is
+    /// read.
+    pub(in crate::replica) fn follow_if_left(&mut self) {
+        if self.members.has_left() {
+            lend!(Writer, self).follow_epochs();
         }
     }
 

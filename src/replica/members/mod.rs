@@ -5,8 +5,10 @@
 //! by an entry of its own log (`enter.rs`), so nothing on the path of a lock waits for a decision. A new
 //! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
 
+mod asking;
 mod decisions;
 mod enter;
+mod evict;
 mod join;
 mod leave;
 mod state;
@@ -16,6 +18,8 @@ use std::collections::VecDeque;
 use crate::lock_state::{Known, Parting};
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
 pub(in crate::replica) use decisions::Decisions;
+pub(in crate::replica) use evict::Fate;
+use evict::Promise;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 use join::Join;
 pub use state::{JoinState, MembersState};
@@ -45,6 +49,12 @@ pub(super) struct Members {
     awaits_state: bool,
     /// A peer has said that it knows decisions.
     are_decided_elsewhere: bool,
+    /// The eviction under way.
+    promise: Option<Promise>,
+    /// This run has not heard yet whether it still is a member.
+    asks: bool,
+    /// The number of decisions that each peer has told in this run.
+    told: [Option<Index>; MAX_DCS],
 }
 
 /// A change of the members by a decision.
@@ -63,8 +73,18 @@ enum Kind {
     Leaves(DcId),
     /// This member has left. The number of its last entry.
     Ends(DcId, u64),
+    /// These members are evicted.
+    Evicts(Evicted),
     /// The members stay the same.
     None,
+}
+
+/// The members that a decision evicts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Evicted {
+    members: DcSet,
+    /// The others that are joining, and not settled yet.
+    joining: DcSet,
 }
 
 /// A member that a decision admits.
@@ -94,6 +114,9 @@ impl Members {
             joins: Vec::new(),
             awaits_state: joins,
             are_decided_elsewhere: false,
+            promise: None,
+            asks: false,
+            told: [None; MAX_DCS],
         }
     }
 
@@ -192,9 +215,10 @@ impl Members {
         self.awaits_state
     }
 
-    /// Returns true if this datacenter may grant: it is a founder, or its part is settled.
+    /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not
+    /// evicted while it was down.
     pub fn may_serve(&self) -> bool {
-        !self.awaits_state && !self.has_left() && (!self.are_decided() || self.is_settled())
+        !self.asks && !self.awaits_state && !self.has_left() && (!self.are_decided() || self.is_settled())
     }
 
     fn is_settled(&self) -> bool {

@@ -12,6 +12,7 @@ use crate::base::work;
 use crate::causal_log::{Op, Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
+use crate::membership::{Proposal, ServerId};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
     AgreedConfig, BucketPattern, Checkpoint, Effect, Event, Inspect, LocalConfig, Message, Notice, Position,
@@ -82,6 +83,8 @@ pub struct Cluster {
     /// Messages that stay in flight while all others arrive.
     pub late: fn(&Message) -> bool,
     pub reports: Vec<Report>,
+    /// The proposals of the datacenters to the control group.
+    pub proposed: Vec<Proposal>,
     /// The deliberate bug of datacenters that start from now on.
     pub bug: Option<Bug>,
     /// The most work that a step of any datacenter did.
@@ -150,6 +153,7 @@ impl Cluster {
             sent: 0,
             late: |_| false,
             reports: Vec::new(),
+            proposed: Vec::new(),
             bug,
             most_work: 0,
             checks_itself: false,
@@ -195,6 +199,7 @@ impl Cluster {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
         let local = LocalConfig { majority_buckets: self.majority_buckets.clone(), ..self.local.clone() };
         let mut config = ReplicaConfig::new(me, agreed, local);
+        config.server = ServerId([me.get() + 1; 16]);
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
@@ -245,7 +250,8 @@ impl Cluster {
                     | Report::SumsDiffer { .. }
                     | Report::OptionDiffers { .. }),
                 ) => self.reports.push(report),
-                Effect::Report(_) | Effect::Propose(_) => {}
+                Effect::Propose(proposal) => self.proposed.push(*proposal),
+                Effect::Report(_) => {}
             }
         }
         if !self.checks_itself {

@@ -3,6 +3,7 @@
 mod clocks;
 mod cluster;
 mod digests;
+mod evicting;
 mod expiry;
 mod force_release;
 mod forked;

@@ -71,6 +71,8 @@ impl StateTransfer<'_> {
         let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
             Some("it is of an epoch before ours")
+        } else if self.members.has_beyond(&head.vector, self.log.applied(), self.config.bugs) {
+            Some("it has entries of a datacenter that is evicted, which do not count")
         } else if self.log.applied().covers(&head.vector) {
             Some("all of it has come by itself meanwhile")
         } else if head.stamps.iter().any(|(_, stamp)| stamp.millis() > latest) {
@@ -186,6 +188,7 @@ impl Replica {
         let is_first = self.members.awaits_state();
         if let Some(state) = &incoming.members_state {
             lend!(Decisions, self).install_members(state);
+            self.ids.fence = self.members.fence();
         }
         self.locks.install_state(
             &foreign(head, &incoming, (&self.log, &self.members), is_first),

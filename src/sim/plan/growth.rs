@@ -1,4 +1,4 @@
-//! Plans in which datacenters join a running cluster, or leave it.
+//! Plans in which datacenters join a running cluster, leave it, or are lost.
 
 use crate::base::rng::Rng;
 use crate::sim::failure::FaultKind;
@@ -66,5 +66,30 @@ impl Plan {
     /// Members also leave, whichever the seed picks, while locks are in use.
     pub(super) fn changes(self, rng: &mut Rng) -> Plan {
         Plan { leaves: *rng.pick(&[1, 1, 2, 3]), ..self }
+    }
+
+    /// Three to five members, of which one or two are lost for good and evicted, while locks are in use. In
+    /// some runs one joins, too, or leaves.
+    pub(super) fn evictions(mut self, rng: &mut Rng) -> Plan {
+        self.founders = *rng.pick(&[3, 3, 4, 5]);
+        self.dcs = self.founders + u8::from(rng.percent(30));
+        self.leaves = u8::from(rng.percent(30));
+        self.losses = if self.founders > 3 { *rng.pick(&[1, 2]) } else { 1 };
+        let scale = *rng.pick(&[1, 5, 20]);
+        self.net.delays = Vec::new();
+        for a in 0..self.dcs {
+            let far = (a + 1..self.dcs).map(|b| ((a, b), rng.duration(scale * MS, 4 * scale * MS)));
+            self.net.delays.extend(far);
+        }
+        let dcs = usize::from(self.dcs);
+        self.load.clients = vec![3; dcs];
+        self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
+        self.max_lease_ttl = self.load.ttl.1;
+        // So one that is lost may have given out higher tokens than any other can for a while.
+        self.clock.skew = *rng.pick(&[0, 0, 2_000]) * MS;
+        if rng.percent(30) {
+            self.txns = TxnPlan::NONE;
+        }
+        self
     }
 }

@@ -82,6 +82,8 @@ pub(super) struct Plan {
     pub founders: u8,
     /// How often a member is to leave.
     pub leaves: u8,
+    /// How often a member is lost for good, and evicted.
+    pub losses: u8,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -157,6 +159,9 @@ impl Plan {
             Profile::Changes => {
                 general.calm().growth(seed, &mut Rng::new(seed, 30)).changes(&mut Rng::new(seed, 35))
             }
+            Profile::Evictions => {
+                general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -172,6 +177,7 @@ impl Plan {
             dcs,
             founders: dcs,
             leaves: 0,
+            losses: 0,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
@@ -206,6 +212,7 @@ impl Plan {
             dcs: 3,
             founders: 3,
             leaves: 0,
+            losses: 0,
             net: NetPlan {
                 delays: world_delays(),
                 jitter: Duration::ZERO,

@@ -48,13 +48,15 @@ pub enum Profile {
     Growth,
     /// The same, and members leave.
     Changes,
+    /// Members are lost for good and evicted, among crashes and lost links.
+    Evictions,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 20] = [
+    pub const NAMED: [(&str, Profile); 21] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -75,6 +77,7 @@ impl Profile {
         ("crowds", Profile::Crowds),
         ("growth", Profile::Growth),
         ("changes", Profile::Changes),
+        ("evictions", Profile::Evictions),
     ];
 }
 

@@ -91,6 +91,14 @@ pub(in crate::sim) enum Action {
     Leave {
         node: DcId,
     },
+    /// A member is lost for good.
+    Lose {
+        node: DcId,
+    },
+    /// A lost member is to be evicted.
+    Evict {
+        node: DcId,
+    },
     MakeRoom {
         node: DcId,
     },

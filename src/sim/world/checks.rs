@@ -39,7 +39,10 @@ impl World {
         let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.inspect()?)));
         let replicas: Vec<(DcId, Inspect<'_>)> = running.filter(|(_, replica)| replica.has_state()).collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
-            for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| r.applied() == first.applied()) {
+            // One that has left enters epochs without an entry.
+            let is_alike =
+                |r: &Inspect<'_>| r.applied() == first.applied() && !r.has_left() && !first.has_left();
+            for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| is_alike(r)) {
                 let same_table = first.ownership() == second.ownership()
                     && first.request_table() == second.request_table();
                 if !same_table || shown(&first.contents()) != shown(&second.contents()) {
@@ -167,6 +170,9 @@ impl World {
         }
         if !self.still_leaving().is_empty() {
             return Some(format!("{:?} did not leave", self.still_leaving()));
+        }
+        if !self.control.lost.is_empty() {
+            return Some(format!("{:?} were lost and not evicted", self.control.lost));
         }
         if let Some(dc) = self.behind_decisions() {
             return Some(format!("{dc} has not entered the last epoch"));

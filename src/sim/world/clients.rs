@@ -53,7 +53,7 @@ impl World {
         let number = self.clients.len();
         let mut client = Client::new(number, dc, manner);
         client.disks_forget = self.plan.disk.is_copied;
-        client.homes_may_end = self.plan.leaves > 0;
+        client.homes_may_end = self.plan.leaves + self.plan.losses > 0;
         client.disk_was_full = self.node(dc).disk.room != DiskSpace::Enough;
         client.may_be_refused = self.plan.habits.most.is_some() || self.plan.habits.overload_every.is_some();
         self.clients.push(client);

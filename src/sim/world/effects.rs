@@ -203,7 +203,7 @@ impl World {
 
     /// Returns true if the same step has a transfer of the lock for a shared request, and no exclusive
     /// request of others waited for the lock before it: one that came in it may be too late. While a member
-    /// is away or leaves, requests may be parked: then those do not count.
+    /// is away, leaves or was evicted, requests may be parked: then those do not count.
     fn pays_for_shared(
         &self,
         replica: &Replica,
@@ -226,6 +226,8 @@ impl World {
         moves.iter().any(is_served)
             && (!away.is_empty()
                 || !self.still_leaving().is_empty()
+                // Requests that were parked for one that was evicted are examined again bit by bit.
+                || self.tally.evictions > 0
                 || !replica.inspect().request_table().iter().any(wants))
     }
 

@@ -19,17 +19,23 @@ use crate::sim::world::{Action, Driver, Node, Phase as RunPhase, World};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// How long a server that joins waits until it asks again.
-const ASK_AGAIN: Duration = Duration::from_millis(400);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(400);
 
 /// The list of decisions.
 #[derive(Default)]
 pub(super) struct Control {
     decisions: Vec<Proposal>,
-    config: Config,
+    pub config: Config,
     /// Servers that join and have no clients yet.
-    joining: DcSet,
+    pub joining: DcSet,
     /// Members that leave.
-    leaving: DcSet,
+    pub leaving: DcSet,
+    /// Members that are lost and not evicted yet.
+    pub lost: DcSet,
+    /// Members that are cut off, and will be lost a moment later.
+    pub isolated: DcSet,
+    /// Lost members whose clients do not believe in their leases any more.
+    pub without_clients: DcSet,
 }
 
 fn server(dc: DcId) -> ServerId {
@@ -45,9 +51,10 @@ fn address(dc: DcId) -> Address {
 }
 
 impl World {
-    /// If servers are to join, the control group is founded, and they start within the first half of the run.
+    /// If servers are to join, or members to be evicted, the control group is founded. Those that join start
+    /// within the first half of the run.
     pub(super) fn plan_joins(&mut self, joining: DcSet, seed: u64, bugs: Bugs) {
-        if joining.is_empty() {
+        if joining.is_empty() && self.plan.losses == 0 {
             return;
         }
         let founder =
@@ -99,7 +106,11 @@ impl World {
             self.control.leaving.insert(*dc);
             self.move_clients_from(*dc);
         }
+        let is_end = matches!(proposal.command, Command::End { .. });
         self.control.decisions.push(proposal);
+        if let (true, Ok(applied)) = (is_end, applied) {
+            applied.cuts.iter().for_each(|cut| self.on_evicted(*cut));
+        }
         let left = self.control.leaving.iter().filter(|dc| self.control.config.member(*dc).is_none());
         for dc in left.collect::<Vec<_>>() {
             self.learn_soon(dc, index);
@@ -192,6 +203,7 @@ impl World {
             None => {}
             Some(Phase::Leaving) => self.move_clients_from(dc),
             Some(_) if self.members().len() - self.control.leaving.len() < 2 => return,
+            Some(_) if !self.can_decide(self.control.leaving.union(DcSet::only(dc)), self.control.lost) => {}
             Some(_) => self.ask_to_leave(dc),
         }
         self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
@@ -247,7 +259,7 @@ impl World {
         self.control.leaving
     }
 
-    fn serves(&self, dc: DcId) -> bool {
+    pub(super) fn serves(&self, dc: DcId) -> bool {
         self.node(dc).inspect().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving)
     }
 
@@ -295,10 +307,11 @@ impl World {
         !self.control.joining.contains(dc)
     }
 
-    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join,
-    /// because what goes along is in no record.
+    /// Returns the members whose parts the oracle can find on disks: none in a world in which members join or
+    /// are evicted, because what goes along and what falls home is in no record.
     pub(super) fn members_on_disks(&self) -> DcSet {
-        if self.plan.founders < self.plan.dcs { DcSet::EMPTY } else { self.members() }
+        let moves = self.plan.founders < self.plan.dcs || self.plan.losses > 0;
+        if moves { DcSet::EMPTY } else { self.members() }
     }
 
     /// Returns the servers that are to be members and do not serve yet.

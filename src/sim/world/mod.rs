@@ -13,6 +13,7 @@ mod durability;
 mod effects;
 mod faults;
 mod links;
+mod losses;
 mod members;
 mod nodes;
 mod operators;
@@ -245,6 +246,7 @@ impl World {
         }
         self.plan_joins(all.difference(members), seed, bugs);
         self.plan_leaves(seed);
+        self.plan_losses(seed);
         self.plan_faults();
         self.plan_clocks();
         self.plan_operators();
@@ -350,6 +352,8 @@ impl World {
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
+            Action::Lose { node } => self.on_lose(node),
+            Action::Evict { node } => self.on_evict(node),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),
             Action::Relief { node } => self.on_relief(node),

@@ -81,7 +81,8 @@ impl World {
     }
 
     pub(super) fn on_operator_reply(&mut self, dc: DcId, reply: Reply) {
-        let is_joining = self.still_joining().contains(dc);
+        // It may be evicted before it has a state.
+        let is_joining = self.still_joining().contains(dc) || self.is_leaving(dc);
         let node = &mut self.nodes[dc.index()];
         match reply {
             Reply::Status(status) => node.status = Some(status),

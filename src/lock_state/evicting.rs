@@ -1,0 +1,36 @@
+//! A member that is evicted: all that it did up to its cut is applied here, and nothing more of it counts.
+//!
+//! Its parts are at home from now on, wherever they belong: the ownership map reads its registers so, and no
+//! lock is enumerated. Only the rows of locks in use here are walked once. Its requests are over, and its
+//! parts count no more. A transfer to it that was made before its maker knew the end falls home when it is
+//! applied.
+
+use super::locks::Locks;
+use crate::base::bugs::Bug;
+use crate::base::time::Instant;
+use geolock_api::names::{DcSet, Position, RequestId};
+
+impl Locks {
+    /// This datacenter enters the epoch in which these members are evicted. Call [`Locks::rest_on`] with the
+    /// record of that.
+    pub fn end_evicted(&mut self, evicted: DcSet, now: Instant) {
+        let tables = &mut self.tables;
+        debug_assert!(!evicted.contains(tables.view.me), "{} does not enter its own end", tables.view.me);
+        tables.view.members = tables.view.members.difference(evicted);
+        tables.view.leaving = tables.view.leaving.difference(evicted);
+        let left = tables.owners.left().union(evicted);
+        tables.owners.set_members(tables.view.members, left);
+        tables.owners.end(evicted);
+        let outlive = tables.view.bugs.has(Bug::RequestsOutlive);
+        let requests = if outlive { Vec::new() } else { self.requests_of(evicted) };
+        requests.into_iter().for_each(|id| self.apply_withdraw(id, now));
+        self.scan_rows();
+        self.note_parts_here(Position::default());
+        self.schedule.mark_all(&mut self.tables);
+    }
+
+    fn requests_of(&self, evicted: DcSet) -> Vec<RequestId> {
+        let published = self.tables.request_table.published().keys();
+        published.filter(|id| evicted.contains(id.dc)).copied().collect()
+    }
+}

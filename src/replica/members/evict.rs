@@ -1,0 +1,194 @@
+//! Evictions: what the members that remain do about one that is lost, until it is over.
+//!
+//! ```text
+//! decision  Begin   from now on every member that remains takes nothing more of the lost one: its promise
+//! decision  Have    of each: the entries that it had, on disk, when it promised
+//! decision  End     once all have reported: the highest report is the cut, the last entry that counts
+//! log       Enter   of each, when it has everything up to the cut: what the lost one owned is at home
+//! decision  Abort   instead of `End`, if the lost one is heard again, or one that has to report is lost, too
+//! ```
+//!
+//! So no member ever has more of the lost one than the cut, none has shown a client what is beyond it, and
+//! nothing that a member has is lost.
+
+use super::{Evicted, Kind, Members};
+use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::Instant;
+use crate::crdt::VersionVector;
+use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Proposal, Voter};
+use crate::replica::effect::Effect;
+use crate::replica::members::Decisions;
+use crate::replica::writer::Writer;
+use geolock_api::names::{DcId, DcSet, Position};
+
+/// An attempt is given up when a member that has to report was not heard for this many peer timeouts since it
+/// began.
+const PATIENCE: u32 = 4;
+
+/// The eviction under way, as this member sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promise {
+    attempt: AttemptId,
+    /// Position of the record of the decision that began it: with that, the promise is on disk.
+    recorded: Position,
+    /// The time at which it was learnt.
+    since: Instant,
+}
+
+/// The fate of an entry, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::replica) enum Fate {
+    Counts,
+    /// Its maker is to be evicted: it counts if it is not beyond the cut, or if the eviction is given up.
+    Waits,
+    /// Its maker's generation is over, and it is beyond the cut.
+    BeyondCut,
+}
+
+impl Members {
+    /// Returns the members that are to be evicted, if this one remains.
+    fn evicting(&self) -> DcSet {
+        let attempt = self.config.attempt().filter(|_| !self.awaits_state && self.own_member().is_some());
+        let evicting = attempt.map_or(DcSet::EMPTY, |attempt| attempt.evicting());
+        if evicting.contains(self.me) { DcSet::EMPTY } else { evicting }
+    }
+
+    /// Returns the datacenters of which this one takes nothing more: those that are to be evicted, and those
+    /// of an earlier end whose cuts are set anew.
+    fn promised(&self) -> DcSet {
+        let evicting = self.evicting();
+        let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
+        let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
+        evicting.union(earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect())
+    }
+
+    /// Returns what becomes of an entry that is not applied here.
+    pub fn fate(&self, dc: DcId, seq: u64, bugs: Bugs) -> Fate {
+        if !self.are_decided() || bugs.has(Bug::PromiseBroken) {
+            return Fate::Counts;
+        }
+        match self.config.cut(dc, Generation::of_seq(seq)) {
+            Some(cut) if seq > cut => Fate::BeyondCut,
+            _ if self.promised().contains(dc) => Fate::Waits,
+            _ => Fate::Counts,
+        }
+    }
+
+    /// Returns true if a vector, to which a state would bring this member, has entries that do not count, or
+    /// of which it has promised to take none.
+    pub fn has_beyond(&self, vector: &VersionVector, applied: &VersionVector, bugs: Bugs) -> bool {
+        vector.iter().any(|(dc, seq)| seq > applied.get(dc) && self.fate(dc, seq, bugs) != Fate::Counts)
+    }
+
+    /// Notes an eviction that the decision recorded at `position` begins or ends.
+    pub(super) fn note_promise(&mut self, position: Position, now: Instant) {
+        let attempt = self.config.attempt().map(|attempt| attempt.id);
+        if self.promise.map(|promise| promise.attempt) != attempt {
+            self.promise = attempt.map(|attempt| Promise { attempt, recorded: position, since: now });
+        }
+    }
+
+    /// Returns true if this member may enter the epoch in which these are over: it has all of them up to the
+    /// cuts, nothing goes along with their parts, and it has what the others did before the epoch before. If
+    /// more ends are known, they are entered together.
+    pub(super) fn may_enter_end(&self, end: Evicted, applied: &VersionVector, bugs: Bugs) -> bool {
+        let all = self.pending.iter().filter_map(|change| match change.kind {
+            Kind::Evicts(evicted) => Some(evicted.members),
+            _ => None,
+        });
+        let evicted = all.fold(DcSet::EMPTY, DcSet::union);
+        let remain = self.all.difference(evicted).difference(self.parting.left);
+        let has_all = |dc| self.last_cut(dc).is_none_or(|cut| applied.get(dc) >= cut);
+        // A member that was joining when it was decided may settle only after it.
+        let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
+        !evicted.contains(self.me)
+            && (evicted.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
+            && !self.joins.iter().any(|join| goes_along(join.part()))
+            && self.have_entered(remain, self.entered)
+    }
+
+    /// Returns the cut of the last generation of a slot that is over.
+    pub(super) fn last_cut(&self, dc: DcId) -> Option<u64> {
+        let (_, slot) = self.config.slots().find(|(slot, _)| *slot == dc)?;
+        slot.past.last().map(|past| past.cut)
+    }
+
+    /// These members are over.
+    pub(super) fn end_evicted(&mut self, evicted: DcSet) {
+        self.all = self.all.difference(evicted);
+        self.ended = self.ended.union(evicted);
+        self.parting.leaving = self.parting.leaving.difference(evicted);
+        self.parting.left = self.parting.left.difference(evicted);
+        self.joins.retain(|join| !evicted.contains(join.part()));
+        for join in &mut self.joins {
+            join.older = join.older.difference(evicted);
+        }
+    }
+
+    /// Returns the highest bits of fencing tokens in the entered epoch; `None` before the first eviction,
+    /// when tokens are plain readings.
+    pub fn fence(&self) -> Option<u16> {
+        let ahead = self.pending.iter().filter(|change| matches!(change.kind, Kind::Evicts(_))).count();
+        let entered = self.config.evictions() - ahead as u16;
+        (entered > 0).then_some(FIRST_FENCE + entered)
+    }
+}
+
+impl Writer<'_> {
+    /// Acts without these members, which are over, from now on.
+    pub(super) fn enter_end(&mut self, evicted: DcSet) {
+        for dc in evicted.iter() {
+            let cut = self.members.last_cut(dc).expect("an end has a cut");
+            let applied = self.log.applied().get(dc);
+            let bug = self.config.bugs.has(Bug::EndWithoutCut) || self.config.bugs.has(Bug::PromiseBroken);
+            assert!(applied == cut || bug, "{dc} ends at {cut}, and {applied} is applied");
+        }
+        self.locks.end_evicted(evicted, self.now.mono);
+        self.log.set_members(self.members.all());
+        self.ids.fence = self.members.fence();
+        self.settle_complete();
+    }
+}
+
+impl Decisions<'_> {
+    /// Does what an eviction needs from this member. A proposal may be lost, so it is repeated with each
+    /// heartbeat.
+    pub(in crate::replica) fn drive_eviction(&mut self) {
+        let (evicting, Some(promise)) = (self.members.evicting(), self.members.promise) else { return };
+        let config = self.members.config();
+        let Some(attempt) = config.attempt().filter(|_| !evicting.is_empty()) else { return };
+        let reported: DcSet = attempt.reports.keys().copied().collect();
+        let missing = config.member_set().difference(evicting).difference(reported);
+        let me = self.config.dc;
+        let is_on_disk = self.out.output_commit.may_emit(promise.recorded)
+            && self
+                .members
+                .promised()
+                .iter()
+                .all(|dc| self.log.durable().get(dc) == self.log.applied().get(dc));
+        let command = if self.is_hopeless(evicting, missing, promise) {
+            Command::Abort { attempt: promise.attempt }
+        } else if missing.is_empty() {
+            Command::End { attempt: promise.attempt }
+        } else if missing.contains(me) && is_on_disk {
+            let Some(generation) = config.generation(me) else { return };
+            let by = Voter::Member { dc: me, generation };
+            let vector = (**self.log.durable()).clone();
+            Command::Have { attempt: promise.attempt, by, vector }
+        } else {
+            return;
+        };
+        let proposal = Proposal { checked: config.revision(), command };
+        self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+    }
+
+    /// Returns true if one that is to be evicted is heard, or one that has to report is not. A member that is
+    /// joining and ends with its sponsor may live: it grants nothing yet.
+    fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
+        let evicting: DcSet = evicting.iter().filter(|dc| self.members.config().is_settled(*dc)).collect();
+        let heard: DcSet = self.peers.reachability.heard(self.now.mono).iter().map(|(dc, ..)| *dc).collect();
+        let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
+        let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;
+        !evicting.intersection(heard).is_empty() || (!silent.is_empty() && self.now.mono >= until)
+    }
+}

@@ -1,0 +1,251 @@
+//! Stories about members that are lost and evicted.
+
+use geolock_api::names::{ClusterId, DcId};
+
+use super::cluster::{Cluster, dc};
+use crate::base::bugs::Bug;
+use crate::crdt::VersionVector;
+use crate::membership::{
+    Address, AgreedOptions, AttemptId, Command, Config, Evictee, Eviction, Founder, Founding, Generation,
+    MemberName, Policy, Proposal, ServerId, Voter, Vouch,
+};
+use crate::replica::call::Phase;
+use crate::replica::{Event, Message};
+
+/// A cluster with a list of decisions, which every member that is up learns at once.
+struct Story {
+    c: Cluster,
+    config: Config,
+    up: Vec<u8>,
+}
+
+/// Returns the server id of a datacenter in stories.
+fn server(dc: DcId) -> ServerId {
+    ServerId([dc.get() + 1; 16])
+}
+
+impl Story {
+    fn new(size: u8, bug: Option<Bug>) -> Story {
+        let mut c = Cluster::with_old(size, Default::default(), bug);
+        // Heartbeats tell who is heard.
+        c.pass(1_000);
+        let founder = |dc: DcId| Founder {
+            dc,
+            server: server(dc),
+            name: MemberName::new(&dc.to_string()).expect("a short name"),
+            address: Address::new(&format!("{dc}:1")).expect("a host and a port"),
+            votes: true,
+        };
+        let founding = Founding {
+            cluster: ClusterId::of("stories"),
+            founders: (0..size).map(dc).map(founder).collect(),
+            policy: Policy::default(),
+            options: AgreedOptions::default(),
+            version: 3,
+        };
+        let mut story = Story { c, config: Config::default(), up: (0..size).collect() };
+        story.decide(Command::Found(founding));
+        story
+    }
+
+    fn decide(&mut self, command: Command) {
+        let proposal = Proposal { checked: self.config.revision(), command };
+        let index = self.config.index().next();
+        self.config.apply(index, &proposal).expect("it is possible");
+        for id in self.up.clone() {
+            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+        }
+    }
+
+    /// dc2 makes an entry that only dc0 gets, and is lost. Nobody relays it yet.
+    fn lose_dc2(&mut self) {
+        self.c.cut(1, 2);
+        self.c.run();
+        self.c.late = |message| matches!(message, Message::Entries(entries) if entries[0].dc.get() == 2);
+        self.c.lock(2, "hot");
+        self.c.sync(2);
+        self.c.late = |_| false;
+        while self.c.deliver(2, 0) {}
+        self.c.cut(0, 2);
+        self.up.retain(|id| *id != 2);
+    }
+
+    fn begin(&mut self) -> AttemptId {
+        let members = vec![Evictee { dc: dc(2), generation: Generation(0), run: 0 }];
+        self.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
+        AttemptId(self.config.index().0)
+    }
+
+    /// Every member that is up reports what it has, and the eviction ends.
+    fn end(&mut self, attempt: AttemptId, reports: &[(u8, VersionVector)]) {
+        for (id, vector) in reports {
+            let by = Voter::Member { dc: dc(*id), generation: Generation(0) };
+            self.decide(Command::Have { attempt, by, vector: vector.clone() });
+        }
+        self.decide(Command::End { attempt });
+    }
+
+    fn has_entered(&self, id: u8) -> bool {
+        self.c.inspect(usize::from(id)).entered_by(dc(id)) == self.config.epoch()
+    }
+
+    /// Returns the highest bits of the token of a lock whose parts dc2 owned.
+    fn fence_of_a_grant(&mut self) -> u64 {
+        let moved = self.c.lock(1, "moved");
+        self.c.run();
+        self.c.granted(1, moved).token.0 >> 54
+    }
+
+    fn serves(&self, id: u8) -> bool {
+        self.c.inspect(usize::from(id)).phase() == Phase::Serving
+    }
+
+    fn has(&self, id: u8) -> u64 {
+        self.c.inspect(usize::from(id)).applied().get(dc(2))
+    }
+
+    fn vector(&self, id: u8) -> VersionVector {
+        self.c.inspect(usize::from(id)).applied().clone()
+    }
+}
+
+#[test]
+fn who_has_promised_takes_nothing_more_of_one_that_is_evicted_until_that_is_given_up() {
+    let mut s = Story::new(3, None);
+    s.lose_dc2();
+    let (ahead, behind) = (s.has(0), s.has(1));
+    assert!(ahead > behind, "only dc0 has the last entry of dc2");
+    let attempt = s.begin();
+    s.c.run();
+    assert_eq!(s.has(1), behind, "it is held back");
+    s.decide(Command::Abort { attempt });
+    s.c.run();
+    s.c.pass(10);
+    assert_eq!(s.has(1), ahead);
+}
+
+#[test]
+fn a_promise_that_is_not_kept_is_noticed() {
+    let mut s = Story::new(3, Some(Bug::PromiseBroken));
+    s.lose_dc2();
+    s.begin();
+    s.c.run();
+    assert_eq!(s.has(1), s.has(0), "it was taken after the promise");
+}
+
+/// The end of dc2 is decided, and dc0 alone has the entry of the cut. Returns the story and the cut.
+fn ended(bug: Option<Bug>) -> (Story, u64) {
+    let mut s = Story::new(3, bug);
+    // All parts of a lock are at dc2.
+    s.c.use_lock(2, "moved");
+    s.c.run();
+    s.lose_dc2();
+    let cut = s.has(0);
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.c.cut(0, 1);
+    s.end(attempt, &reports);
+    s.c.run();
+    assert!(s.has(1) < cut, "dc1 lacks the entry of the cut");
+    (s, cut)
+}
+
+#[test]
+fn an_end_is_entered_with_all_entries_up_to_the_cut_and_what_the_evicted_owned_is_home() {
+    let (mut s, cut) = ended(None);
+    assert!(!s.has_entered(1), "dc1 does not enter the end yet");
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    for id in [0, 1] {
+        assert_eq!(s.has(id), cut);
+        assert!(s.has_entered(id));
+    }
+    assert_eq!(s.fence_of_a_grant(), 17, "a token after the first eviction is above all of before");
+}
+
+#[test]
+fn an_end_that_is_entered_without_its_cut_is_noticed() {
+    let (s, _) = ended(Some(Bug::EndWithoutCut));
+    assert!(s.has_entered(1));
+}
+
+#[test]
+fn tokens_without_a_fence_are_noticed() {
+    let (mut s, _) = ended(Some(Bug::TokensUnfenced));
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    assert!(s.fence_of_a_grant() < 16, "it is a plain reading");
+}
+
+#[test]
+fn entries_beyond_the_cut_never_count() {
+    let mut s = Story::new(3, None);
+    s.lose_dc2();
+    // dc0 does not know of it yet: its report is that of before.
+    let attempt = s.begin();
+    let short: VersionVector = s.vector(1);
+    s.end(attempt, &[(0, s.vector(0)), (1, short)]);
+    s.c.run();
+    s.c.pass(1_000);
+    let cut = s.has(0);
+    // dc2 lives after all, and goes on.
+    s.c.lock(2, "more");
+    s.c.sync(2);
+    s.c.link(1, 2);
+    s.c.run();
+    s.c.pass(1_000);
+    assert_eq!((s.has(0), s.has(1)), (cut, cut));
+    assert!(s.c.inspect(2).is_over(), "it has learnt that it was evicted");
+}
+
+#[test]
+fn an_eviction_is_given_up_when_the_lost_one_is_heard() {
+    let mut s = Story::new(3, None);
+    s.begin();
+    s.c.pass(1_000);
+    let abort = s.c.proposed.iter().any(|proposal| matches!(proposal.command, Command::Abort { .. }));
+    assert!(abort, "{:?}", s.c.proposed);
+}
+
+/// dc2 is down when it is evicted, and starts again without any link. Returns the story, with dc2 up.
+fn started_again(bug: Option<Bug>) -> Story {
+    let mut s = Story::new(3, bug);
+    s.c.run();
+    s.lose_dc2();
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.end(attempt, &reports);
+    s.c.run();
+    s.c.restart(2);
+    s.c.pass(30_000);
+    s
+}
+
+#[test]
+fn a_member_that_was_down_asks_before_it_serves_whether_it_was_evicted() {
+    let mut s = started_again(None);
+    assert!(!s.serves(2), "nobody has told it that it is a member");
+    s.c.link(1, 2);
+    s.c.run();
+    assert!(s.c.inspect(2).is_over() && !s.serves(2));
+}
+
+#[test]
+fn a_member_that_was_down_serves_when_it_is_told_that_it_is_one() {
+    let mut s = Story::new(3, None);
+    s.c.isolate(1);
+    s.c.restart(1);
+    s.c.pass(30_000);
+    assert!(!s.serves(1));
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    assert!(s.serves(1), "dc0 and itself are a majority");
+}
+
+#[test]
+fn one_that_does_not_ask_serves_what_is_not_its_own_any_more() {
+    assert!(started_again(Some(Bug::ServesUnasked)).serves(2));
+}

@@ -1,0 +1,127 @@
+//! Members that are lost for good, and evicted by an operator who knows that.
+
+use std::time::Duration;
+
+use crate::base::rng::Rng;
+use crate::membership::{Command, Cut, Evictee, Eviction, Vouch};
+use crate::replica::Event;
+use crate::sim::world::members::ASK_AGAIN;
+use crate::sim::world::{Action, Driver, Phase as RunPhase, World};
+use geolock_api::names::{DcId, DcSet};
+
+/// The clients of a lost datacenter believe in their leases for at most that long, by clocks that are slow.
+fn clients_are_over(max_ttl: Duration) -> Duration {
+    max_ttl + max_ttl / 20
+}
+
+impl World {
+    /// Plans which members are lost, and when.
+    pub(super) fn plan_losses(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed, 38);
+        let trouble = self.plan.trouble;
+        for _ in 0..self.plan.losses {
+            let node = self.nodes[rng.index(self.nodes.len())].dc;
+            let at = self.now + rng.duration(trouble / 8, trouble / 2);
+            self.queue.push(at, Action::Lose { node });
+        }
+    }
+
+    /// A member is lost for good, with its disk, as soon as the others can do without it. An operator hears
+    /// of it, and evicts it when no client of it believes in a lock any more.
+    pub(super) fn on_lose(&mut self, dc: DcId) {
+        if self.node(dc).is_gone || self.phase == RunPhase::Healing {
+            return;
+        }
+        if !self.can_lose(dc) {
+            return self.queue.push(self.now + ASK_AGAIN, Action::Lose { node: dc });
+        }
+        if !self.control.isolated.contains(dc) && self.chance.members.percent(60) {
+            return self.isolate(dc);
+        }
+        self.crash(dc);
+        self.trace.line(self.now, dc, || "is lost for good".to_owned());
+        self.nodes[dc.index()].is_gone = true;
+        self.control.lost.insert(dc);
+        self.control.joining.remove(dc);
+        // They count on their locks for as long as they would by themselves.
+        self.drop_clients_of(dc);
+        let others: Vec<DcId> = self.members().iter().filter(|other| !self.is_leaving(*other)).collect();
+        if let Some(other) = others.first() {
+            for _ in 0..2 {
+                self.spawn_client(*other, Driver::Random);
+            }
+        }
+        let clients = clients_are_over(self.plan.load.ttl.1);
+        let after = clients + self.chance.members.duration(Duration::ZERO, Duration::from_secs(2));
+        self.queue.push(self.now + after, Action::Evict { node: dc });
+    }
+
+    /// Cuts a member off from all but one, and that one from the others, for longer. So when the member is
+    /// lost a moment later, the one has entries of it that nobody else has, and the others get them late.
+    fn isolate(&mut self, dc: DcId) {
+        self.control.isolated.insert(dc);
+        let others: Vec<DcId> = self.members().iter().filter(|other| *other != dc).collect();
+        let heir = *self.chance.members.pick(&others);
+        let lasts = self.chance.members.duration(Duration::from_millis(300), 2 * self.plan.load.ttl.1);
+        for other in others.into_iter().filter(|other| *other != heir) {
+            for (a, b) in [(dc, other), (other, dc), (heir, other), (other, heir)] {
+                self.cut_for(a, b, lasts);
+            }
+        }
+        let after = self.chance.members.duration(Duration::from_millis(100), Duration::from_millis(900));
+        self.queue.push(self.now + after, Action::Lose { node: dc });
+    }
+
+    /// Returns true if a majority of the voters is left when this member is lost, also when those that leave
+    /// have left.
+    fn can_lose(&self, dc: DcId) -> bool {
+        let lost = self.control.lost.union(DcSet::only(dc));
+        let settled = self.control.config.is_settled(dc) && !self.is_leaving(dc);
+        settled && self.can_decide(DcSet::EMPTY, lost) && self.can_decide(self.control.leaving, lost)
+    }
+
+    /// Returns true if a majority of the voters lives when these have left.
+    pub(super) fn can_decide(&self, left: DcSet, lost: DcSet) -> bool {
+        let voters = self.control.config.voters().without(left);
+        // A member that leaves gives its vote to another one before.
+        voters.voters.is_empty() || voters.without(lost).voters.len() >= voters.majority()
+    }
+
+    /// A lost member is evicted: asks for it until that is decided.
+    pub(super) fn on_evict(&mut self, dc: DcId) {
+        if self.control.config.generation(dc).is_none() {
+            self.control.lost.remove(dc);
+            return;
+        }
+        self.control.without_clients.insert(dc);
+        let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
+        if self.control.config.attempt().is_none() && !members.is_empty() {
+            let asked = *self.chance.members.pick(&members);
+            // Each needs the reports of all that remain, so those that are lost together are evicted
+            // together.
+            let lost = self.control.lost.intersection(self.control.without_clients);
+            let config = &self.control.config;
+            let lost = lost.iter();
+            let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });
+            let eviction =
+                Eviction { members: lost.filter_map(evictee).collect(), vouch: Vouch::Operator, recut: None };
+            self.step(asked, Event::Propose { command: Box::new(Command::Begin(eviction)) });
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+    }
+
+    /// The eviction of a member is decided. One that was joining and had a lost sponsor is alive: it ends as
+    /// soon as it knows.
+    pub(super) fn on_evicted(&mut self, Cut { dc, seq, .. }: Cut) {
+        self.lose_after(dc, seq);
+        if self.node(dc).is_gone {
+            self.tally.evictions += 1;
+            // A proposal that it leaves may have been decided after it was lost.
+            self.control.leaving.remove(dc);
+        } else {
+            self.control.joining.remove(dc);
+            self.control.leaving.insert(dc);
+            self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
+        }
+    }
+}
