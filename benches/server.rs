@@ -265,4 +265,5 @@ only_echo! {
     list_members: ListMembersRequest -> ListMembersResponse,
     add_member: AddMemberRequest -> AddMemberResponse,
     remove_member: RemoveMemberRequest -> RemoveMemberResponse,
+    evict_members: EvictMembersRequest -> EvictMembersResponse,
 }

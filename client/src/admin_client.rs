@@ -1,5 +1,7 @@
 //! The calls of operators on the locks of a datacenter.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::config::ClientConfig;
@@ -7,8 +9,8 @@ use super::error::ClientError;
 use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
-    AddMemberRequest, AuditRecord, AuditRequest, ForceReleaseRequest, ForceReleaseResponse,
-    ListMembersRequest, ListMembersResponse, RemoveMemberRequest,
+    AddMemberRequest, AuditRecord, AuditRequest, EvictMembersRequest, ForceReleaseRequest,
+    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, RemoveMemberRequest,
 };
 
 /// Releases locks by force, and lists earlier force releases; lists the members of the cluster, and invites
@@ -75,6 +77,24 @@ impl AdminClient {
     pub async fn remove_member(&self, dc: u32) -> Result<u64, ClientError> {
         let request = RemoveMemberRequest { dc };
         let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
+        Ok(answer.decision)
+    }
+
+    /// Checks whether these datacenters, which are lost, can be evicted now. Returns how long their clients
+    /// may still believe in their leases.
+    pub async fn check_eviction(&self, dcs: &[u32]) -> Result<Duration, ClientError> {
+        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true };
+        let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
+        Ok(Duration::from_millis(answer.max_lease_ttl_ms))
+    }
+
+    /// Begins to evict datacenters that are lost for good: no server of them runs, and none of their clients
+    /// believes in a lease any more. Returns the number of the decision; they are evicted when
+    /// [`AdminClient::members`] lists them no more. After [`ClientError::Unreachable`] the outcome is
+    /// unknown: repeat it.
+    pub async fn evict_members(&self, dcs: &[u32]) -> Result<u64, ClientError> {
+        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false };
+        let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
         Ok(answer.decision)
     }
 }

@@ -11,7 +11,6 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names;
 use super::failure::Failure;
 use super::print::{number, print, table};
-use crate::membership::MemberName;
 use geolock_api::names::DcId;
 use geolock_api::proto::{ListMembersResponse, Member, MemberPhase};
 
@@ -45,8 +44,7 @@ enum MemberCommand {
     /// founded with `cluster.join_policy = "auto"`.
     Add {
         /// The name of the server: 1 to 64 of a-z, 0-9 and -
-        #[arg(value_parser = MemberName::new)]
-        name: MemberName,
+        name: String,
         /// The id of the datacenter that is to sponsor it, preferably the nearest [default: the one that it
         /// asks]
         #[arg(long, value_name = "ID", value_parser = dc_names::parse)]
@@ -65,6 +63,24 @@ enum MemberCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Evict datacenters that are lost for good
+    ///
+    /// You vouch that no server of them runs. The command first waits until none of their clients believes in
+    /// a lease any more. What they owned goes home to the others, which need them no more; commits that only
+    /// they had are lost. Needs a majority of the voters, and every other member. Refused while a member
+    /// hears one of them. May be repeated. A server of an evicted datacenter that is started again does not
+    /// serve.
+    Evict {
+        /// The ids of the datacenters, such as 2; those that are lost together are evicted together
+        #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
+        dcs: Vec<DcId>,
+        /// No server of these datacenters runs
+        #[arg(long, required = true)]
+        confirm_dead: bool,
+        /// No client of them believes in a lease any more: do not wait for that
+        #[arg(long)]
+        clients_are_dead: bool,
+    },
 }
 
 pub async fn run(args: MemberArgs) -> Result<(), Failure> {
@@ -75,10 +91,8 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             if as_json { print(json(&list)) } else { print(text(&list)) }
         }
         MemberCommand::Add { name, sponsor } => {
-            let decision = admin
-                .add_member(name.as_str(), sponsor.map(|dc| dc.get().into()))
-                .await
-                .map_err(connect::failure)?;
+            let decision =
+                admin.add_member(&name, sponsor.map(|dc| dc.get().into())).await.map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
         MemberCommand::Remove { dc, wait } => {
@@ -86,7 +100,40 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             print(format_args!("{dc} leaves (decision {decision})."))?;
             if wait { gone(&admin, dc).await } else { Ok(()) }
         }
+        MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead } => {
+            evict(&admin, &dcs, clients_are_dead).await
+        }
     }
+}
+
+/// Evicts datacenters, and waits until that is done.
+async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Result<(), Failure> {
+    let ids: Vec<u32> = dcs.iter().map(|dc| dc.get().into()).collect();
+    let names = dcs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let is_member = async || -> Result<bool, Failure> {
+        let list = admin.members().await.map_err(connect::failure)?;
+        Ok(list.members.iter().any(|member| ids.contains(&member.dc)))
+    };
+    // One that is evicted already is no error.
+    let list = admin.members().await.map_err(connect::failure)?;
+    let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;
+    if !list.members.iter().any(is_under_way) {
+        let wait = admin.check_eviction(&ids).await.map_err(connect::failure)?;
+        if !clients_are_dead {
+            let seconds = wait.as_secs_f64();
+            print(format_args!(
+                "Clients of {names} may believe in their locks for {seconds:.0} s more: waiting."
+            ))?;
+            sleep(wait).await;
+        }
+    }
+    // It is given up if one of them is heard, or another member is lost meanwhile.
+    let mut decision = 0;
+    while is_member().await? {
+        decision = admin.evict_members(&ids).await.map_err(connect::failure)?;
+        sleep(LOOK_EVERY).await;
+    }
+    print(format_args!("{names} evicted (decision {decision})."))
 }
 
 /// How often to look if a datacenter has left.
@@ -143,6 +190,7 @@ fn phase(member: &Member) -> &'static str {
         MemberPhase::Joining => "joining",
         MemberPhase::Member => "member",
         MemberPhase::Leaving => "leaving",
+        MemberPhase::Evicting => "evicting",
     }
 }
 

@@ -2,11 +2,13 @@
 //! proposals go out; nothing here waits for them, so a control group that is slow, or not there, holds up no
 //! lock.
 
+use std::time::Duration;
+
 use tokio::sync::{mpsc, watch};
 
 use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
-use crate::membership::{Command, Config, Epoch, Facts, Index, Proposal};
+use crate::membership::{Command, Config, Epoch, Facts, Index, Proposal, Voter};
 use crate::replica::Event;
 use geolock_api::names::{DcId, DcSet};
 
@@ -50,14 +52,27 @@ pub struct MembersView {
     pub config: Config,
     /// The last epoch that each member has entered, as far as is known here.
     pub entered: Vec<(DcId, Epoch)>,
+    /// The other members of which this one hears, by whatever way.
+    pub heard: DcSet,
+    /// The members that have said that they leave.
+    pub left: DcSet,
 }
 
 impl MembersView {
     /// Returns the facts for a check of a proposal, as far as they are known here. That a majority can be
-    /// reached is found when it is proposed.
-    pub fn facts(&self, config: &Config) -> Facts {
-        let reachable = config.voters().voters.iter().copied().collect();
-        Facts { reachable, entered: self.entered.iter().copied().collect(), ..Facts::default() }
+    /// reached is found when it is proposed. `me`: this datacenter.
+    pub fn facts(&self, me: DcId, config: &Config) -> Facts {
+        let me = config.members().find(|(dc, _)| *dc == me);
+        let by = me.map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+        let heard = self.heard.iter().filter_map(|dc| Some((dc, (by?, Duration::ZERO))));
+        Facts {
+            reachable: config.voters().voters.iter().copied().collect(),
+            entered: self.entered.iter().copied().collect(),
+            left: self.left,
+            heard: heard.collect(),
+            heard_within: Duration::MAX,
+            ..Facts::default()
+        }
     }
 
     /// Returns the members that have not entered the last epoch, as far as is known here.
@@ -107,16 +122,18 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     pub(super) fn publish_members(&mut self) {
         let Some(config) = self.machine.members() else { return };
         let entered: Vec<_> = config.members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
+        let (heard, left) = (self.machine.heard(), self.machine.left());
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
-            known.config.index() == config.index() && known.entered == entered
+            let is_same = known.config.index() == config.index() && known.entered == entered;
+            is_same && (known.heard, known.left) == (heard, left)
         };
         if !is_known {
             for (dc, member) in config.members() {
                 self.outlets.links.add_peer(dc, member.address.as_str());
             }
-            view.send_replace(MembersView { config: config.clone(), entered });
+            view.send_replace(MembersView { config: config.clone(), entered, heard, left });
         }
     }
 }

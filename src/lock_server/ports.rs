@@ -10,7 +10,7 @@ use crate::journal::{Figures, Journal, JournalError};
 use crate::membership::{Config, Epoch};
 use crate::replica::{Effect, Event, Position, Replica, Urgency};
 use crate::telemetry::LinkFigures;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// The machine: the methods of [`Replica`].
 pub trait Machine: Send + 'static {
@@ -26,6 +26,16 @@ pub trait Machine: Send + 'static {
     /// Returns the last epoch that a member has entered, as far as is known here.
     fn entered_by(&self, _: DcId) -> Epoch {
         Epoch(0)
+    }
+
+    /// Returns the other members that are heard, by whatever way.
+    fn heard(&self) -> DcSet {
+        DcSet::EMPTY
+    }
+
+    /// Returns the members that have said that they leave.
+    fn left(&self) -> DcSet {
+        DcSet::EMPTY
     }
 }
 
@@ -48,6 +58,14 @@ impl Machine for Replica {
 
     fn entered_by(&self, dc: DcId) -> Epoch {
         self.inspect().entered_by(dc)
+    }
+
+    fn heard(&self) -> DcSet {
+        self.inspect().heard()
+    }
+
+    fn left(&self) -> DcSet {
+        self.inspect().left()
     }
 }
 

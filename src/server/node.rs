@@ -33,6 +33,7 @@ use crate::server::config::{Config, Listen};
 use crate::server::members::{Group, JoinError, JoinedFileError};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
+use departure::Departure;
 use geolock_api::names::DcId;
 use place::Place;
 pub(crate) use place::check as check_directory;
@@ -173,8 +174,8 @@ pub struct Node {
     group: Group,
     /// Ends if the decisions of the cluster are lost here.
     lost_history: JoinHandle<Option<NodeError>>,
-    /// Ends when the server stops: true if its datacenter has left the cluster.
-    departure: JoinHandle<bool>,
+    /// Ends when the server stops: with the reason if its datacenter is no member any more.
+    departure: JoinHandle<Option<Departure>>,
     api: JoinHandle<Result<(), ServeError>>,
     http: JoinHandle<()>,
     stop_http: oneshot::Sender<()>,
@@ -278,8 +279,14 @@ impl Node {
         if let Some(lost) = joined(self.lost_history.await) {
             return Err(lost);
         }
-        if joined(self.departure.await) {
-            tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
+        match joined(self.departure.await) {
+            Some(Departure::Left) => {
+                tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
+            }
+            Some(Departure::Evicted) => {
+                tracing::warn!(dc = %self.dc, "stopped: this datacenter was evicted. Its data directory may have commits that no other member has");
+            }
+            None => {}
         }
         server?;
         Ok(api?)
@@ -292,7 +299,7 @@ struct Started {
     group: Group,
     info: ServerInfo,
     lost_history: JoinHandle<Option<NodeError>>,
-    departure: JoinHandle<bool>,
+    departure: JoinHandle<Option<Departure>>,
 }
 
 impl Started {

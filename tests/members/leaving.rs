@@ -8,7 +8,7 @@ use crate::growth::{AUTO, all_settled, joined, listed, prepared, refused, start}
 use geolock::client::{AcquireRequest, Client};
 
 /// Three datacenters, grown from one, and a client of each.
-async fn three(tables: &str) -> (Cluster, Vec<Client>) {
+pub async fn three(tables: &str) -> (Cluster, Vec<Client>) {
     let mut cluster = prepared(tables);
     start(&mut cluster, 0);
     cluster.server(0).line("listening");
@@ -22,7 +22,7 @@ async fn three(tables: &str) -> (Cluster, Vec<Client>) {
     (cluster, clients)
 }
 
-async fn token(client: &Client, name: &str) -> u64 {
+pub async fn token(client: &Client, name: &str) -> u64 {
     let held = acquire(client, AcquireRequest::exclusive(lock(name))).await;
     let token = held.token();
     held.release().await.expect("it was held");

@@ -6,6 +6,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod evicting;
 mod founding;
 mod growth;
 mod joining;

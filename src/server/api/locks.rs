@@ -291,4 +291,20 @@ impl Locks for LocksService {
         let decision = members.remove(dc).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::RemoveMemberResponse { decision }))
     }
+
+    async fn evict_members(
+        &self,
+        request: Request<proto::EvictMembersRequest>,
+    ) -> Result<Response<proto::EvictMembersResponse>, Status> {
+        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let dcs = members::lost(&message)?;
+        if message.check_only {
+            let max_lease_ttl = members.check_eviction(&dcs).map_err(BorderError::from)?;
+            let max_lease_ttl_ms = max_lease_ttl.as_millis() as u64;
+            return Ok(Response::new(proto::EvictMembersResponse { decision: 0, max_lease_ttl_ms }));
+        }
+        tracing::info!(who = %authorizer.principal(), ?dcs, "datacenters are to be evicted");
+        let decision = members.evict(&dcs).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::EvictMembersResponse { decision, max_lease_ttl_ms: 0 }))
+    }
 }

@@ -64,7 +64,7 @@ fn decide(
     let generation = config.next_generation(from).unwrap_or_default();
     let admission =
         Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
-    match config.check_proposal(&view.facts(config), Command::Admit(admission)) {
+    match config.check_proposal(&view.facts(me, config), Command::Admit(admission)) {
         Ok(proposal) => {
             let why = last.unwrap_or_else(|| "its admission is proposed".into());
             (JoinAnswer::Wait(why), Some(proposal.command))

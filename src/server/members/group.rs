@@ -24,9 +24,12 @@ use crate::control::{
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersView};
-use crate::membership::{Command, Config, Founding, Index, MemberName, Phase, Proposal, Refused, TextError};
+use crate::membership::{
+    Attempt, Command, Config, Evictee, Eviction, Founding, Index, MemberName, Phase, Proposal, Refused,
+    TextError, Vouch,
+};
 use crate::runtime::tasks::joined;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// Most frames that wait; then the control lanes of the peers stop. A frame has at most 64 KiB.
 const WAITING_FRAMES: usize = 64;
@@ -71,6 +74,8 @@ pub struct GroupConfig {
     pub file: Option<ControlFile>,
     pub founders: Founders,
     pub timing: Timing,
+    /// How long clients of any member may believe in their leases.
+    pub max_lease_ttl: Duration,
 }
 
 /// Where the links put what is for the control group.
@@ -106,7 +111,12 @@ impl Group {
     ) -> io::Result<Group> {
         let dc = config.me.dc;
         let control = watch::Sender::new(None);
-        let api = MembersApi { control: control.subscribe(), view: members.view.clone() };
+        let api = MembersApi {
+            me: dc,
+            max_lease_ttl: config.max_lease_ttl,
+            control: control.subscribe(),
+            view: members.view.clone(),
+        };
         let (stop, mut stopping) = watch::channel(false);
         let (ending, ended) = oneshot::channel();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -161,7 +171,7 @@ impl Running {
         links: Links,
         members: MembersHandle,
     ) -> Result<Running, GroupError> {
-        let GroupConfig { me, dir, file, founders, timing } = config;
+        let GroupConfig { me, dir, file, founders, timing, max_lease_ttl: _ } = config;
         let (start, founding) = match founders {
             Founders::Configured(founding) => {
                 let founding = founding.map_err(GroupError::Text)?;
@@ -249,6 +259,8 @@ fn first_id() -> Result<u64, GroupError> {
 /// The members as operators see and change them. Cheap to clone.
 #[derive(Clone)]
 pub struct MembersApi {
+    me: DcId,
+    max_lease_ttl: Duration,
     /// None if this server takes no part, or not yet.
     control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
     view: watch::Receiver<MembersView>,
@@ -318,6 +330,34 @@ impl MembersApi {
         self.decide(command, leaves).await
     }
 
+    /// Checks that these members can be evicted now. Returns how long their clients may still believe in
+    /// their leases.
+    pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
+        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
+        let config = control.state().0;
+        if dcs.iter().all(|dc| has_ended(&config, *dc)) {
+            return Ok(Duration::ZERO);
+        }
+        config.check_proposal(&self.view.borrow().facts(self.me, &config), begin(&config, dcs)?)?;
+        Ok(self.max_lease_ttl)
+    }
+
+    /// Begins to evict members that are lost. No client of them may believe in a lease any more. Returns the
+    /// number of the decision; they are evicted when they are listed no more.
+    pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
+        let begun = |config: &Config| {
+            let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
+            dcs.iter().all(|dc| evicting.contains(*dc) || has_ended(config, *dc))
+        };
+        {
+            let (view, _) = self.list();
+            if view.config.cluster().is_some() && begun(&view.config) {
+                return Ok(view.config.index().0);
+            }
+        }
+        self.decide(|config| begin(config, dcs), begun).await
+    }
+
     /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the
     /// command had its effect.
     async fn decide(
@@ -330,7 +370,8 @@ impl MembersApi {
         loop {
             attempts += 1;
             let config = control.state().0;
-            let proposal = config.check_proposal(&self.view.borrow().facts(&config), command(&config)?)?;
+            let proposal =
+                config.check_proposal(&self.view.borrow().facts(self.me, &config), command(&config)?)?;
             let index = control.propose(&proposal).await?;
             let now = known(&control, index).await?;
             if is_done(&now) {
@@ -341,6 +382,22 @@ impl MembersApi {
             }
         }
     }
+}
+
+/// Returns true if a datacenter was a member and is none any more.
+fn has_ended(config: &Config, dc: DcId) -> bool {
+    config.member(dc).is_none() && config.slots().any(|(slot, _)| slot == dc)
+}
+
+/// Returns the command that evicts members. An operator vouches for their end.
+fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
+    let dcs: DcSet = dcs.iter().copied().collect();
+    let evictee = |dc| {
+        let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
+        Ok(Evictee { dc, generation, run: 0 })
+    };
+    let members = dcs.iter().map(evictee).collect::<Result<_, Refused>>()?;
+    Ok(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }))
 }
 
 /// Returns the state after a decision, once it is known here.

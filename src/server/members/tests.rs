@@ -62,7 +62,7 @@ impl Members {
     fn view(&self) -> MembersView {
         let config = self.0.0.clone();
         let entered = config.members().map(|(dc, _)| (dc, config.epoch())).collect();
-        MembersView { config, entered }
+        MembersView { config, entered, ..MembersView::default() }
     }
 
     /// Asks datacenter 0.

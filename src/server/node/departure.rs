@@ -1,8 +1,9 @@
-//! The end of a server whose datacenter has left the cluster.
+//! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! Its end is decided, so it serves nothing any more. But the other members may still need its vote to let it
-//! go: a majority of two is both. They end their links to it once they do not, and then it stops. If it hears
-//! of nobody for a while, nobody needs it.
+//! One that was evicted stops at once. One that has left may still be needed: its end is decided, so it
+//! serves nothing any more, but the other members may need its vote to let it go: a majority of two is both.
+//! They end their links to it once they do not, and then it stops. If it hears of nobody for a while, nobody
+//! needs it.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::interdc::Links;
 use crate::lock_server::{LockServerHandle, MembersView};
+use crate::membership::EndCause;
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a server that has left, and is started again, waits for links.
@@ -18,22 +20,35 @@ const LINKED_WITHIN: Duration = Duration::from_secs(5);
 /// How long the other members have to let it go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops the server once its datacenter has left and the others need it no more. Returns true if it did;
-/// false if the server has stopped for another reason.
+/// The reason why a datacenter is no member any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Departure {
+    Left,
+    Evicted,
+}
+
+/// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
+/// which it was; `None` if the server has stopped for another reason.
 pub(super) async fn watch(
     me: DcId,
     links: Links,
     mut view: watch::Receiver<MembersView>,
     server: LockServerHandle,
-) -> bool {
+) -> Option<Departure> {
     // A server that joins learns the decisions before its own admission first.
     let has_left =
         |view: &MembersView| view.config.slots().any(|(dc, slot)| dc == me && slot.member.is_none());
     tokio::select! {
         left = view.wait_for(has_left) => if left.is_err() {
-            return false;
+            return None;
         },
-        () = server.stopped() => return false,
+        () = server.stopped() => return None,
+    }
+    if was_evicted(me, &view.borrow()) {
+        tracing::error!(dc = %me, "this datacenter was evicted while it was down: stopping. To join again, start with \
+            an empty data directory and another id");
+        server.drain();
+        return Some(Departure::Evicted);
     }
     tracing::info!(dc = %me, "this datacenter has left the cluster: stopping as soon as no other needs it");
     let mut peers = links.control_peers();
@@ -45,5 +60,10 @@ pub(super) async fn watch(
         tracing::warn!("other members still have links to this one: stopping all the same");
     }
     server.drain();
-    true
+    Some(Departure::Left)
+}
+
+fn was_evicted(me: DcId, view: &MembersView) -> bool {
+    let last = view.config.slots().find(|(dc, _)| *dc == me).and_then(|(_, slot)| slot.past.last());
+    last.is_some_and(|past| past.cause != EndCause::Left)
 }

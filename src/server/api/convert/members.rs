@@ -1,11 +1,13 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
 use crate::lock_server::MembersView;
-use crate::membership::{Epoch, MemberName, Phase};
+use crate::membership::{Attempt, Epoch, MemberName, Phase};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
-use geolock_api::names::DcId;
-use geolock_api::proto::{AddMemberRequest, Invitation, ListMembersResponse, Member, MemberPhase};
+use geolock_api::names::{DcId, DcSet};
+use geolock_api::proto::{
+    AddMemberRequest, EvictMembersRequest, Invitation, ListMembersResponse, Member, MemberPhase,
+};
 
 pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse {
     let (view, leader) = members.list();
@@ -20,12 +22,13 @@ pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse 
 
 fn rows(view: &MembersView) -> Vec<Member> {
     let entered = |dc: DcId| view.entered.iter().find(|(other, _)| *other == dc).map(|(_, epoch)| *epoch);
+    let evicting = view.config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
     let row = |(dc, member): (DcId, &crate::membership::Member)| Member {
         dc: dc.get().into(),
         name: member.name.to_string(),
         address: member.address.to_string(),
         generation: member.generation.0.into(),
-        phase: phase(member.phase).into(),
+        phase: if evicting.contains(dc) { MemberPhase::Evicting } else { phase(member.phase) }.into(),
         votes: view.config.voters().contains_member(dc),
         entered_epoch: entered(dc).unwrap_or(Epoch(0)).0,
     };
@@ -47,6 +50,11 @@ fn invited(name: &MemberName, sponsor: Option<DcId>) -> Invitation {
 /// Returns the datacenter with this number.
 pub(in crate::server::api) fn dc(id: u32) -> Result<DcId, BorderError> {
     u8::try_from(id).ok().and_then(DcId::new).ok_or(BorderError::NoDc(id))
+}
+
+/// Returns the datacenters that are to be evicted.
+pub(in crate::server::api) fn lost(message: &EvictMembersRequest) -> Result<Vec<DcId>, BorderError> {
+    message.dcs.iter().map(|id| dc(*id)).collect()
 }
 
 /// Returns the name and the sponsor of a server that is to be invited.

@@ -1,0 +1,80 @@
+//! Datacenters are lost for good, and evicted.
+//!
+//! Guarantees: docs/guarantees.md#order-and-availability.
+
+use crate::fixture::calls::{acquire, put, read};
+use crate::fixture::said::{Said, run};
+use crate::fixture::{Cluster, lock, until};
+use crate::growth::{AUTO, all_settled, listed, start};
+use crate::leaving::{three, token};
+use geolock::client::AcquireRequest;
+
+fn evict(cluster: &Cluster, at: u8, lost: &str) -> Said {
+    run(&mut cluster.command(at, ["member", "evict", lost, "--confirm-dead", "--clients-are-dead"]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_lost_is_evicted_and_its_locks_are_granted_elsewhere() {
+    let (mut cluster, mut clients) = three(AUTO).await;
+    let held = acquire(&clients[0], AcquireRequest::exclusive(lock("held"))).await;
+    let written = put(&clients[2], "city", "Oslo").await;
+    assert_eq!(read(&clients[1], "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
+    let before = token(&clients[2], "used there").await;
+    let lost = acquire(&clients[2], AcquireRequest::exclusive(lock("held there"))).await;
+
+    let said = evict(&cluster, 0, "2");
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("heard dc2") && said.stderr.contains("stop it"), "{said:?}");
+    assert_eq!(lost.is_lost(), None, "a refused eviction changes nothing");
+
+    cluster.kill(2);
+    drop((lost, clients.pop()));
+    until("no member hears it any more, and it is evicted", || {
+        (evict(&cluster, 0, "dc2").code == 0).then_some(())
+    });
+    for dc in 0..2 {
+        listed(&cluster, dc, "two settled members", |list| all_settled(list, 2));
+    }
+    assert_eq!(held.is_lost(), None, "nobody else lost a lock");
+    for name in ["used there", "held there", "never used"] {
+        let after = token(&clients[1], name).await;
+        assert!(after > before && after >> 54 == 17, "{name}: {after} is above all tokens of before");
+    }
+    assert_eq!(read(&clients[1], "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
+    let again = evict(&cluster, 1, "2");
+    assert_eq!(again.code, 0, "it may be repeated: {again:?}");
+
+    // Its server is started again: it hears that before it serves, and stops.
+    start(&mut cluster, 2);
+    cluster.server(2).line("was evicted while it was down");
+    assert_eq!(cluster.server(2).wait(), 0);
+    token(&clients[0], "used there").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_evicted_is_refused() {
+    let (mut cluster, clients) = three(AUTO).await;
+    for (args, why) in [
+        (["member", "evict", "2"].as_slice(), "--confirm-dead"),
+        (&["member", "evict", "7", "--confirm-dead"], "dc7 is no member"),
+        (&["member", "evict", "--confirm-dead"], "required"),
+        (&["member", "evict", "0", "1", "2", "--confirm-dead"], "dc0"),
+    ] {
+        let said = run(&mut cluster.command(0, args));
+        assert!(said.code != 0 && said.stderr.contains(why), "{args:?}: {said:?}");
+    }
+    // Without a majority of the voters nobody is evicted.
+    cluster.kill(1);
+    cluster.kill(2);
+    let said = until("no member hears them any more", || {
+        let said = evict(&cluster, 0, "1");
+        (!said.stderr.contains("heard dc1")).then_some(said)
+    });
+    assert_ne!(said.code, 0, "{said:?}");
+    cluster.restart(1);
+    cluster.restart(2);
+    for dc in 0..3 {
+        listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+    }
+    token(&clients[0], "still works").await;
+}
