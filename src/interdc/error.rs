@@ -95,8 +95,8 @@ pub enum Refusal {
     #[error("it says it is {said}, its certificate says {certificate}")]
     WrongDc { said: DcId, certificate: DcId },
     #[error(
-        "{0} is no member of the cluster here: give all founders the same members; a further server joins with \
-         `geolock server --join`"
+        "{0} is no member of the cluster here: it has left or was evicted, or the founders are not given the same \
+         members; a further server joins with `geolock server --join`"
     )]
     UnknownDc(DcId),
     #[error("its membership epoch is {found}, ours is {ours}")]

@@ -198,9 +198,10 @@ fn log_phase(phase: Phase) {
     match phase {
         Phase::Starting => tracing::info!("starting"),
         Phase::ReadOnly => tracing::warn!(
-            "read-only: this server joins or leaves; or others have to say what they know of our log (after every start for \
-             up to peer_timeout; all of them if the data directory is new or a restored copy, and then until leases that a \
-             copy may not know are over), or they know more of it"
+            "read-only: this server joins or leaves; or after a start a majority of the voters has to say that it was not \
+             evicted; or others have to say what they know of our log (after every start for up to peer_timeout; all of \
+             them if the data directory is new or a restored copy, and then until leases that a copy may not know are \
+             over), or they know more of it"
         ),
         Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
         Phase::Serving => tracing::info!("serving"),

@@ -116,7 +116,7 @@ pub enum Refused {
     NotSilent { dc: DcId, silent: usize, needed: usize },
     #[error("{dc} has not learned that the policy is `auto` (epoch {policy}): only an operator can evict it")]
     AutoNotEntered { dc: DcId, policy: Epoch },
-    #[error("{by} heard {dc} {} ago: it runs; stop it before its eviction", brief(*.ago))]
+    #[error("{by} {}: it runs; stop it before its eviction", heard(*.dc, *.ago))]
     StillHeard { dc: DcId, by: Voter, ago: Duration },
     #[error(
         "{remaining} of {needed} voters that a decision needs would be left: add a witness, or wait for the members"
@@ -201,4 +201,9 @@ pub enum Refused {
     WrongSurvivors,
     #[error("the new lineage is {expected}, not {asked}: ask the survivors for their lineage again")]
     LineageNotNext { asked: Lineage, expected: Lineage },
+}
+
+/// Returns words for when a member was heard last; zero: it is heard now.
+fn heard(dc: DcId, ago: Duration) -> String {
+    if ago.is_zero() { format!("hears {dc}") } else { format!("heard {dc} {} ago", brief(ago)) }
 }
