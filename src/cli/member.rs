@@ -119,7 +119,7 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;
     if !list.members.iter().any(is_under_way) {
         let wait = admin.check_eviction(&ids).await.map_err(connect::failure)?;
-        if !clients_are_dead {
+        if !clients_are_dead && !wait.is_zero() {
             let seconds = wait.as_secs_f64();
             print(format_args!(
                 "Clients of {names} may believe in their locks for {seconds:.0} s more: waiting."
@@ -128,7 +128,7 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
         }
     }
     // It is given up if one of them is heard, or another member is lost meanwhile.
-    let mut decision = 0;
+    let mut decision = list.decision;
     while is_member().await? {
         decision = admin.evict_members(&ids).await.map_err(connect::failure)?;
         sleep(LOOK_EVERY).await;
