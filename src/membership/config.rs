@@ -187,6 +187,16 @@ impl Config {
         self.slots.get(&dc)?.past.iter().find(|past| past.generation == generation)
     }
 
+    /// Returns the last generation of the slot that is over.
+    pub fn last_past(&self, dc: DcId) -> Option<&Past> {
+        self.slots.get(&dc)?.past.last()
+    }
+
+    /// Returns true if the slot had a member, and has none.
+    pub fn has_ended(&self, dc: DcId) -> bool {
+        self.member(dc).is_none() && self.last_past(dc).is_some()
+    }
+
     /// Returns true if this generation of the slot is over. One that never began is not.
     pub fn is_over(&self, dc: DcId, generation: Generation) -> bool {
         let Some(slot) = self.slots.get(&dc) else { return false };

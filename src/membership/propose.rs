@@ -103,7 +103,7 @@ impl Config {
 
     /// Parts, homes and rights of a slot are not told apart by generations yet.
     fn slot_is_new(&self, dc: DcId) -> Result<(), Refused> {
-        if self.slots().any(|(slot, it)| slot == dc && !it.past.is_empty()) {
+        if self.last_past(dc).is_some() {
             return Err(Refused::SlotOver { dc });
         }
         Ok(())

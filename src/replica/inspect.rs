@@ -124,10 +124,19 @@ impl<'a> Inspect<'a> {
         self.0.members.entered_by(dc)
     }
 
-    /// Returns the other members that are heard, by whatever way.
+    /// Returns the other members that are heard, by whatever way, as of the last step.
     pub fn heard(self) -> DcSet {
-        let reachability = &self.0.peers.reachability;
-        reachability.peers().difference(reachability.unreachable())
+        self.0.peers.reachability.alive(self.0.now.mono)
+    }
+
+    /// Returns the epoch that is entered here.
+    pub fn epoch(self) -> Epoch {
+        self.0.members.epoch()
+    }
+
+    /// Returns true while requests that were parked, or not, are examined again bit by bit.
+    pub fn is_examining(self) -> bool {
+        self.0.locks.is_examining()
     }
 
     /// Returns the members that have said, as the last entry of their logs, that they leave.

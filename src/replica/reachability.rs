@@ -155,12 +155,22 @@ impl Reachability {
 
     /// Returns the heard peers with their clocks and ages in milliseconds, for a heartbeat.
     pub fn heard(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
-        let row = |peer: DcId| {
+        let row = |(peer, clock, age): (DcId, Timestamp, Duration)| (peer, clock, age.as_millis() as u32);
+        self.recent(now).map(row).collect()
+    }
+
+    /// Returns the peers that live: they were heard, by whatever way. One that catches up lives, although it
+    /// is not reachable yet.
+    pub fn alive(&self, now: Instant) -> DcSet {
+        self.recent(now).map(|(peer, ..)| peer).collect()
+    }
+
+    fn recent(&self, now: Instant) -> impl Iterator<Item = (DcId, Timestamp, Duration)> {
+        self.peers.iter().filter_map(move |peer| {
             let (clock, at) = self.rows[peer.index()].heard?;
             let age = now.saturating_since(at);
-            (age <= self.timeout).then_some((peer, clock, age.as_millis() as u32))
-        };
-        self.peers.iter().filter_map(row).collect()
+            (age <= self.timeout).then_some((peer, clock, age))
+        })
     }
 
     /// Updates reachability if it can have changed. Returns the peers whose reachability changed.
@@ -231,6 +241,22 @@ mod tests {
         assert!(!hears(1, has(10), true), "what it had is not here");
         assert!(!hears(2, has(4), false), "another tells, which lacks what the peer has");
         assert!(hears(3, has(5), true), "it lost its last entries");
+    }
+
+    /// An eviction is refused while its victim lives.
+    #[test]
+    fn a_peer_that_catches_up_lives_although_it_is_not_reachable() {
+        let dc1 = DcId::new(1).expect("a small id");
+        let mut reachability = Reachability::new(DcSet::only(dc1), Duration::from_secs(3));
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let durable = VersionVector::from_iter([(dc1, 7)]);
+        let (clock, not_serving) = (Timestamp::from_millis(1), None);
+        let report = PeerReport { clock, at: at(1), durable: &durable, is_its_own: true, not_serving };
+        reachability.note_heard(dc1, &report);
+        let _changed = reachability.update(at(1), &VersionVector::default());
+        assert!(!reachability.is_reachable(dc1));
+        assert_eq!(reachability.alive(at(4)), DcSet::only(dc1));
+        assert_eq!(reachability.alive(at(5)), DcSet::EMPTY);
     }
 
     #[test]

@@ -46,7 +46,7 @@ async fn one_that_is_lost_is_evicted_and_its_locks_are_granted_elsewhere() {
 
     // Its server is started again: it hears that before it serves, and stops.
     start(&mut cluster, 2);
-    cluster.server(2).line("was evicted while it was down");
+    cluster.server(2).line("this datacenter was evicted: stopping");
     assert_eq!(cluster.server(2).wait(), 0);
     token(&clients[0], "used there").await;
 }

@@ -186,7 +186,7 @@ impl Config {
 
     /// Returns those of these members that must not be heard. A joining member that ends with others may
     /// live: it grants nothing yet.
-    pub(in crate::membership) fn need_silence(&self, evicting: DcSet) -> DcSet {
+    pub fn need_silence(&self, evicting: DcSet) -> DcSet {
         let settled: DcSet = evicting.iter().filter(|dc| self.is_settled(*dc)).collect();
         if settled.is_empty() { evicting } else { settled }
     }

@@ -109,8 +109,7 @@ impl Members {
 
     /// Returns the cut of the last generation of a slot that is over.
     pub(super) fn last_cut(&self, dc: DcId) -> Option<u64> {
-        let (_, slot) = self.config.slots().find(|(slot, _)| *slot == dc)?;
-        slot.past.last().map(|past| past.cut)
+        self.config.last_past(dc).map(|past| past.cut)
     }
 
     /// These members are over.
@@ -182,11 +181,10 @@ impl Decisions<'_> {
         self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
     }
 
-    /// Returns true if one that is to be evicted is heard, or one that has to report is not. A member that is
-    /// joining and ends with its sponsor may live: it grants nothing yet.
+    /// Returns true if one that is to be evicted is heard, or one that has to report is not.
     fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
-        let evicting: DcSet = evicting.iter().filter(|dc| self.members.config().is_settled(*dc)).collect();
-        let heard: DcSet = self.peers.reachability.heard(self.now.mono).iter().map(|(dc, ..)| *dc).collect();
+        let evicting = self.members.config().need_silence(evicting);
+        let heard = self.peers.reachability.alive(self.now.mono);
         let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
         let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;
         !evicting.intersection(heard).is_empty() || (!silent.is_empty() && self.now.mono >= until)

@@ -335,7 +335,7 @@ impl MembersApi {
     pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
-        if dcs.iter().all(|dc| has_ended(&config, *dc)) {
+        if dcs.iter().all(|dc| config.has_ended(*dc)) {
             return Ok(Duration::ZERO);
         }
         config.check_proposal(&self.view.borrow().facts(self.me, &config), begin(&config, dcs)?)?;
@@ -347,7 +347,7 @@ impl MembersApi {
     pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
         let begun = |config: &Config| {
             let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
-            dcs.iter().all(|dc| evicting.contains(*dc) || has_ended(config, *dc))
+            dcs.iter().all(|dc| evicting.contains(*dc) || config.has_ended(*dc))
         };
         {
             let (view, _) = self.list();
@@ -382,11 +382,6 @@ impl MembersApi {
             }
         }
     }
-}
-
-/// Returns true if a datacenter was a member and is none any more.
-fn has_ended(config: &Config, dc: DcId) -> bool {
-    config.member(dc).is_none() && config.slots().any(|(slot, _)| slot == dc)
 }
 
 /// Returns the command that evicts members. An operator vouches for their end.

@@ -36,16 +36,16 @@ pub(super) async fn watch(
     server: LockServerHandle,
 ) -> Option<Departure> {
     // A server that joins learns the decisions before its own admission first.
-    let has_left =
-        |view: &MembersView| view.config.slots().any(|(dc, slot)| dc == me && slot.member.is_none());
+    let has_ended = |view: &MembersView| view.config.has_ended(me);
     tokio::select! {
-        left = view.wait_for(has_left) => if left.is_err() {
+        ended = view.wait_for(has_ended) => if ended.is_err() {
             return None;
         },
         () = server.stopped() => return None,
     }
-    if was_evicted(me, &view.borrow()) {
-        tracing::error!(dc = %me, "this datacenter was evicted while it was down: stopping. To join again, start with \
+    let was_evicted = view.borrow().config.last_past(me).is_some_and(|past| past.cause != EndCause::Left);
+    if was_evicted {
+        tracing::error!(dc = %me, "this datacenter was evicted: stopping. To join again, start with \
             an empty data directory and another id");
         server.drain();
         return Some(Departure::Evicted);
@@ -61,9 +61,4 @@ pub(super) async fn watch(
     }
     server.drain();
     Some(Departure::Left)
-}
-
-fn was_evicted(me: DcId, view: &MembersView) -> bool {
-    let last = view.config.slots().find(|(dc, _)| *dc == me).and_then(|(_, slot)| slot.past.last());
-    last.is_some_and(|past| past.cause != EndCause::Left)
 }
