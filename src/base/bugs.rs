@@ -148,6 +148,10 @@ pub enum Bug {
     ServesUnsettled,
     /// An epoch is entered before the sponsor of its new member is settled as seen here.
     SponsorUnsettled,
+    /// Parts are given to a member that leaves.
+    GivenToLeaver,
+    /// A member leaves with parts of others.
+    LeavesWithParts,
     /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
     PromiseBroken,
     /// The end of an eviction is entered before all entries up to the cut are applied.

@@ -276,8 +276,14 @@ impl Ownership {
                 default_parts(lock, owner, members, self.sponsors.left())
             }
             None => self.sponsors.default_parts(owner, members),
-            row => members.iter().filter(|part| self.owner_in(row, lock, *part) == owner).collect(),
+            row => self.parts_in(row, lock, owner, members),
         }
+    }
+
+    /// The same for a lock that has a row. Not inlined: most locks have none.
+    #[inline(never)]
+    fn parts_in(&self, row: Option<&Row>, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
+        members.iter().filter(|part| self.owner_in(row, lock, *part) == owner).collect()
     }
 
     /// Returns true if every part is at home.

@@ -8,7 +8,7 @@
 use super::locks::Locks;
 use crate::base::bugs::Bug;
 use crate::base::time::Instant;
-use geolock_api::names::{DcSet, Position, RequestId};
+use geolock_api::names::{DcSet, RequestId};
 
 impl Locks {
     /// This datacenter enters the epoch in which these members are evicted. Call [`Locks::rest_on`] with the
@@ -20,13 +20,10 @@ impl Locks {
         tables.view.leaving = tables.view.leaving.difference(evicted);
         let left = tables.owners.left().union(evicted);
         tables.owners.set_members(tables.view.members, left);
-        tables.owners.end(evicted);
         let outlive = tables.view.bugs.has(Bug::RequestsOutlive);
         let requests = if outlive { Vec::new() } else { self.requests_of(evicted) };
         requests.into_iter().for_each(|id| self.apply_withdraw(id, now));
-        self.scan_rows();
-        self.note_parts_here(Position::default());
-        self.schedule.mark_all(&mut self.tables);
+        self.end(evicted);
     }
 
     fn requests_of(&self, evicted: DcSet) -> Vec<RequestId> {

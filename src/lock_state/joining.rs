@@ -87,7 +87,7 @@ impl Locks {
         debug_assert!(members.contains(tables.view.me), "{} is a member", tables.view.me);
         (tables.view.members, tables.view.leaving) = (members, parting.leaving);
         tables.owners.set_members(members, parting.left);
-        *tables.owners.sponsors_mut() = sponsors;
+        tables.owners.set_sponsors(sponsors);
     }
 
     /// Returns the members of the epoch that this datacenter has entered.

@@ -3,8 +3,8 @@
 //! First every other member says, in its log, that it gives nothing to that member any more. The one that
 //! leaves returns what it has, until only its own parts are left, and says so as the last entry of its log:
 //! from there on its parts count no more, wherever they are. Those that are away from home return there like
-//! other idle ones, which only removes their registers. When the end is decided, locks that had their home
-//! there have none any more.
+//! other idle ones, which only removes their registers; those that are left count no more when the end is
+//! entered, and locks that had their home there have none from then on.
 //!
 //! So no lock is enumerated, no part changes its owner without a transfer, except those of locks with that
 //! home, and none is on its way to a member that is gone.
@@ -12,6 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::locks::Locks;
+use crate::base::bugs::Bug;
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// The members that leave or have left.
@@ -48,10 +49,10 @@ impl Locks {
         self.schedule.mark_all(&mut self.tables);
     }
 
-    /// The end of `dc` is entered: locks that had their home there have none. Call [`Locks::rest_on`] with
-    /// the record of that.
-    pub fn end_home(&mut self, dc: DcId) {
-        self.tables.owners.end(DcSet::only(dc));
+    /// The end of these members is entered: what they own is at home, their parts count no more, and locks
+    /// that had their home there have none. Call [`Locks::rest_on`] with the record of that.
+    pub fn end(&mut self, ended: DcSet) {
+        self.tables.owners.end(ended);
         self.scan_rows();
         self.note_parts_here(Position::default());
         self.schedule.mark_all(&mut self.tables);
@@ -65,8 +66,7 @@ impl Locks {
     /// Returns true if nothing is left here but what is at home.
     pub fn has_nothing(&self) -> bool {
         let counts = self.request_counts();
-        counts.held + counts.waiting == 0
-            && self.owners().away_here() == 0
-            && !self.tables.request_table.has_orphans()
+        let has_foreign = self.owners().away_here() > 0 && !self.tables.view.bugs.has(Bug::LeavesWithParts);
+        counts.held + counts.waiting == 0 && !has_foreign && !self.tables.request_table.has_orphans()
     }
 }

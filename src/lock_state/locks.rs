@@ -228,6 +228,11 @@ impl Locks {
             || self.tables.locks.has_idle(now)
     }
 
+    /// Returns true while requests are examined again, some in each step.
+    pub fn is_examining(&self) -> bool {
+        self.schedule.is_sweeping()
+    }
+
     /// Continues the sweeps that earlier steps began.
     #[inline]
     pub fn sweep(&mut self) {

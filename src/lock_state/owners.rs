@@ -210,6 +210,12 @@ impl Owners {
         self.map.sponsors()
     }
 
+    /// Sets the parts that are not settled, and those that have ended.
+    pub(super) fn set_sponsors(&mut self, sponsors: Sponsors) {
+        self.sums.set_ended(sponsors.left());
+        *self.map.sponsors_mut() = sponsors;
+    }
+
     pub(super) fn sponsors_mut(&mut self) -> &mut Sponsors {
         self.map.sponsors_mut()
     }

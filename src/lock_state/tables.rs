@@ -136,7 +136,8 @@ impl Tables {
         if view.away.is_empty() && view.leaving.is_empty() {
             return false;
         }
-        if view.leaving.contains(request.dc()) && request.dc() != view.me {
+        let leaves = view.leaving.contains(request.dc()) && request.dc() != view.me;
+        if leaves && !view.bugs.has(Bug::GivenToLeaver) {
             return true;
         }
         let needs = |want: &Want| match want.mode {

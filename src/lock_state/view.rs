@@ -1,7 +1,7 @@
 //! The cluster as this datacenter sees it, and the actions that are allowed here at this moment.
 
 use super::lock::Lock;
-use crate::base::bugs::Bugs;
+use crate::base::bugs::{Bug, Bugs};
 use geolock_api::names::{DcId, DcSet, Mode};
 
 /// The actions that the phase allows at this moment.
@@ -53,7 +53,8 @@ impl View {
     /// Returns true if no part is given to `dc` now.
     #[inline]
     pub fn takes_none(&self, dc: DcId) -> bool {
-        self.away.union(self.leaving).contains(dc)
+        let leaving = if self.bugs.has(Bug::GivenToLeaver) { DcSet::EMPTY } else { self.leaving };
+        self.away.union(leaving).contains(dc)
     }
 
     /// Returns true if the parts that a local grant in `mode` needs are here.

@@ -34,6 +34,10 @@ impl Replica {
             counts.held + counts.waiting,
             "every request of a client belongs to a lease"
         );
+        assert!(
+            !self.members.has_left() || self.locks.owners().away_here() == 0,
+            "a member that has left has no parts of others"
+        );
         let waiting: usize = self.clients.leases.iter().map(|lease| lease.waiting).sum();
         assert_eq!(waiting as u64, counts.waiting, "what leases count as waiting");
         let bare = self.clients.leases.iter().filter(|lease| lease.requests.is_empty());

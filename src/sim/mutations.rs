@@ -106,6 +106,8 @@ hunts! {
     aw_a_sponsor_splits_without_naming: SplitUnnamed, Growth, 20 s, seeds 4..7, as ConflictingHolders | Panic | Violation;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 9..12, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..31, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
+    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 19..20, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
+    bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 0..1, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..4, as Violation | Panic | NotAnswered | Starved;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;

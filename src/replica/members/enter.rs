@@ -112,7 +112,7 @@ impl Writer<'_> {
             Kind::Leaves(dc) => self.locks.begin_leaving(dc),
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
-                self.locks.end_home(dc);
+                self.locks.end(DcSet::only(dc));
                 self.log.set_members(self.members.all());
             }
             Kind::Evicts(evicted) => self.enter_end(evicted.members),

@@ -40,8 +40,7 @@ impl World {
         let replicas: Vec<(DcId, Inspect<'_>)> = running.filter(|(_, replica)| replica.has_state()).collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
             // One that has left enters epochs without an entry.
-            let is_alike =
-                |r: &Inspect<'_>| r.applied() == first.applied() && !r.has_left() && !first.has_left();
+            let is_alike = |r: &Inspect<'_>| (r.applied(), r.epoch()) == (first.applied(), first.epoch());
             for (b, second) in replicas[i + 1..].iter().filter(|(_, r)| is_alike(r)) {
                 let same_table = first.ownership() == second.ownership()
                     && first.request_table() == second.request_table();

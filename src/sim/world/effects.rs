@@ -217,7 +217,8 @@ impl World {
             let is_own = moved.parts.iter().all(|(part, _)| *part == to);
             is_own && moved.lock == *lock && self.requests.on_transfer((dc, to), &moved, step, None).is_ok()
         };
-        let away = replica.inspect().away().union(self.nodes[dc.index()].away_before);
+        let node = self.node(dc);
+        let away = replica.inspect().away().union(node.away_before);
         let wants = |row: &RequestRow| {
             row.id.dc != dc
                 && !came.contains(&row.id)
@@ -227,7 +228,7 @@ impl World {
             && (!away.is_empty()
                 || !self.still_leaving().is_empty()
                 // Requests that were parked for one that was evicted are examined again bit by bit.
-                || self.tally.evictions > 0
+                || (self.tally.evictions > 0 && (node.was_examining || replica.inspect().is_examining()))
                 || !replica.inspect().request_table().iter().any(wants))
     }
 

@@ -99,9 +99,8 @@ impl World {
             let asked = *self.chance.members.pick(&members);
             // Each needs the reports of all that remain, so those that are lost together are evicted
             // together.
-            let lost = self.control.lost.intersection(self.control.without_clients);
+            let lost = self.control.lost.intersection(self.control.without_clients).iter();
             let config = &self.control.config;
-            let lost = lost.iter();
             let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });
             let eviction =
                 Eviction { members: lost.filter_map(evictee).collect(), vouch: Vouch::Operator, recut: None };

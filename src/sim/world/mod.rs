@@ -369,6 +369,7 @@ impl World {
         self.tally.steps += 1;
         node.was_blind = was_blind;
         node.away_before = replica.inspect().away();
+        node.was_examining = replica.inspect().is_examining();
         node.members_before = replica.inspect().members();
         node.was_forked = matches!(replica.inspect().phase(), ReplicaPhase::Forked { .. });
         self.trace.mix(self.now.0 ^ u64::from(dc.get()) << 56);

@@ -61,6 +61,8 @@ pub(crate) struct Node {
     pub stalled: Option<Vec<Action>>,
     /// The members that were away for it before its last step.
     pub away_before: DcSet,
+    /// The same: requests were being examined again.
+    pub was_examining: bool,
     /// The members of the epoch that it had entered before its present step: it may enter the next one and
     /// answer in the same step.
     pub members_before: DcSet,
@@ -120,6 +122,7 @@ impl Node {
             steps: 0,
             stalled: None,
             away_before: DcSet::EMPTY,
+            was_examining: false,
             members_before: DcSet::EMPTY,
             tick: None,
             status: None,
