@@ -97,9 +97,26 @@ impl Owners {
     }
 
     /// Returns the number of locks with foreign parts here. These are the listed ones of the map
-    /// ([`Ownership::listed`]).
+    /// ([`Ownership::listed`]), and some whose parts have fallen home since.
     pub fn away_here(&self) -> usize {
         self.map.listed()
+    }
+
+    /// Returns true if no lock has foreign parts here. Walks all rows: for tests and the simulator.
+    pub fn are_home_here(&self) -> bool {
+        let mut locks = (0..self.map.len()).filter_map(|row| self.map.lock_at(row));
+        locks.all(|lock| self.foreign_parts(lock).is_empty())
+    }
+
+    /// Asserts the invariants. Walks all rows: for tests and the simulator.
+    pub(super) fn check(&self) {
+        self.map.check();
+        assert_eq!(self.sum(), self.map.sums().total(), "the sum over who owns what");
+        for lock in (0..self.map.len()).filter_map(|row| self.map.lock_at(row)) {
+            // Those whose parts have fallen home stay listed until they are looked at.
+            let is_missed = !self.map.is_listed(lock) && !self.foreign_parts(lock).is_empty();
+            assert!(!is_missed, "lock {lock} has foreign parts here and is listed");
+        }
     }
 
     /// Returns these parts of a lock, and those that go along with them, with the versions that their next
