@@ -434,7 +434,9 @@ impl Log {
         let mut batch = Vec::new();
         // It could apply next to nothing of the entries that are left; or it is to join, and gets a state
         // first.
-        let is_of_no_use = self.is_too_far_behind(peer) || !self.members.contains(peer);
+        // A new member applies nothing before it has a state, also if this one has just taken one itself.
+        let is_of_no_use =
+            self.is_too_far_behind(peer) || self.awaits_state(peer) || !self.members.contains(peer);
         let row = &mut self.rows[peer.index()];
         let Some(link) = &mut row.link else { return batch };
         link.goes_on = false;
