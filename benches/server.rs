@@ -266,4 +266,5 @@ only_echo! {
     add_member: AddMemberRequest -> AddMemberResponse,
     remove_member: RemoveMemberRequest -> RemoveMemberResponse,
     evict_members: EvictMembersRequest -> EvictMembersResponse,
+    set_policy: SetPolicyRequest -> SetPolicyResponse,
 }

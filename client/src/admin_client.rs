@@ -10,12 +10,12 @@ use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
     AddMemberRequest, AuditRecord, AuditRequest, EvictMembersRequest, ForceReleaseRequest,
-    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, RemoveMemberRequest,
+    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, MemberPolicy, RemoveMemberRequest,
+    SetPolicyRequest,
 };
 
-/// Releases locks by force, and lists earlier force releases; lists the members of the cluster, and invites
-/// servers to join. If the server has access rules, they must allow
-/// these calls.
+/// Releases locks by force, and lists earlier force releases; lists and changes the members of the cluster.
+/// If the server has access rules, they must allow these calls.
 #[derive(Clone, Debug)]
 pub struct AdminClient(ReadClient);
 
@@ -86,6 +86,14 @@ impl AdminClient {
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true };
         let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
         Ok(Duration::from_millis(answer.max_lease_ttl_ms))
+    }
+
+    /// Sets when members are evicted and who may join; what the policy does not name stays as it is. Returns
+    /// the number of the decision. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
+    pub async fn set_policy(&self, policy: MemberPolicy) -> Result<u64, ClientError> {
+        let request = SetPolicyRequest { policy: Some(policy) };
+        let answer = self.0.ask(async |mut locks| locks.set_policy(request).await).await?;
+        Ok(answer.decision)
     }
 
     /// Begins to evict datacenters that are lost for good: no server of them runs, and none of their clients

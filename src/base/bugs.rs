@@ -160,6 +160,16 @@ pub enum Bug {
     TokensUnfenced,
     /// A member that was down serves without having asked whether it was evicted.
     ServesUnasked,
+    /// A member that no majority of the voters backs goes on granting.
+    GrantsUnbacked,
+    /// A member that no majority of the voters backs goes on renewing the leases of its clients.
+    RenewsUnbacked,
+    /// A voter acknowledges a member about which it is silent.
+    AcknowledgesSilent,
+    /// A voter that crashes forgets that it is silent about a member.
+    SilenceNotOnDisk,
+    /// A voter that has just started is silent about a member at once.
+    SilenceFromBefore,
     /// The requests of a member that was evicted stay in the request table.
     RequestsOutlive,
     /// Of too many locks that are away here, those that were used last are returned first.

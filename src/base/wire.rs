@@ -304,6 +304,9 @@ mod tests {
         };
         golden(&acknowledged, "13020002010109");
         golden(&sums, "0f01fb2c01020203040506");
+        let clock = Timestamp::from_raw(300);
+        let acks = Message::HeartbeatAcks { own: vec![(dc(2), clock)], of_receiver: vec![(dc(1), clock)] };
+        golden(&acks, "160102fb2c010101fb2c01");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }
@@ -312,6 +315,7 @@ mod tests {
     fn bytes_of_reasons() {
         golden(&NotServing::LogFull, "06");
         golden(&NotServing::ClockBehind, "07");
+        golden(&NotServing::Unbacked, "08");
     }
 
     #[test]

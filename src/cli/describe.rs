@@ -142,6 +142,7 @@ pub(super) fn why_not_serving(reason: NotServing, grace_remaining_ms: u64) -> St
         NotServing::DiskFull => "has a full disk".into(),
         NotServing::Forked => "is forked: two datacenters have different entries of one log".into(),
         NotServing::ClockBehind => "has a clock that is too far behind most others".into(),
+        NotServing::Unbacked => "is not backed by a majority of the voters, and may be evicted".into(),
         NotServing::LogFull => "has a full log: too few others can be reached".into(),
     }
 }

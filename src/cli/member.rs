@@ -10,11 +10,13 @@ use tokio::time::sleep;
 use super::connect::{self, ConnectArgs};
 use super::dc_names;
 use super::failure::Failure;
+use super::lock::duration;
 use super::print::{number, print, table};
+use crate::base::time::brief;
 use geolock_api::names::DcId;
-use geolock_api::proto::{ListMembersResponse, Member, MemberPhase};
+use geolock_api::proto::{EvictPolicy, JoinPolicy, ListMembersResponse, Member, MemberPhase, MemberPolicy};
 
-/// List the members of the cluster, invite a server to join, or let a datacenter leave.
+/// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
 ///
 /// A majority of the members that vote agrees on a list of decisions about the members. Locks never wait for
 /// it.
@@ -81,6 +83,55 @@ enum MemberCommand {
         #[arg(long)]
         clients_are_dead: bool,
     },
+    /// Show when members are evicted and who may join, or change that
+    ///
+    /// With `--evict auto` a datacenter that a majority of the voters has not heard for `--evict-after` is
+    /// evicted without an operator; before that it has stopped granting by itself, because nobody
+    /// acknowledged its heartbeats for `--fence-after`. This relies on the rates of the clocks of the
+    /// servers, which may differ by at most 1.5 %, and on clocks that do not stand still while a machine is
+    /// suspended.
+    Policy {
+        /// When a datacenter that does not answer is evicted: never, when an operator says so, or also by
+        /// time
+        #[arg(long, value_name = "WHEN")]
+        evict: Option<Evict>,
+        /// The servers that may join: those that an operator has invited, or all with a certificate
+        #[arg(long, value_name = "WHO")]
+        join: Option<Join>,
+        /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [at first: 10 s]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        fence_after: Option<Duration>,
+        /// A datacenter that is not heard for this long is evicted: at least 1.04 times `--fence-after` and
+        /// `--max-lease-ttl` together, and 1 s [at first: 30 s]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        evict_after: Option<Duration>,
+        /// Longest time to live of a lease (1 s to 1 h) [at first: 15 s]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        max_lease_ttl: Option<Duration>,
+        /// For programs: one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// When a datacenter is evicted.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Evict {
+    /// Never
+    Wait,
+    /// When an operator says so
+    Operator,
+    /// Also when a majority of the voters does not hear it
+    Auto,
+}
+
+/// The servers that may join.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Join {
+    /// Servers that an operator has invited
+    Operator,
+    /// All servers with a certificate of the cluster
+    Auto,
 }
 
 pub async fn run(args: MemberArgs) -> Result<(), Failure> {
@@ -103,7 +154,92 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead } => {
             evict(&admin, &dcs, clients_are_dead).await
         }
+        MemberCommand::Policy { evict, join, fence_after, evict_after, max_lease_ttl, json } => {
+            let asked = MemberPolicy {
+                evict: evict.map(|evict| evict_policy(evict).into()),
+                join: join.map(|join| join_policy(join).into()),
+                fence_after_ms: fence_after.map(millis),
+                evict_after_ms: evict_after.map(millis),
+                max_lease_ttl_ms: max_lease_ttl.map(millis),
+            };
+            policy(&admin, asked, json).await
+        }
     }
+}
+
+/// Sets what is asked for, and shows the policy.
+async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool) -> Result<(), Failure> {
+    if asked != MemberPolicy::default() {
+        let decision = admin.set_policy(asked).await.map_err(connect::failure)?;
+        return print(format_args!("The policy is set (decision {decision})."));
+    }
+    let list = admin.members().await.map_err(connect::failure)?;
+    match list.policy {
+        Some(policy) if json => print(policy_json(&policy)),
+        Some(policy) => print(policy_text(&policy)),
+        None => print(NO_LIST),
+    }
+}
+
+fn evict_policy(evict: Evict) -> EvictPolicy {
+    match evict {
+        Evict::Wait => EvictPolicy::Wait,
+        Evict::Operator => EvictPolicy::Operator,
+        Evict::Auto => EvictPolicy::Auto,
+    }
+}
+
+fn join_policy(join: Join) -> JoinPolicy {
+    match join {
+        Join::Operator => JoinPolicy::Operator,
+        Join::Auto => JoinPolicy::Auto,
+    }
+}
+
+/// Saturates: the server refuses what is too long.
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn evict_name(policy: &MemberPolicy) -> &'static str {
+    match policy.evict() {
+        EvictPolicy::Unspecified => "unknown",
+        EvictPolicy::Wait => "wait",
+        EvictPolicy::Operator => "operator",
+        EvictPolicy::Auto => "auto",
+    }
+}
+
+fn join_name(policy: &MemberPolicy) -> &'static str {
+    match policy.join() {
+        JoinPolicy::Unspecified => "unknown",
+        JoinPolicy::Operator => "operator",
+        JoinPolicy::Auto => "auto",
+    }
+}
+
+fn policy_text(policy: &MemberPolicy) -> String {
+    let time = |ms: u32| brief(Duration::from_millis(ms.into()));
+    let rows = [
+        ("evict", evict_name(policy).to_owned()),
+        ("join", join_name(policy).to_owned()),
+        ("fence after", time(policy.fence_after_ms())),
+        ("evict after", time(policy.evict_after_ms())),
+        ("longest lease", time(policy.max_lease_ttl_ms())),
+    ];
+    let rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
+    let times = if policy.evict() == EvictPolicy::Auto { "" } else { "\nThe times count with evict = auto." };
+    table(&rows) + times
+}
+
+fn policy_json(policy: &MemberPolicy) -> Value {
+    json!({
+        "evict": evict_name(policy),
+        "join": join_name(policy),
+        "fence_after_ms": policy.fence_after_ms(),
+        "evict_after_ms": policy.evict_after_ms(),
+        "max_lease_ttl_ms": policy.max_lease_ttl_ms(),
+    })
 }
 
 /// Evicts datacenters, and waits until that is done.
@@ -150,13 +286,13 @@ async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
     }
 }
 
+const NO_LIST: &str = "The cluster has no list of decisions yet: that needs all its members, running this release. \
+                       Until then the members are those of the configuration.";
 const COLUMNS: [&str; 7] = ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH"];
 
 fn text(list: &ListMembersResponse) -> String {
     if list.members.is_empty() {
-        return "The cluster has no list of decisions yet: that needs all its members, running this release. Until then \
-                the members are those of the configuration."
-            .into();
+        return NO_LIST.into();
     }
     let header = COLUMNS.map(String::from).to_vec();
     let rows: Vec<_> = [header].into_iter().chain(list.members.iter().map(cells)).collect();

@@ -58,6 +58,9 @@ pub(crate) struct Lease {
     /// The lease is older than this process, and its client has not reclaimed since the start. It may hold
     /// any lock until its end is durable.
     pub unaccounted: bool,
+    /// Its client was told in this run how long it is valid. After a restart the client believes in what an
+    /// earlier run told it.
+    pub is_told: bool,
     /// Waiting and held requests.
     pub requests: Requests,
     pub waiting: usize,

@@ -97,6 +97,7 @@ impl Leases {
             scheduled: expires,
             grace: None,
             unaccounted: false,
+            is_told: true,
             requests: Requests::default(),
             waiting: 0,
             names: 0,
@@ -171,9 +172,18 @@ impl Leases {
     /// as long. But a client that renews and never reclaims, although reclaims `can_be_judged`, does not
     /// block others beyond the bound of [`Leases::start_grace`]. Returns the time for which the lease is
     /// valid now: less than its time to live if that bound is earlier.
-    pub fn renew(&mut self, index: LeaseIndex, can_be_judged: bool, now: Instant) -> Duration {
+    ///
+    /// `most`: no lease is renewed for longer.
+    pub fn renew(
+        &mut self,
+        index: LeaseIndex,
+        can_be_judged: bool,
+        most: Duration,
+        now: Instant,
+    ) -> Duration {
         let lease = &mut self.rows[index.0 as usize];
-        let mut expires = now + lease.ttl;
+        lease.is_told = true;
+        let mut expires = now + lease.ttl.min(most);
         if let Some(grace) = &mut lease.grace {
             if !can_be_judged {
                 grace.latest = grace.latest.max(expires);
@@ -238,6 +248,7 @@ impl Leases {
             assert!(lease.grace.is_none(), "a restart begins one grace period");
             lease.grace = Some(Grace { ends, latest });
             lease.unaccounted = true;
+            lease.is_told = false;
             self.graces.insert(ends, LeaseIndex(index as u32));
         }
     }
@@ -282,7 +293,7 @@ mod tests {
             let (id, ttl) = (LeaseId::new(dc, n), Duration::from_secs(10));
             let index = leases.open(id, Secret::new([7; 16]), ttl, OnDisconnect::Keep, at(0));
             if n < 1_000 {
-                leases.renew(index, true, at(5));
+                leases.renew(index, true, ttl, at(5));
             }
         }
         let (mut looks, mut steps) = (300, 1);

@@ -307,6 +307,7 @@ impl FakeMachine {
             draining: self.draining,
             clock_skew: false,
             clock_behind_ms: 0,
+            backed_for_ms: None,
             disk_space: DiskSpace::default(),
             load: Load::default(),
             applied: VersionVector::default(),

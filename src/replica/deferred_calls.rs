@@ -310,9 +310,10 @@ impl AcquireCalls<'_> {
     }
 }
 
-/// Returns true if calls that concern the time before the start can be judged.
+/// Returns true if calls that concern the time before the start can be judged. Reclaims renew leases, which
+/// only a member may do that is backed.
 pub(super) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
-    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied())
+    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied()) && lifecycle.is_backed()
 }
 
 #[cfg(test)]

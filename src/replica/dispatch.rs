@@ -86,6 +86,9 @@ impl Replica {
                 lend!(Peering, self).on_acknowledged(peer, &durable, &heads)?
             }
             Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
+            Message::HeartbeatAcks { own, of_receiver } => {
+                lend!(Decisions, self).on_heartbeat_acks(peer, &own, &of_receiver)
+            }
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)
             }

@@ -66,7 +66,7 @@ impl LeaseCalls<'_> {
         ttl: Duration,
         on_disconnect: OnDisconnect,
     ) {
-        let (min, max) = (MIN_LEASE_TTL, self.config.local.max_lease_ttl);
+        let (min, max) = (MIN_LEASE_TTL, self.longest_lease());
         if ttl < min || ttl > max {
             return self.out.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }
@@ -76,6 +76,7 @@ impl LeaseCalls<'_> {
         if let Err(refusal) = self
             .lifecycle
             .admit_write()
+            .and_then(|()| self.admit_backed())
             .and_then(|()| admit_load(self.lifecycle.load(), self.out.counts.calls_shed))
         {
             return self.out.refuse(call, refusal);
@@ -97,11 +98,9 @@ impl LeaseCalls<'_> {
     pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
         match self.clients.authorise(self.config.lease_time(self.now), lease, Proof::Secret(secret), call) {
             Ok(index) => {
-                let ttl = self.clients.leases.renew(
-                    index,
-                    knows_earlier_runs(self.lifecycle, self.log),
-                    self.config.lease_time(self.now),
-                );
+                let Some(ttl) = self.renew(index, knows_earlier_runs(self.lifecycle, self.log)) else {
+                    return self.out.refuse(call, self.not_backed());
+                };
                 self.clients.leases.attach(index, call.session);
                 let reclaim = self.clients.leases.is_in_grace(index);
                 self.out.reply(call, Reply::LeaseAttached { ttl, reclaim });
@@ -116,11 +115,38 @@ impl LeaseCalls<'_> {
             Ok(index) => {
                 let can_be_judged = knows_earlier_runs(self.lifecycle, self.log);
                 let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
-                let ttl = self.clients.leases.renew(index, can_be_judged, self.config.lease_time(self.now));
-                self.out.reply(call, Reply::Renewed { ttl });
+                match self.renew(index, can_be_judged) {
+                    Some(ttl) => self.out.reply(call, Reply::Renewed { ttl }),
+                    None => self.out.refuse(call, self.not_backed()),
+                }
             }
             Err(refusal) => self.out.refuse(call, refusal),
         }
+    }
+
+    /// Renews a lease, unless this member may be evicted: then the client gets what is left of the time that
+    /// it was told before; `None` if it was told none in this run. Returns the time for which the lease is
+    /// valid.
+    fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
+        let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
+        if self.lifecycle.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
+            return Some(self.clients.leases.renew(index, can_be_judged, most, now));
+        }
+        let lease = self.clients.leases.get(index);
+        lease.is_told.then(|| lease.expires.saturating_since(now))
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.lifecycle.longest_lease(self.config.local.max_lease_ttl)
+    }
+
+    fn admit_backed(&self) -> Result<(), Refusal> {
+        let is_backed = self.lifecycle.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked);
+        if is_backed { Ok(()) } else { Err(self.not_backed()) }
+    }
+
+    fn not_backed(&self) -> Refusal {
+        Refusal::NotBacked { retry_after: self.config.agreed.heartbeat }
     }
 
     pub(super) fn on_close_lease(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
@@ -180,7 +206,7 @@ impl LeaseCalls<'_> {
             && let Some(index) = self.clients.leases.next_expired(now, &mut looks)
         {
             if self.config.bugs.has(Bug::AbandonedLeaseStays) && self.clients.leases.is_in_grace(index) {
-                self.clients.leases.renew(index, false, now);
+                self.clients.leases.renew(index, false, self.longest_lease(), now);
                 continue;
             }
             let row = self.clients.leases.get(index);
@@ -226,7 +252,7 @@ impl LeaseCalls<'_> {
         self.clients.leases.end_grace(index);
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.clients.leases.get_mut(index).unaccounted = false;
-        self.clients.leases.renew(index, true, self.config.lease_time(self.now));
+        let _valid_for = self.renew(index, true);
         let (mut kept, mut lost) = (Vec::new(), Vec::new());
         for reclaim in held {
             let list = if self.reclaim_one(index, &reclaim) { &mut kept } else { &mut lost };

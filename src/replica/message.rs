@@ -78,6 +78,9 @@ pub enum Message {
     KnowsDecisions { index: Index },
     /// Decisions of the control group, beginning with the one after this number.
     Decisions { after: Index, proposals: Vec<Proposal> },
+    /// Under the eviction policy `auto`, with each heartbeat: the clocks of the heartbeats that the sender
+    /// acknowledges as a voter (`own`), and of those of the receiver that other voters have acknowledged.
+    HeartbeatAcks { own: Vec<(DcId, Timestamp)>, of_receiver: Vec<(DcId, Timestamp)> },
 }
 
 /// The state of a datacenter, and its reports of others.

@@ -35,6 +35,7 @@ mod lend;
 mod lifecycle;
 mod links;
 mod majority;
+mod member_lease;
 mod members;
 mod message;
 mod output_commit;

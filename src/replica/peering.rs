@@ -61,6 +61,8 @@ impl Peering<'_> {
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
         lend!(Decisions, self).drive_eviction();
+        lend!(Decisions, self).drive_silence();
+        lend!(Decisions, self).acknowledge_heartbeats();
         lend!(LogRecovery, self).ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.out.pump = true;

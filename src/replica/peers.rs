@@ -4,6 +4,7 @@ use super::anti_entropy::AntiEntropy;
 use super::config::ReplicaConfig;
 use super::lifecycle::Lifecycle;
 use super::links::Links;
+use super::member_lease::MemberLease;
 use super::members::Members;
 use super::reachability::Reachability;
 use super::round_trips::RoundTrips;
@@ -19,6 +20,7 @@ pub(super) struct Peers {
     pub reachability: Reachability,
     pub links: Links,
     pub round_trips: RoundTrips,
+    pub member_lease: MemberLease,
     pub stability: Stability,
     pub anti_entropy: AntiEntropy,
     pub heartbeat_at: Instant,
@@ -31,6 +33,7 @@ impl Peers {
             reachability: Reachability::new(peers, config.agreed.peer_timeout),
             links: Links::new(),
             round_trips: RoundTrips::new(),
+            member_lease: MemberLease::new(),
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
             heartbeat_at: now.mono,

@@ -82,6 +82,16 @@ impl Reachability {
         self.rows[peer.index()].heard.is_some()
     }
 
+    /// Returns the clock of the latest heartbeat of a peer.
+    pub fn last_clock(&self, peer: DcId) -> Option<Timestamp> {
+        self.rows[peer.index()].heard.map(|(clock, _)| clock)
+    }
+
+    /// Returns when the latest heartbeat of a peer was heard, here or by the member that reported it.
+    pub fn last_heard(&self, peer: DcId) -> Option<Instant> {
+        self.rows[peer.index()].heard.map(|(_, at)| at)
+    }
+
     /// Returns true if some peer is heard again and the entries that it had are not all applied here yet.
     pub fn is_catching_up(&self) -> bool {
         self.peers.iter().any(|peer| self.rows[peer.index()].rejoins_at.is_some())

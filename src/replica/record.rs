@@ -12,7 +12,7 @@ use crate::base::wire::{self, WireError};
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 pub use crate::lock_state::RequestRow;
-use crate::membership::{Index, Proposal};
+use crate::membership::{Epoch, Index, Proposal};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
@@ -62,6 +62,10 @@ pub enum Record {
     AllSpeak { version: u16 },
     /// A decision of the control group, by its number.
     Decided { index: Index, proposal: Box<Proposal> },
+    /// As a voter this member is silent about `of`: it acknowledges no heartbeat of it until a later
+    /// statement is decided. `number` is that of the statement, `policy` the epoch of the policy for which
+    /// the silence was counted.
+    Silent { of: DcId, number: u64, policy: Epoch },
 }
 
 impl Checkpoint {

@@ -1,5 +1,7 @@
 //! Start of a machine: from nothing, or from the checkpoint and the journal.
 
+use std::sync::Arc;
+
 use super::clients::Clients;
 use super::config::{CLOCK_RESERVATION, ReplicaConfig};
 use super::copies::Copies;
@@ -17,7 +19,7 @@ use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
-use crate::causal_log::Log;
+use crate::causal_log::{Entry, Log};
 use crate::crdt::Ownership;
 use crate::lock_state::Locks;
 use geolock_api::names::{DcId, DcSet, LeaseId};
@@ -120,24 +122,15 @@ impl Recovery {
     }
 
     fn replay(&mut self, position: Position, record: Record) -> Result<(), RecoveryError> {
-        let replica = &mut self.replica;
         let refused = |why: String| RecoveryError::Record { position, why };
+        let replica = &mut self.replica;
         if position.0 != replica.out.position.0 + 1 {
             return Err(refused(format!("it should be record {}", replica.out.position.0 + 1)));
         }
         replica.out.position = position;
         match record {
             Record::Entry(entry) | Record::EntryV1(entry) => {
-                let next = replica.log.applied().get(entry.dc) + 1;
-                if entry.seq != next || !replica.log.applied().covers(&entry.deps) {
-                    return Err(refused(format!("entry {}:{} is not the next one", entry.dc, entry.seq)));
-                }
-                replica.follow_if_left();
-                lend!(Applier, replica).validate(&entry).map_err(|fault| refused(fault.to_string()))?;
-                lend!(Applier, replica).take_in(&entry, Position::default());
-                replica.watches.history.remember(&entry);
-                // All of it is durable, and nobody reads an older snapshot.
-                while replica.data.store.fold(usize::MAX) {}
+                replica.replay_entry(&entry).map_err(refused)?;
             }
             Record::IdReservation { clock, n } => {
                 replica.ids.reservations = Reservations::new(Reservation { clock, n })
@@ -170,6 +163,9 @@ impl Recovery {
                     return Err(refused(format!("it is decision {index}")));
                 }
                 lend!(Decisions, replica).take_decision(index, *proposal);
+            }
+            Record::Silent { of, number, policy } => {
+                replica.members.note_silent(of, number, policy, Position::default())
             }
             Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
@@ -227,6 +223,20 @@ impl Recovery {
 }
 
 impl Replica {
+    fn replay_entry(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
+        let next = self.log.applied().get(entry.dc) + 1;
+        if entry.seq != next || !self.log.applied().covers(&entry.deps) {
+            return Err(format!("entry {}:{} is not the next one", entry.dc, entry.seq));
+        }
+        self.follow_if_left();
+        lend!(Applier, self).validate(entry).map_err(|fault| fault.to_string())?;
+        lend!(Applier, self).take_in(entry, Position::default());
+        self.watches.history.remember(entry);
+        // All of it is durable, and nobody reads an older snapshot.
+        while self.data.store.fold(usize::MAX) {}
+        Ok(())
+    }
+
     /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
     /// very first start.
     pub fn recover(

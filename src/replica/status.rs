@@ -44,6 +44,7 @@ impl StatusView<'_> {
             draining: self.lifecycle.is_draining(),
             clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
             clock_behind_ms: self.lifecycle.clock_behind_ms().unwrap_or(0),
+            backed_for_ms: self.lifecycle.backed_for(self.now.mono).map(|backed| backed.as_millis() as u64),
             disk_space: self.lifecycle.disk_space(),
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),

@@ -1,6 +1,8 @@
 //! The parts that all steps share: expired timers before the event, consequences after it, and the records
 //! and stamps that both make (`docs/algorithm.md#21-the-machine`).
 
+use std::time::Duration;
+
 use crate::base::bugs::Bug;
 
 use super::Replica;
@@ -20,6 +22,16 @@ const RECORDS_PER_STEP: u64 = 512;
 /// Most outputs that waited for the journal and that one step emits.
 const OUTPUTS_PER_STEP: usize = 512;
 
+/// The wall clock may run ahead of the monotonic one by this much between two steps. More says that the whole
+/// machine stood still, and its monotonic clock with it.
+const MOST_AHEAD: Duration = Duration::from_millis(500);
+
+/// Returns true if the monotonic clock has advanced by less than the wall clock since `before`.
+fn is_behind(before: Now, now: Now) -> bool {
+    let mono = now.mono.saturating_since(before.mono) + MOST_AHEAD;
+    Duration::from_millis(now.wall.0.saturating_sub(before.wall.0)) > mono
+}
+
 impl Replica {
     /// Moves the time to `now` and fires all timers that have expired.
     pub(super) fn advance(&mut self, now: Now) {
@@ -29,7 +41,12 @@ impl Replica {
             self.now.mono,
             now.mono
         );
+        let stood_still = self.members.evict_by_time() && is_behind(self.now, now);
         self.now = now;
+        if stood_still {
+            self.peers.member_lease.forget();
+            lend!(Decisions, self).follow_member_lease();
+        }
         if let Some(ahead_ms) = self.ids.clock.advance(now) {
             self.out.report(Report::WallClockJumped { ahead_ms });
         }

@@ -71,6 +71,7 @@ impl Facts {
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
             | Record::Decided { .. }
+            | Record::Silent { .. }
             | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}
         }

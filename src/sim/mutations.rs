@@ -109,6 +109,8 @@ hunts! {
     bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 19..20, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 0..1, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..4, as Violation | Panic | NotAnswered | Starved;
+    bl_a_member_grants_unbacked: GrantsUnbacked, TimedEvictions, 20 s, seeds 0..2, as ConflictingHolders | TokenOrder | SnapshotOrder;
+    bm_a_silent_voter_acknowledges: AcknowledgesSilent, TimedEvictions, 20 s, seeds 11..13, as ConflictingHolders | TokenOrder | NotAnswered | Starved;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     bf_a_sponsor_that_is_not_settled: SponsorUnsettled, Growth, 20 s, seeds 55001100..55001101, as Panic;

@@ -226,6 +226,11 @@ impl Page<'_> {
             "How far the clock of this server is behind most others, if that is more than max_clock_skew";
         let mut gauge = self.0.encode_descriptor("clock_behind_seconds", help, None, MetricType::Gauge)?;
         gauge.encode_gauge(&(clock_behind_ms as f64 / 1_000.0))?;
+        if let Some(backed_for_ms) = snapshot.status.backed_for_ms {
+            let help = "If members are evicted by time: how long a majority of the voters backs this one";
+            let mut gauge = self.0.encode_descriptor("backed_for_seconds", help, None, MetricType::Gauge)?;
+            gauge.encode_gauge(&(backed_for_ms as f64 / 1_000.0))?;
+        }
         let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is overloaded: new work of clients is refused";

@@ -18,10 +18,15 @@ pub const INVITED: &str = "[cluster]\nheartbeat_interval = \"200 ms\"\npeer_time
 /// Prepares certificates and ports for three datacenters. The first one founds the cluster alone; the
 /// configuration of the others has no members, and says whom to ask.
 pub fn prepared(tables: &str) -> Cluster {
+    prepared_with(tables, "")
+}
+
+/// The same, with tables of those that join.
+pub fn prepared_with(founder: &str, joiner: &str) -> Cluster {
     let cluster = Cluster::prepare(3);
-    cluster.write_founders(0, 1, tables);
-    cluster.write_joiner(1, cluster.quic_address(0), "city1", "");
-    cluster.write_joiner(2, cluster.quic_address(1), "city2", "");
+    cluster.write_founders(0, 1, founder);
+    cluster.write_joiner(1, cluster.quic_address(0), "city1", joiner);
+    cluster.write_joiner(2, cluster.quic_address(1), "city2", joiner);
     cluster
 }
 

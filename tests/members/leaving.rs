@@ -9,7 +9,11 @@ use geolock::client::{AcquireRequest, Client};
 
 /// Three datacenters, grown from one, and a client of each.
 pub async fn three(tables: &str) -> (Cluster, Vec<Client>) {
-    let mut cluster = prepared(tables);
+    grown(prepared(tables)).await
+}
+
+/// Starts three datacenters one after the other. Returns a client of each.
+pub async fn grown(mut cluster: Cluster) -> (Cluster, Vec<Client>) {
     start(&mut cluster, 0);
     cluster.server(0).line("listening");
     let mut clients = vec![serving_at(&cluster, 0).await];

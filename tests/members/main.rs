@@ -12,3 +12,4 @@ mod growth;
 mod joining;
 mod leaving;
 mod refusals;
+mod timed;

@@ -43,6 +43,7 @@ pub(super) fn status(status: &Status) -> Value {
         "draining": status.draining,
         "clock_skew": status.clock_skew,
         "clock_behind_ms": status.clock_behind_ms,
+        "backed_for_ms": status.backed_for_ms,
         "overloaded": status.overloaded,
         "applied": seqs(status.applied.as_ref()),
         "durable": seqs(status.durable.as_ref()),

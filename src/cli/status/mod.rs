@@ -100,6 +100,13 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
              seen here, until it is set right"
         ));
     }
+    if status.backed_for_ms == Some(0) {
+        warnings.push(
+            "a majority of the voters does not acknowledge it: it may be evicted, so it grants nothing and opens and renews no \
+             lease until one does"
+                .into(),
+        );
+    }
     if status.overloaded {
         warnings.push("it is far behind: new locks, transactions, leases and watches are refused".into());
     }

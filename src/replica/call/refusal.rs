@@ -63,6 +63,12 @@ pub enum Refusal {
     /// The request lost its locks to an operator.
     #[error("the request holds nothing any more: {0}")]
     ForceReleased(Arc<ForceReleased>),
+    /// Members are evicted by time, and this one may be: a majority of the voters does not acknowledge it.
+    #[error(
+        "a majority of the voters does not acknowledge this datacenter: until one does it grants nothing and opens and renews \
+         no lease, because it may be evicted; retry in {}", brief(*.retry_after)
+    )]
+    NotBacked { retry_after: Duration },
     /// A force release while so many leases may still reclaim locks.
     #[error(
         "this server has restarted and does not know yet who holds what: {0} leases have not come back; try again when its phase is serving"

@@ -30,6 +30,9 @@ pub struct Status {
     /// This datacenter's clock is behind most others by at least so many milliseconds: it holds their entries
     /// back. 0: it is not, or by less than the limit.
     pub clock_behind_ms: u64,
+    /// If members are evicted by time: for how many milliseconds a majority of the voters backs this one
+    /// without further acknowledgements; then it grants nothing. `None` if that is not needed.
+    pub backed_for_ms: Option<u64>,
     /// Room on the disk of its journal.
     pub disk_space: DiskSpace,
     /// Says if the server keeps up with the calls of its clients.

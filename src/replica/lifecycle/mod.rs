@@ -80,6 +80,7 @@ pub(in crate::replica) struct Lifecycle {
     versions: PeerVersions,
     /// False for a new member whose part is not settled.
     may_serve: bool,
+    member_lease: MemberLeaseState,
     run: Run,
     announced: Announced,
     /// False if [`Lifecycle::settle`] would change nothing whatever the time, given the same weight of the
@@ -97,6 +98,15 @@ pub(in crate::replica) struct Parameters {
     pub max_log: usize,
     /// False for a new member whose part is not settled.
     pub may_serve: bool,
+}
+
+/// The member lease, under the eviction policy `auto`.
+struct MemberLeaseState {
+    /// A majority of the voters backs this member until then.
+    until: Instant,
+    backed: bool,
+    /// Longest time to live of a client's lease by the policy.
+    longest: Option<Duration>,
 }
 
 /// The beginning of this run.
@@ -150,6 +160,7 @@ impl Lifecycle {
             admission: Admission::default(),
             versions: PeerVersions::new(me, peers),
             may_serve,
+            member_lease: MemberLeaseState { until: Instant::FAR_FUTURE, backed: true, longest: None },
             run: Run { began_at: None, clock_ms: 0 },
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,
@@ -193,9 +204,26 @@ impl Lifecycle {
         }
     }
 
+    /// A majority of the voters backs this member until then: [`Instant::FAR_FUTURE`] if that is not needed.
+    /// `longest`: longest time to live of a client's lease by the policy.
+    pub fn on_member_lease(&mut self, until: Instant, longest: Option<Duration>, now: Instant) {
+        (self.member_lease.until, self.member_lease.longest) = (until, longest);
+        self.note_backed(now);
+    }
+
+    #[inline]
+    fn note_backed(&mut self, now: Instant) {
+        let backed = now < self.member_lease.until;
+        if backed != self.member_lease.backed {
+            self.member_lease.backed = backed;
+            self.is_pending = true;
+        }
+    }
+
     /// Begins a step. Returns true if it is the first one of this run.
     #[inline]
     pub fn begin_step(&mut self, now: Instant) -> bool {
+        self.note_backed(now);
         self.run.began_at.is_none() && self.begin(now)
     }
 
@@ -353,7 +381,9 @@ impl Lifecycle {
     /// Returns when time alone may change something.
     #[inline]
     pub fn next_deadline(&self, linked: DcSet) -> Instant {
-        if self.is_pending { self.next_of_some(linked) } else { Instant::FAR_FUTURE }
+        let unbacked_at =
+            if self.member_lease.backed { self.member_lease.until } else { Instant::FAR_FUTURE };
+        if self.is_pending { self.next_of_some(linked).min(unbacked_at) } else { unbacked_at }
     }
 
     fn next_of_some(&self, linked: DcSet) -> Instant {

@@ -35,6 +35,8 @@ pub enum NotServing {
     LogFull,
     /// Its clock is too far behind most others: it holds their entries back.
     ClockBehind,
+    /// A majority of the voters does not acknowledge its heartbeats, and members are evicted by time.
+    Unbacked,
 }
 
 impl NotServing {
@@ -68,6 +70,7 @@ impl fmt::Display for NotServing {
             NotServing::Forked => f.write_str("is forked"),
             NotServing::LogFull => f.write_str("has a full log: too few others can be reached"),
             NotServing::ClockBehind => f.write_str("has a clock that is too far behind"),
+            NotServing::Unbacked => f.write_str("is not backed by a majority of the voters"),
         }
     }
 }

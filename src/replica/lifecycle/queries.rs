@@ -37,7 +37,7 @@ impl Lifecycle {
     pub fn permissions(&self) -> Permissions {
         let writable = matches!(self.state, State::Grace { .. } | State::Serving);
         let append = writable && self.stalls.first().is_none();
-        Permissions { grant: self.state == State::Serving, append }
+        Permissions { grant: self.state == State::Serving && self.is_backed(), append }
     }
 
     /// Returns true if this datacenter may append what members tell each other about members. A new one may,
@@ -65,12 +65,32 @@ impl Lifecycle {
                 let for_ms = u32::try_from(grace_left.as_millis()).unwrap_or(u32::MAX);
                 Some(NotServing::Grace { for_ms })
             }
-            State::Serving => self.stalls.first().map(|stall| match stall {
-                Stall::ClockSkew => NotServing::ClockSkew,
-                Stall::DiskFull => NotServing::DiskFull,
-                Stall::LogFull => NotServing::LogFull,
-            }),
+            State::Serving => match self.stalls.first() {
+                Some(Stall::ClockSkew) => Some(NotServing::ClockSkew),
+                Some(Stall::DiskFull) => Some(NotServing::DiskFull),
+                Some(Stall::LogFull) => Some(NotServing::LogFull),
+                None => (!self.is_backed()).then_some(NotServing::Unbacked),
+            },
         }
+    }
+
+    /// Returns false if members are evicted by time, and no majority of the voters backs this one: it may be
+    /// evicted, so it grants nothing and renews no lease.
+    #[inline]
+    pub fn is_backed(&self) -> bool {
+        self.member_lease.backed
+    }
+
+    /// Returns how long a majority of the voters backs this member without further acknowledgements; `None`
+    /// if that is not needed.
+    pub fn backed_for(&self, now: Instant) -> Option<Duration> {
+        let until = self.member_lease.until;
+        (until != Instant::FAR_FUTURE).then(|| until.saturating_since(now))
+    }
+
+    /// Returns the longest time to live that a client's lease may have here. `most`: by the configuration.
+    pub fn longest_lease(&self, most: Duration) -> Duration {
+        self.member_lease.longest.map_or(most, |longest| longest.min(most))
     }
 
     /// Returns true if the own log is whole, as far as any heard member knows.

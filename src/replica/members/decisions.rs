@@ -48,6 +48,7 @@ impl Members {
                         .filter(|dc| !self.config.is_settled(*dc))
                         .collect(),
                 }),
+                Command::SetPolicy(_) => Kind::Policy,
                 _ => Kind::None,
             };
             self.pending.push_back(Change { epoch, kind });
@@ -135,6 +136,8 @@ impl Decisions<'_> {
         if self.members.is_leaving() {
             self.lifecycle.on_drain();
         }
+        self.peers.member_lease.retain(self.members.peers());
+        self.follow_member_lease();
     }
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
@@ -177,12 +180,15 @@ impl Decisions<'_> {
 
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
-        let heard = self.peers.reachability.heard(self.now.mono);
-        let facts = self.members.facts(self.reachable_members(), &heard, self.config.agreed.peer_timeout);
-        match self.members.config.check_proposal(&facts, command) {
+        match self.members.config.check_proposal(&self.facts(), command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        let heard = self.peers.reachability.heard(self.now.mono);
+        self.members.facts(self.reachable_members(), &heard, self.config.agreed.peer_timeout)
     }
 
     fn reachable_members(&self) -> DcSet {

@@ -6,7 +6,10 @@
 
 use super::join::Join;
 use super::{Admitted, Kind, Members, MembersState};
+use std::time::Duration;
+
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::Instant;
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::crdt::VersionVector;
 use crate::lock_state::{Known, Parting};
@@ -18,7 +21,7 @@ use geolock_api::names::{DcId, DcSet};
 impl Members {
     /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The
     /// sponsor of a new member must be settled as seen here: who decided that may have applied more.
-    fn to_enter(&self, applied: &VersionVector, bugs: Bugs) -> Option<Epoch> {
+    fn to_enter(&self, applied: &VersionVector, bugs: Bugs, now: Instant) -> Option<Epoch> {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
         let waits = match change.kind {
@@ -26,9 +29,18 @@ impl Members {
             // All that it did before it left has to be known.
             Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
             Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
+            Kind::Policy => self.leases_fit_at.is_none_or(|at| now < at),
             Kind::Leaves(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
+    }
+
+    /// If the next epoch brings eviction by time, it waits for leases that are longer than the policy
+    /// permits. From when the policy is known none is renewed for longer, so the time is known, too.
+    fn await_leases(&mut self, longest: Duration, now: Instant) {
+        let is_next = self.pending.front().is_some_and(|change| change.kind == Kind::Policy);
+        let left = longest.saturating_sub(self.config.policy().max_lease_ttl());
+        self.leases_fit_at = is_next.then(|| self.leases_fit_at.unwrap_or(now + left));
     }
 
     /// The own log enters the next epoch. Returns its change.
@@ -52,6 +64,7 @@ impl Members {
                 self.parting.left.remove(dc);
             }
             Kind::Evicts(evicted) => self.end_evicted(evicted.members),
+            Kind::Policy => self.leases_fit_at = None,
             Kind::None => {}
         }
         kind
@@ -79,7 +92,8 @@ impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs) {
+        self.members.await_leases(self.config.local.max_lease_ttl, self.now.mono);
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs, self.now.mono) {
             self.announce_epoch(epoch);
         }
     }
@@ -87,7 +101,8 @@ impl Writer<'_> {
     /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
     /// in its log. The others have to give it their entries, so that it sees them enter.
     pub(in crate::replica) fn follow_epochs(&mut self) {
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs) {
+        self.members.await_leases(Duration::ZERO, self.now.mono);
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs, self.now.mono) {
             self.enter(epoch);
         }
     }
@@ -116,7 +131,7 @@ impl Writer<'_> {
                 self.log.set_members(self.members.all());
             }
             Kind::Evicts(evicted) => self.enter_end(evicted.members),
-            Kind::None => {}
+            Kind::Policy | Kind::None => {}
         }
         kind
     }

@@ -55,7 +55,7 @@ impl Members {
 
     /// Returns the datacenters of which this one takes nothing more: those that are to be evicted, and those
     /// of an earlier end whose cuts are set anew.
-    fn promised(&self) -> DcSet {
+    pub(super) fn promised(&self) -> DcSet {
         let evicting = self.evicting();
         let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
         let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));

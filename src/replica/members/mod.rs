@@ -11,10 +11,12 @@ mod enter;
 mod evict;
 mod join;
 mod leave;
+mod silence;
 mod state;
 
 use std::collections::VecDeque;
 
+use crate::base::time::Instant;
 use crate::lock_state::{Known, Parting};
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
 pub(in crate::replica) use decisions::Decisions;
@@ -22,6 +24,7 @@ pub(in crate::replica) use evict::Fate;
 use evict::Promise;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 use join::Join;
+use silence::Silences;
 pub use state::{JoinState, MembersState};
 
 /// The members of the cluster.
@@ -55,6 +58,10 @@ pub(super) struct Members {
     asks: bool,
     /// The number of decisions that each peer has told in this run.
     told: [Option<Index>; MAX_DCS],
+    /// The members about which this voter is silent.
+    silences: Silences,
+    /// When no lease of a client is longer than the policy to be entered permits.
+    leases_fit_at: Option<Instant>,
 }
 
 /// A change of the members by a decision.
@@ -75,6 +82,8 @@ enum Kind {
     Ends(DcId, u64),
     /// These members are evicted.
     Evicts(Evicted),
+    /// Members are evicted by time, from when all know that.
+    Policy,
     /// The members stay the same.
     None,
 }
@@ -117,6 +126,8 @@ impl Members {
             promise: None,
             asks: false,
             told: [None; MAX_DCS],
+            silences: Silences::default(),
+            leases_fit_at: None,
         }
     }
 

@@ -24,6 +24,9 @@ pub struct MembersState {
     pub parting: Parting,
     /// This directory joins a running cluster and has no state yet. Never in a state.
     pub awaits_state: bool,
+    /// The last statement of this voter about each member that is in the journal, with its number and the
+    /// epoch of the policy. None in a state.
+    pub silent: Vec<(DcId, u64, Epoch)>,
 }
 
 /// A member that is not settled. Wire and disk type.
@@ -94,6 +97,7 @@ impl Members {
             joins: self.joins.iter().map(join).collect(),
             parting: self.parting,
             awaits_state: self.awaits_state,
+            silent: self.silences.state(),
         })
     }
 
@@ -113,6 +117,7 @@ impl Members {
         self.joins = state.joins.iter().map(Join::from).collect();
         self.parting = state.parting;
         self.awaits_state = state.awaits_state;
+        self.silences.restore(&state.silent);
         if !self.awaits_state {
             self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
             self.ended = self.config.ended_at(self.entered);

@@ -25,6 +25,7 @@ mod status;
 mod store_cluster;
 mod stories;
 mod terms;
+mod timed;
 mod top;
 mod transactions;
 mod watches;

@@ -25,6 +25,10 @@ const MAX_READ_BYTES: usize = 4 << 20;
 /// Up to this many changes are checked with every step; more are checked at the commit.
 const CHECKED_EARLY: usize = 256;
 
+/// The locks may be granted elsewhere by the time at which others see the commit.
+const NOT_BACKED: &str = "a majority of the voters does not acknowledge it, so it may be evicted: until one does it \
+                          commits nothing under locks";
+
 impl TxnCalls<'_> {
     /// Makes the step of a begin. If it is refused, the transaction does not exist.
     pub(super) fn first_step(&mut self, call: CallId, id: TxnId, step: Step) {
@@ -81,7 +85,7 @@ impl TxnCalls<'_> {
         let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
-        let before = open.changes.len();
+        let (before, has_locks) = (open.changes.len(), open.token.is_some());
         let (changes, bytes) = (before + step.changes.len(), open.bytes + added);
         if changes > MAX_CHANGES || bytes > MAX_COMMIT_BYTES {
             let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
@@ -97,6 +101,9 @@ impl TxnCalls<'_> {
                 open.changes.extend(step.changes.iter().cloned());
             }
             can?;
+            if has_locks && !self.lifecycle.is_backed() {
+                return Err(TxnRefusal::CannotCommit(NOT_BACKED).into());
+            }
         }
         let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
             unreachable!("nothing happened to {id:?} meanwhile");

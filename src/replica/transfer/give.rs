@@ -115,7 +115,8 @@ impl StateTransfer<'_> {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.ids.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
-        if let Some(state) = self.members.state(self.locks.sponsors()) {
+        if let Some(mut state) = self.members.state(self.locks.sponsors()) {
+            state.silent.clear();
             packer.push(&StateItem::Members(state)).expect("decisions are small");
         }
         Giving {

@@ -91,6 +91,8 @@ pub(super) enum BorderError {
     MemberName(#[from] TextError),
     #[error("there is no datacenter {0}")]
     NoDc(u32),
+    #[error("that is no policy: evict is wait, operator or auto, and join is operator or auto")]
+    UnknownPolicy,
     /// Nothing was changed, or it may have been.
     #[error("{0}")]
     Members(#[from] ProposalError),
@@ -139,6 +141,7 @@ impl BorderError {
             BorderError::Malformed(_)
             | BorderError::ForceReason(_)
             | BorderError::MemberName(_)
+            | BorderError::UnknownPolicy
             | BorderError::Transport(_)
             | BorderError::Socket(_) => Reason::Malformed,
             BorderError::LockName(LockNameError::UnknownHome(_)) | BorderError::NoDc(_) => Reason::UnknownDc,
@@ -208,7 +211,7 @@ fn to_error(refusal: &Refusal, room: usize) -> Error {
             let left_out = locks.len() - error.locks.len();
             error.omitted_locks = u32::try_from(left_out).unwrap_or(u32::MAX);
         }
-        Refusal::ResourceExhausted { retry_after, .. } => {
+        Refusal::ResourceExhausted { retry_after, .. } | Refusal::NotBacked { retry_after } => {
             error.retry_after_ms = convert::millis(*retry_after)
         }
         _ => {}
@@ -235,6 +238,7 @@ fn status(code: Code, error: &Error) -> Status {
 fn reason(refusal: &Refusal) -> Reason {
     match refusal {
         Refusal::UnknownLease(_) => Reason::UnknownLease,
+        Refusal::NotBacked { .. } => Reason::Unavailable,
         Refusal::ForeignLease { .. } => Reason::ForeignLease,
         Refusal::WrongSecret(_) => Reason::WrongSecret,
         Refusal::NotAttached(_) => Reason::NotAttached,

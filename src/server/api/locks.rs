@@ -307,4 +307,15 @@ impl Locks for LocksService {
         let decision = members.evict(&dcs).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::EvictMembersResponse { decision, max_lease_ttl_ms: 0 }))
     }
+
+    async fn set_policy(
+        &self,
+        request: Request<proto::SetPolicyRequest>,
+    ) -> Result<Response<proto::SetPolicyResponse>, Status> {
+        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let policy = members::policy(members.policy(), &message.policy.unwrap_or_default())?;
+        tracing::info!(who = %authorizer.principal(), ?policy, "the policy is to be set");
+        let decision = members.set_policy(policy).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::SetPolicyResponse { decision }))
+    }
 }

@@ -25,8 +25,8 @@ use crate::control::{
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Founding, Index, MemberName, Phase, Proposal, Refused,
-    TextError, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, Founding, Index, MemberName, Phase, Policy, Proposal,
+    Refused, TextError, Vouch,
 };
 use crate::runtime::tasks::joined;
 use geolock_api::names::{DcId, DcSet};
@@ -356,6 +356,24 @@ impl MembersApi {
             }
         }
         self.decide(|config| begin(config, dcs), begun).await
+    }
+
+    /// Returns the policy, as the newest decision that is known here has it.
+    pub fn policy(&self) -> Policy {
+        let control = self.control.borrow();
+        control.as_ref().map_or_else(Policy::default, |control| *control.state().0.policy())
+    }
+
+    /// Sets the policy. Returns the number of the decision.
+    pub async fn set_policy(&self, policy: Policy) -> Result<u64, ProposalError> {
+        let is_set = |config: &Config| config.cluster().is_some() && *config.policy() == policy;
+        {
+            let (view, _) = self.list();
+            if is_set(&view.config) {
+                return Ok(view.config.index().0);
+            }
+        }
+        self.decide(|_| Ok(Command::SetPolicy(policy)), is_set).await
     }
 
     /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the

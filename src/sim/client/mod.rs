@@ -110,6 +110,8 @@ pub(super) enum HoldEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     KeepAlive,
+    /// Attach the lease again.
+    Attach,
     LeaseOver,
     Release(IdempotencyKey),
     Cancel(IdempotencyKey),
@@ -213,8 +215,8 @@ enum Pending {
     Drop(RequestId),
     Close {
         lease: LeaseId,
-        /// It had run out by the client's own count.
-        lapsed: bool,
+        /// It runs out then, by the client's own count.
+        valid_until: Moment,
     },
     Txn(IdempotencyKey, TxnCall),
     Read,
@@ -380,13 +382,18 @@ impl Client {
         assert!(self.session.is_none(), "client {} has one session at a time", self.number);
         self.session = Some(session);
         match &self.lease {
-            Some(lease) => {
-                let call = Call::AttachLease { lease: lease.id, secret: lease.secret };
-                self.call(Pending::Attach { sent: now }, call, out);
-            }
+            Some(_) => self.attach(now, out),
             None => self.open_lease(now, out),
         }
         self.ask_doubts(out);
+    }
+
+    /// Attaches the lease to the session, if there are both.
+    pub fn attach(&mut self, now: Moment, out: &mut Vec<Out>) {
+        if let Some(lease) = self.lease.as_ref().filter(|lease| self.session.is_some() && !lease.attached) {
+            let call = Call::AttachLease { lease: lease.id, secret: lease.secret };
+            self.call(Pending::Attach { sent: now }, call, out);
+        }
     }
 
     fn open_lease(&mut self, now: Moment, out: &mut Vec<Out>) {

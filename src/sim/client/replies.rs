@@ -61,8 +61,10 @@ impl Client {
                 self.on_lost(now, &lost, out);
             }
             (Pending::Close { .. }, Reply::LeaseClosed) => {}
-            // It had run out by its own count, and the server need not have sent a notice.
-            (Pending::Close { lapsed: true, .. }, Reply::Refused(Refusal::UnknownLease(_))) => {}
+            // It has run out by its own count, perhaps while the server was stopped, and the server need not
+            // have sent a notice.
+            (Pending::Close { valid_until, .. }, Reply::Refused(Refusal::UnknownLease(_)))
+                if valid_until <= now => {}
             (Pending::Txn(key, call), Reply::Stepped(stepped)) => {
                 self.on_stepped(now, (key, call), &stepped, out);
             }
@@ -225,6 +227,13 @@ impl Client {
             (Pending::Open { .. }, Refusal::ResourceExhausted { retry_after, .. }) if self.may_be_refused => {
                 out.push(Out::Timer { at: now + *retry_after, timer: Timer::OpenLease });
             }
+            (Pending::Open { .. }, Refusal::NotBacked { retry_after }) => {
+                out.push(Out::Timer { at: now + *retry_after, timer: Timer::OpenLease });
+            }
+            (Pending::Attach { .. }, Refusal::NotBacked { retry_after }) => {
+                out.push(Out::Timer { at: now + *retry_after, timer: Timer::Attach });
+            }
+            (Pending::KeepAlive { .. }, Refusal::NotBacked { .. }) => {}
             (Pending::Open { .. }, Refusal::Draining) if self.is_moving => self.retired = true,
             (Pending::Open { .. }, Refusal::DiskFull) if self.disk_was_full => {
                 out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });

@@ -91,10 +91,10 @@ impl Client {
     pub fn retire(&mut self, out: &mut Vec<Out>) {
         let Some(lease) = self.lease.as_ref().filter(|lease| lease.attached) else { return };
         self.retired = true;
-        let (id, lapsed) = (lease.id, lease.lapsed);
+        let (id, valid_until) = (lease.id, lease.valid_until);
         let call = Call::CloseLease { lease: id, proof: self.proof() };
         self.forget_lease(HoldEnd::Released, out);
-        self.call(Pending::Close { lease: id, lapsed }, call, out);
+        self.call(Pending::Close { lease: id, valid_until }, call, out);
     }
 
     /// Sends everything that has to be repeated on a new session.

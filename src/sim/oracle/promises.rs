@@ -126,6 +126,7 @@ impl Promises {
             | Message::Sums { .. }
             | Message::AskRights { .. }
             | Message::AckWanted { .. }
+            | Message::HeartbeatAcks { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }

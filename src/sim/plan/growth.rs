@@ -1,6 +1,9 @@
 //! Plans in which datacenters join a running cluster, leave it, or are lost.
 
+use std::time::Duration;
+
 use crate::base::rng::Rng;
+use crate::membership::{EvictPolicy, JoinPolicy, Policy};
 use crate::sim::failure::FaultKind;
 use crate::sim::plan::{LoadPlan, MS, Plan, TxnPlan};
 
@@ -91,5 +94,37 @@ impl Plan {
             self.txns = TxnPlan::NONE;
         }
         self
+    }
+
+    /// Members are evicted by time. The rates of clocks differ by as much as that relies on. One that is cut
+    /// off has enough that it could go on granting: readers, and locks that are used there alone.
+    pub(super) fn timed(mut self, rng: &mut Rng) -> Plan {
+        self.by_time = true;
+        self.clock.drift_ppm = *rng.pick(&[0, 1_000, 14_000]);
+        self.load.shared_percent = vec![*rng.pick(&[30, 60]); usize::from(self.dcs)];
+        self.load.homed_percent = *rng.pick(&[0, 60]);
+        (self.load.cold_locks, self.load.hot_percent) = (30, *rng.pick(&[20, 60]));
+        if rng.percent(30) {
+            // Longer than it takes until others are granted what is held.
+            self.load.hold = 6_000 * MS;
+        }
+        if rng.percent(50) {
+            self.faults.retain(|(kind, _)| *kind != FaultKind::Crash);
+        }
+        self
+    }
+
+    /// Returns the policy by which members are evicted by time: as soon as it permits.
+    pub fn policy_by_time(&self) -> Policy {
+        let millis = |duration: Duration| u32::try_from(duration.as_millis()).expect("a short time");
+        let policy = Policy {
+            evict: EvictPolicy::Auto,
+            join: JoinPolicy::Auto,
+            fence_after_ms: 1_000,
+            max_lease_ttl_ms: millis(self.max_lease_ttl),
+            ..Policy::default()
+        };
+        let evict_after_ms = u32::try_from(policy.min_evict_after_ms()).expect("a short time");
+        Policy { evict_after_ms, ..policy }
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Plan {
     pub leaves: u8,
     /// How often a member is lost for good, and evicted.
     pub losses: u8,
+    /// Members are evicted by time, and those that are lost may only be cut off or stopped.
+    pub by_time: bool,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -162,6 +164,11 @@ impl Plan {
             Profile::Evictions => {
                 general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37))
             }
+            Profile::TimedEvictions => {
+                let evictions =
+                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
+                evictions.timed(&mut Rng::new(seed, 39))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -178,6 +185,7 @@ impl Plan {
             founders: dcs,
             leaves: 0,
             losses: 0,
+            by_time: false,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),
@@ -213,6 +221,7 @@ impl Plan {
             founders: 3,
             leaves: 0,
             losses: 0,
+            by_time: false,
             net: NetPlan {
                 delays: world_delays(),
                 jitter: Duration::ZERO,

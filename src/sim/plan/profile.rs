@@ -50,13 +50,15 @@ pub enum Profile {
     Changes,
     /// Members are lost for good and evicted, among crashes and lost links.
     Evictions,
+    /// The same, evicted by time; some of them live, and are only cut off or stopped.
+    TimedEvictions,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 21] = [
+    pub const NAMED: [(&str, Profile); 22] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -78,6 +80,7 @@ impl Profile {
         ("growth", Profile::Growth),
         ("changes", Profile::Changes),
         ("evictions", Profile::Evictions),
+        ("timed-evictions", Profile::TimedEvictions),
     ];
 }
 

@@ -95,6 +95,8 @@ pub(in crate::sim) enum Action {
     Lose {
         node: DcId,
     },
+    /// Members are to be evicted by time from now on.
+    SetPolicy,
     /// A lost member is to be evicted.
     Evict {
         node: DcId,

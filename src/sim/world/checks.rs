@@ -37,7 +37,9 @@ impl World {
             return;
         }
         let running = self.nodes.iter().filter_map(|node| Some((node.dc, node.inspect()?)));
-        let replicas: Vec<(DcId, Inspect<'_>)> = running.filter(|(_, replica)| replica.has_state()).collect();
+        let counts =
+            |(dc, replica): &(DcId, Inspect<'_>)| replica.has_state() && !self.control.evicted.contains(*dc);
+        let replicas: Vec<(DcId, Inspect<'_>)> = running.filter(counts).collect();
         for (i, (a, first)) in replicas.iter().enumerate() {
             // One that has left enters epochs without an entry.
             let is_alike = |r: &Inspect<'_>| (r.applied(), r.epoch()) == (first.applied(), first.epoch());

@@ -361,6 +361,7 @@ impl World {
             Timer::OpenLease => {
                 self.with_client(number, |client, now, out| client.open_lease_again(now, out));
             }
+            Timer::Attach => self.with_client(number, |client, now, out| client.attach(now, out)),
             Timer::AskAgain(key) => {
                 self.with_client(number, |client, now, out| client.ask_again(now, key, out));
             }

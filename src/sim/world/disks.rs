@@ -253,7 +253,7 @@ impl World {
 
     /// Returns true if its view of ownership is not used, or cannot be right.
     pub(super) fn is_out_of_date(&self, dc: DcId) -> bool {
-        self.node(dc).asks() || self.is_blind(dc)
+        self.node(dc).asks() || self.is_blind(dc) || self.control.evicted.contains(dc)
     }
 
     /// A node serves, for the first time since its disk was found damaged.

@@ -50,6 +50,7 @@ impl World {
                 }
                 Effect::Report(Report::PhaseChanged(phase)) => self.note_phase(dc, phase),
                 Effect::Report(_) => {}
+                Effect::Propose(_) if self.is_cut_off(dc) => {}
                 Effect::Propose(proposal) => self.on_proposed(*proposal),
             }
         }
@@ -61,7 +62,7 @@ impl World {
         match &record {
             Record::Entry(entry) => {
                 self.compare_entry(dc, entry);
-                if self.has_one_history() {
+                if self.has_one_history() && !self.control.evicted.contains(dc) {
                     self.judge_entry(dc, entry);
                 }
             }
@@ -98,6 +99,7 @@ impl World {
             | Record::TokenLead { .. }
             | Record::Forgotten { .. }
             | Record::Decided { .. }
+            | Record::Silent { .. }
             | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {

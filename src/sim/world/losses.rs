@@ -19,6 +19,10 @@ impl World {
     pub(super) fn plan_losses(&mut self, seed: u64) {
         let mut rng = Rng::new(seed, 38);
         let trouble = self.plan.trouble;
+        if self.plan.by_time {
+            let at = self.now + rng.duration(Duration::from_millis(300), trouble / 8);
+            self.queue.push(at, Action::SetPolicy);
+        }
         for _ in 0..self.plan.losses {
             let node = self.nodes[rng.index(self.nodes.len())].dc;
             let at = self.now + rng.duration(trouble / 8, trouble / 2);
@@ -35,6 +39,9 @@ impl World {
         if !self.can_lose(dc) {
             return self.queue.push(self.now + ASK_AGAIN, Action::Lose { node: dc });
         }
+        if self.plan.by_time && self.chance.members.percent(75) {
+            return self.cut_off(dc);
+        }
         if !self.control.isolated.contains(dc) && self.chance.members.percent(60) {
             return self.isolate(dc);
         }
@@ -42,6 +49,7 @@ impl World {
         self.trace.line(self.now, dc, || "is lost for good".to_owned());
         self.nodes[dc.index()].is_gone = true;
         self.control.lost.insert(dc);
+        self.control.lost_at.insert(dc, self.now);
         self.control.joining.remove(dc);
         // They count on their locks for as long as they would by themselves.
         self.drop_clients_of(dc);
@@ -50,6 +58,9 @@ impl World {
             for _ in 0..2 {
                 self.spawn_client(*other, Driver::Random);
             }
+        }
+        if self.plan.by_time {
+            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
         }
         let clients = clients_are_over(self.plan.load.ttl.1);
         let after = clients + self.chance.members.duration(Duration::ZERO, Duration::from_secs(2));
@@ -87,11 +98,76 @@ impl World {
         voters.voters.is_empty() || voters.without(lost).voters.len() >= voters.majority()
     }
 
-    /// A lost member is evicted: asks for it until that is decided.
+    /// A member is cut off from all others, or its process is stopped, mostly for longer than it takes until
+    /// it is evicted. Its clients can still reach it.
+    fn cut_off(&mut self, dc: DcId) {
+        let evict_after = self.plan.policy_by_time().evict_after();
+        let lasts = self.chance.members.duration(evict_after / 2, evict_after * 3);
+        self.control.lost.insert(dc);
+        self.control.cut_off.insert(dc, self.now + lasts);
+        if self.chance.members.percent(20) && self.pause_for(dc, lasts) {
+            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+        }
+        let others: Vec<DcId> = self.members().iter().filter(|other| *other != dc).collect();
+        for other in others {
+            self.cut_for(dc, other, lasts);
+            self.cut_for(other, dc, lasts);
+        }
+        self.trace.line(self.now, dc, || format!("is cut off for {lasts:?}"));
+        self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+    }
+
+    /// Returns true if nobody reaches a member: neither others nor the control group.
+    pub(super) fn is_cut_off(&self, dc: DcId) -> bool {
+        let lasts = self.control.cut_off.get(&dc).is_some_and(|until| self.now < *until);
+        lasts && self.phase != RunPhase::Healing
+    }
+
+    /// Returns true if a member that was cut off is back for so long that it is not evicted any more.
+    fn is_back(&self, dc: DcId) -> bool {
+        let evict_after = self.plan.policy_by_time().evict_after();
+        self.control.cut_off.get(&dc).is_some_and(|until| *until + evict_after < self.now)
+    }
+
+    /// Returns true if a member was lost before it has entered the policy: only an operator can evict it.
+    fn needs_operator(&self, dc: DcId) -> bool {
+        let policy = self.control.config.policy_epoch();
+        let entered = |other: DcId| self.node(other).inspect().map(|replica| replica.entered_by(dc));
+        self.node(dc).is_gone
+            && self.members().iter().filter_map(entered).all(|entered| entered < policy)
+            && self.lost_since(dc) > clients_are_over(self.plan.load.ttl.1)
+    }
+
+    fn lost_since(&self, dc: DcId) -> Duration {
+        self.control.lost_at.get(&dc).map_or(Duration::ZERO, |at| self.now.since(*at))
+    }
+
+    /// An operator asks for eviction by time until that is decided.
+    pub(super) fn on_set_policy(&mut self) {
+        let policy = self.plan.policy_by_time();
+        if *self.control.config.policy() == policy {
+            return;
+        }
+        let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
+        if !members.is_empty() {
+            let asked = *self.chance.members.pick(&members);
+            self.step(asked, Event::Propose { command: Box::new(Command::SetPolicy(policy)) });
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::SetPolicy);
+    }
+
+    /// A lost member is evicted: an operator asks for it until that is decided, unless it is evicted by time.
     pub(super) fn on_evict(&mut self, dc: DcId) {
         if self.control.config.generation(dc).is_none() {
             self.control.lost.remove(dc);
             return;
+        }
+        if self.plan.by_time && self.is_back(dc) {
+            self.control.lost.remove(dc);
+            return;
+        }
+        if self.plan.by_time && !self.needs_operator(dc) {
+            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
         }
         self.control.without_clients.insert(dc);
         let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
@@ -109,8 +185,8 @@ impl World {
         self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
     }
 
-    /// The eviction of a member is decided. One that was joining and had a lost sponsor is alive: it ends as
-    /// soon as it knows.
+    /// The eviction of a member is decided. One that was only cut off, or that was joining and had a lost
+    /// sponsor, is alive: it ends as soon as it knows.
     pub(super) fn on_evicted(&mut self, Cut { dc, seq, .. }: Cut) {
         self.lose_after(dc, seq);
         if self.node(dc).is_gone {
@@ -118,8 +194,10 @@ impl World {
             // A proposal that it leaves may have been decided after it was lost.
             self.control.leaving.remove(dc);
         } else {
+            self.tally.evictions += 1;
             self.control.joining.remove(dc);
             self.control.leaving.insert(dc);
+            self.control.evicted.insert(dc);
             self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
         }
     }

@@ -4,6 +4,7 @@
 //! learns each decision late. The library that makes this list in production is not simulated: the core sees
 //! nothing of it but this.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::bugs::Bugs;
@@ -15,6 +16,7 @@ use crate::membership::{
 };
 use crate::replica::Event;
 use crate::replica::call::Phase as ReplicaPhase;
+use crate::sim::queue::Moment;
 use crate::sim::world::{Action, Driver, Node, Phase as RunPhase, World};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
@@ -32,8 +34,15 @@ pub(super) struct Control {
     pub leaving: DcSet,
     /// Members that are lost and not evicted yet.
     pub lost: DcSet,
+    /// When members were lost for good.
+    pub lost_at: BTreeMap<DcId, Moment>,
     /// Members that are cut off, and will be lost a moment later.
     pub isolated: DcSet,
+    /// Members that are cut off or stopped, and until when: they are evicted if that takes long enough.
+    pub cut_off: BTreeMap<DcId, Moment>,
+    /// Members that are evicted and live: they do not know it yet, or stop in a moment. Nothing that they
+    /// have or do counts any more, but that none of their clients holds what others are given.
+    pub evicted: DcSet,
     /// Lost members whose clients do not believe in their leases any more.
     pub without_clients: DcSet,
 }
@@ -143,7 +152,7 @@ impl World {
         if !was_member || self.control.joining.contains(node) || self.node(node).is_gone {
             return;
         }
-        if !self.is_running(node) {
+        if !self.is_running(node) || self.is_cut_off(node) {
             return self.learn_soon(node, index);
         }
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {

@@ -63,9 +63,17 @@ impl World {
 
     pub(super) fn pause_some_node(&mut self) -> bool {
         let dc = self.random_dc();
+        if !self.is_running(dc) || self.node(dc).is_paused() {
+            return false;
+        }
+        let lasts = self.pause_length();
+        self.pause_for(dc, lasts)
+    }
+
+    /// Stops the process of a node. Returns false if it does not run.
+    pub(super) fn pause_for(&mut self, dc: DcId, lasts: Duration) -> bool {
         let runs = self.is_running(dc) && !self.node(dc).is_paused();
         if runs {
-            let lasts = self.pause_length();
             let node = &mut self.nodes[dc.index()];
             node.stalled = Some(Vec::new());
             node.described_at = None;

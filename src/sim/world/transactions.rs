@@ -137,6 +137,9 @@ impl World {
     /// Checks a server's answer to a step.
     pub(super) fn judge_step(&mut self, dc: DcId, call: CallId, client: usize, stepped: &Stepped) {
         let Some(asked) = self.clients[client].asked_step(call.tag) else { return };
+        if self.control.evicted.contains(dc) {
+            return;
+        }
         if self.acts_blindly(dc) {
             if let Some(token) = stepped.token {
                 self.blind_grants.insert(RequestId { dc, n: token.0 });

@@ -1,12 +1,13 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
 use crate::lock_server::MembersView;
-use crate::membership::{Attempt, Epoch, MemberName, Phase};
+use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, DcSet};
 use geolock_api::proto::{
-    AddMemberRequest, EvictMembersRequest, Invitation, ListMembersResponse, Member, MemberPhase,
+    self, AddMemberRequest, EvictMembersRequest, Invitation, ListMembersResponse, Member, MemberPhase,
+    MemberPolicy,
 };
 
 pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse {
@@ -17,7 +18,52 @@ pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse 
         epoch: view.config.epoch().0,
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
         leader: leader.map(|leader| leader.get().into()),
+        policy: view.config.cluster().map(|_| shown(view.config.policy())),
     }
+}
+
+fn shown(policy: &Policy) -> MemberPolicy {
+    let evict = match policy.evict {
+        EvictPolicy::Wait => proto::EvictPolicy::Wait,
+        EvictPolicy::Operator => proto::EvictPolicy::Operator,
+        EvictPolicy::Auto => proto::EvictPolicy::Auto,
+    };
+    let join = match policy.join {
+        JoinPolicy::Operator => proto::JoinPolicy::Operator,
+        JoinPolicy::Auto => proto::JoinPolicy::Auto,
+    };
+    MemberPolicy {
+        evict: Some(evict.into()),
+        join: Some(join.into()),
+        fence_after_ms: Some(policy.fence_after_ms),
+        evict_after_ms: Some(policy.evict_after_ms),
+        max_lease_ttl_ms: Some(policy.max_lease_ttl_ms),
+    }
+}
+
+/// Returns the policy that a message asks for: what it does not name stays as it is.
+pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Result<Policy, BorderError> {
+    let evict = match asked.evict.map(|_| asked.evict()) {
+        None => now.evict,
+        Some(proto::EvictPolicy::Unspecified) => return Err(BorderError::UnknownPolicy),
+        Some(proto::EvictPolicy::Wait) => EvictPolicy::Wait,
+        Some(proto::EvictPolicy::Operator) => EvictPolicy::Operator,
+        Some(proto::EvictPolicy::Auto) => EvictPolicy::Auto,
+    };
+    let join = match asked.join.map(|_| asked.join()) {
+        None => now.join,
+        Some(proto::JoinPolicy::Unspecified) => return Err(BorderError::UnknownPolicy),
+        Some(proto::JoinPolicy::Operator) => JoinPolicy::Operator,
+        Some(proto::JoinPolicy::Auto) => JoinPolicy::Auto,
+    };
+    Ok(Policy {
+        evict,
+        join,
+        rejoin: now.rejoin,
+        fence_after_ms: asked.fence_after_ms.unwrap_or(now.fence_after_ms),
+        evict_after_ms: asked.evict_after_ms.unwrap_or(now.evict_after_ms),
+        max_lease_ttl_ms: asked.max_lease_ttl_ms.unwrap_or(now.max_lease_ttl_ms),
+    })
 }
 
 fn rows(view: &MembersView) -> Vec<Member> {

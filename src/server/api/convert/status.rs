@@ -37,6 +37,7 @@ pub(in crate::server::api) fn status(
         draining: status.draining,
         clock_skew: status.clock_skew,
         clock_behind_ms: status.clock_behind_ms,
+        backed_for_ms: status.backed_for_ms,
         overloaded: status.load == Load::TooMuch,
         applied: Some(snapshot_message(&status.applied)),
         durable: Some(snapshot_message(&status.durable)),
@@ -123,6 +124,7 @@ pub(super) fn not_serving(why: Option<NotServing>) -> (proto::NotServing, u64) {
         Some(NotServing::DiskFull) => (proto::NotServing::DiskFull, 0),
         Some(NotServing::Forked) => (proto::NotServing::Forked, 0),
         Some(NotServing::LogFull) => (proto::NotServing::LogFull, 0),
+        Some(NotServing::Unbacked) => (proto::NotServing::Unbacked, 0),
         Some(NotServing::ClockBehind) => (proto::NotServing::ClockBehind, 0),
     }
 }

@@ -245,6 +245,7 @@ fn status() -> Status {
         load: Load::TooMuch,
         clock_skew: true,
         clock_behind_ms: 0,
+        backed_for_ms: None,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
         peers: vec![PeerStatus {

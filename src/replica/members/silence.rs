@@ -1,0 +1,300 @@
+//! Eviction by time: voters that have heard nothing of a member for `evict_after` say so, and acknowledge its
+//! heartbeats no more (`docs/algorithm.md#39-eviction-by-time`).
+//!
+//! ```text
+//! record    Silent   of a voter: from now on it acknowledges nothing of that member
+//! decision  Silent   of the voter, once that is on disk
+//! decision  Begin    when a majority of the voters is silent about a member
+//! decision  Heard    instead, if the member is heard again: the voter acknowledges it when it knows that
+//! ```
+//!
+//! So a voter that crashes after it has proposed its silence does not acknowledge the member before the
+//! silence is taken back, whenever the proposal is decided.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Members;
+use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::{Instant, Timestamp};
+use crate::membership::{
+    Command, Config, Epoch, EvictPolicy, Evictee, Eviction, Mark, Proposal, Silence, Voter, VoterSet, Vouch,
+};
+use crate::replica::effect::Effect;
+use crate::replica::member_lease::MemberLease;
+use crate::replica::members::Decisions;
+use crate::replica::message::Message;
+use crate::replica::record::Record;
+use geolock_api::names::{DcId, DcSet, Position};
+
+/// The silence of this voter.
+#[derive(Default)]
+pub(super) struct Silences {
+    /// The last statement about each member that is in the journal.
+    marked: BTreeMap<DcId, Marked>,
+    /// By member: the time before which no silence is counted.
+    since: BTreeMap<DcId, Instant>,
+    /// The epoch of the policy for which `since` counts.
+    policy: Epoch,
+    /// The members that were acknowledged at the last heartbeat.
+    acknowledged: DcSet,
+}
+
+/// A statement in the journal.
+#[derive(Clone, Copy, Debug)]
+struct Marked {
+    number: u64,
+    policy: Epoch,
+    /// Position of its record.
+    recorded: Position,
+}
+
+impl Silences {
+    /// Returns the statements, for a checkpoint.
+    pub fn state(&self) -> Vec<(DcId, u64, Epoch)> {
+        self.marked.iter().map(|(of, marked)| (*of, marked.number, marked.policy)).collect()
+    }
+
+    /// Takes over the statements of a checkpoint.
+    pub fn restore(&mut self, state: &[(DcId, u64, Epoch)]) {
+        state.iter().for_each(|(of, number, policy)| self.note(*of, *number, *policy, Position::default()));
+    }
+
+    fn note(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
+        self.marked.insert(of, Marked { number, policy, recorded });
+    }
+
+    /// Follows the members and the policy. Silence about a member that is acknowledged anew is counted anew.
+    fn follow(&mut self, members: DcSet, policy: Epoch, acknowledged: DcSet, now: Instant) {
+        if std::mem::replace(&mut self.policy, policy) != policy {
+            self.since.clear();
+        }
+        self.since.retain(|dc, _| members.contains(*dc));
+        for dc in acknowledged.difference(self.acknowledged).iter() {
+            self.since.insert(dc, now);
+        }
+        for dc in members.iter() {
+            self.since.entry(dc).or_insert(now);
+        }
+        self.acknowledged = acknowledged;
+    }
+}
+
+impl Members {
+    /// Returns true if members are evicted by time, as far as is known here.
+    pub fn evict_by_time(&self) -> bool {
+        self.config.policy().evict == EvictPolicy::Auto
+    }
+
+    /// Returns this member as a voter.
+    fn own_vote(&self) -> Option<Voter> {
+        let voter = Voter::Member { dc: self.me, generation: self.own_member()?.generation };
+        self.config.voters().voters.contains(&voter).then_some(voter)
+    }
+
+    fn own_silence(&self, of: DcId) -> Option<Silence> {
+        self.own_vote().and_then(|by| self.config.silence(by, of))
+    }
+
+    /// Returns the number of the last statement about a member that is decided.
+    fn decided_number(&self, of: DcId) -> u64 {
+        self.own_silence(of).map_or(0, |silence| silence.number)
+    }
+
+    /// Returns the statement about a member that is in the journal and not decided.
+    fn undecided(&self, of: DcId) -> Option<Marked> {
+        self.silences.marked.get(&of).copied().filter(|marked| marked.number > self.decided_number(of))
+    }
+
+    /// Returns true if this voter acknowledges heartbeats of a member.
+    fn acknowledges(&self, of: DcId, bugs: Bugs) -> bool {
+        let is_silent = self.own_silence(of).is_some_and(|silence| silence.silent);
+        let is_quiet = is_silent || self.undecided(of).is_some();
+        (!is_quiet || bugs.has(Bug::AcknowledgesSilent)) && !self.promised().contains(of)
+    }
+
+    /// Returns the time until which this member is backed by a majority of every set of voters that may
+    /// count; [`Instant::FAR_FUTURE`] if nobody is evicted by time.
+    pub fn backed_until(&self, lease: &MemberLease) -> Instant {
+        if !self.evict_by_time() {
+            return Instant::FAR_FUTURE;
+        }
+        let Some(sets) = self.config.voter_sets_since(self.entered) else { return Instant::ZERO };
+        let backed_at = |set: &VoterSet| lease.backed_at(self.me, set);
+        let now_evicting = self.config.attempt().map(|attempt| attempt.evicting());
+        let rest = now_evicting.map(|evicting| backed_at(&self.config.voters().without(evicting)));
+        let at = sets.iter().map(backed_at).chain(rest).min().unwrap_or(Instant::ZERO);
+        match at {
+            Instant::ZERO => Instant::ZERO,
+            at => at + self.config.policy().fence_after(),
+        }
+    }
+
+    /// Returns the members that may be evicted because a majority of the voters is silent about them.
+    fn silenced(&self) -> DcSet {
+        let config = &self.config;
+        let is_silenced = |dc: &DcId| {
+            let about: Vec<Voter> = config.silent_about(*dc).collect();
+            let policy = config.policy_epoch();
+            let has_entered = policy > Epoch(0) && self.entered_by(*dc) >= policy;
+            has_entered && config.is_settled(*dc) && config.voters().is_majority(&about)
+        };
+        config.member_set().iter().filter(is_silenced).collect()
+    }
+
+    /// A record in the journal says that this voter is silent about a member.
+    pub fn note_silent(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
+        self.silences.note(of, number, policy, recorded);
+    }
+}
+
+/// Returns the longest time to live that leases of clients may have by the policy.
+pub(super) fn longest_lease(config: &Config) -> Option<Duration> {
+    let is_needed = config.policy().evict == EvictPolicy::Auto;
+    is_needed.then(|| config.policy().max_lease_ttl())
+}
+
+impl Decisions<'_> {
+    /// Acknowledges heartbeats, and passes on what others have acknowledged.
+    pub(in crate::replica) fn acknowledge_heartbeats(&mut self) {
+        if !self.members.evict_by_time() {
+            return;
+        }
+        let is_voter = self.members.own_vote().is_some();
+        let reachability = &self.peers.reachability;
+        let acknowledged = self
+            .members
+            .peers()
+            .iter()
+            .filter(|dc| is_voter && self.members.acknowledges(*dc, self.config.bugs));
+        let own: Vec<(DcId, Timestamp)> =
+            acknowledged.filter_map(|dc| Some((dc, reachability.last_clock(dc)?))).collect();
+        for peer in self.log.linked().iter() {
+            let of_receiver = self.peers.member_lease.of(peer).collect();
+            let message = Message::HeartbeatAcks { own: own.clone(), of_receiver };
+            self.out.send(self.log, peer, message);
+        }
+    }
+
+    /// A peer has acknowledged heartbeats, and tells what others have acknowledged of those of this member.
+    pub(in crate::replica) fn on_heartbeat_acks(
+        &mut self,
+        peer: DcId,
+        own: &[(DcId, Timestamp)],
+        of_receiver: &[(DcId, Timestamp)],
+    ) {
+        let (me, members) = (self.config.dc, self.members.peers());
+        let lease = &mut self.peers.member_lease;
+        let mut is_news = false;
+        for (member, clock) in own.iter().filter(|(dc, _)| *dc != peer) {
+            match *member == me {
+                true => is_news |= lease.note_acknowledged(peer, *clock),
+                false if members.contains(*member) => lease.note_of_other(peer, *member, *clock),
+                false => {}
+            }
+        }
+        for (voter, clock) in of_receiver.iter().filter(|(dc, _)| *dc != me) {
+            is_news |= lease.note_acknowledged(*voter, *clock);
+        }
+        if is_news {
+            self.follow_member_lease();
+        }
+    }
+
+    /// The time until which this member is backed may have changed.
+    pub(in crate::replica) fn follow_member_lease(&mut self) {
+        let until = match self.config.bugs.has(Bug::GrantsUnbacked) {
+            true => Instant::FAR_FUTURE,
+            false => self.members.backed_until(&self.peers.member_lease),
+        };
+        self.lifecycle.on_member_lease(until, longest_lease(self.members.config()), self.now.mono);
+    }
+
+    /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
+    /// majority is silent.
+    pub(in crate::replica) fn drive_silence(&mut self) {
+        let (members, policy) = (self.members.config.member_set(), self.members.config.policy_epoch());
+        let peers = members.difference(DcSet::only(self.config.dc));
+        if !self.members.evict_by_time() || self.members.own_vote().is_none() {
+            return self.members.silences = Silences {
+                marked: std::mem::take(&mut self.members.silences.marked),
+                ..Silences::default()
+            };
+        }
+        let bugs = self.config.bugs;
+        let acknowledged = peers.iter().filter(|dc| self.members.acknowledges(*dc, bugs)).collect();
+        self.members.silences.follow(peers, policy, acknowledged, self.now.mono);
+        let alive = self.peers.reachability.alive(self.now.mono);
+        for of in peers.iter() {
+            if !acknowledged.contains(of) {
+                self.state_again(of, alive.contains(of));
+            } else if self.is_silent_about(of) {
+                self.begin_silence(of);
+            }
+        }
+        self.evict_silenced(alive);
+    }
+
+    /// Returns true if nothing of a member was heard for `evict_after`. One that is cut off itself says
+    /// nothing: no majority would agree.
+    fn is_silent_about(&self, of: DcId) -> bool {
+        let since = self.members.silences.since.get(&of).copied().unwrap_or(self.now.mono);
+        let since = if self.config.bugs.has(Bug::SilenceFromBefore) { Instant::ZERO } else { since };
+        let heard = self.peers.reachability.last_heard(of).unwrap_or(Instant::ZERO);
+        let after = self.members.config.policy().evict_after();
+        self.lifecycle.is_backed() && self.now.mono >= since.max(heard) + after
+    }
+
+    /// From now on nothing of this member is acknowledged.
+    fn begin_silence(&mut self, of: DcId) {
+        let number = self.members.decided_number(of) + 1;
+        let policy = self.members.config.policy_epoch();
+        let recorded = match self.config.bugs.has(Bug::SilenceNotOnDisk) {
+            true => Position::default(),
+            false => self.out.persist(Record::Silent { of, number, policy }),
+        };
+        self.members.note_silent(of, number, policy, recorded);
+        self.members.silences.acknowledged.remove(of);
+    }
+
+    /// Proposes the silence that is not decided, once it is on disk; or takes silence back, if the member is
+    /// heard, or the policy for which it was counted is over. A proposal may be lost, so it is repeated.
+    fn state_again(&mut self, of: DcId, is_alive: bool) {
+        let policy = self.members.config.policy_epoch();
+        let (undecided, decided) = (self.members.undecided(of), self.members.decided_number(of));
+        let (Some(by), Some(of_generation)) = (self.members.own_vote(), self.members.config.generation(of))
+        else {
+            return;
+        };
+        let mark = |number| Mark { by, of, of_generation, number };
+        let last = undecided.map_or(decided, |marked| marked.number);
+        let is_silent = self.members.own_silence(of).is_some_and(|silence| silence.silent);
+        let command = match undecided {
+            _ if is_alive && (is_silent || undecided.is_some()) => Command::Heard { mark: mark(last + 1) },
+            Some(marked) if marked.policy != policy => Command::Heard { mark: mark(last + 1) },
+            Some(marked) if self.out.output_commit.may_emit(marked.recorded) => {
+                Command::Silent { mark: mark(marked.number), policy }
+            }
+            _ => return,
+        };
+        let proposal = Proposal { checked: self.members.config.revision(), command };
+        self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+    }
+
+    /// The first member that lives begins the eviction of those about which a majority is silent.
+    fn evict_silenced(&mut self, alive: DcSet) {
+        let config = self.members.config();
+        let silenced = self.members.silenced();
+        let me = self.config.dc;
+        let first = alive.union(DcSet::only(me)).difference(silenced).iter().next();
+        if silenced.is_empty() || config.attempt().is_some() || first != Some(me) {
+            return;
+        }
+        let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });
+        let members = silenced.iter().filter_map(evictee).collect();
+        let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
+        if let Ok(proposal) = config.check_proposal(&self.facts(), Command::Begin(eviction)) {
+            self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+        }
+    }
+}

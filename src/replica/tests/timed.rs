@@ -1,0 +1,299 @@
+//! Stories about eviction by time: who is backed by a majority of the voters, and who is silent about whom.
+
+use std::time::Duration;
+
+use geolock_api::names::{ClusterId, DcId};
+
+use super::cluster::{Cluster, SECRET, dc};
+use super::store_cluster::{add, step};
+use crate::base::bugs::Bug;
+use crate::leases::{OnDisconnect, Proof};
+use crate::membership::{
+    Address, AgreedOptions, Command, Config, EvictPolicy, Founder, Founding, MemberName, Policy, Proposal,
+    ServerId,
+};
+use crate::replica::call::{Call, Phase, Refusal, Reply};
+use crate::replica::store_call::{Then, TxnRefusal, TxnState};
+use crate::replica::{Event, Message, NotServing, Record};
+
+/// Three datacenters that evict by time (fenced after 10 s, evicted after 30 s, leases of 15 s), and the list
+/// of decisions, which every one that is up learns at once.
+struct Story {
+    c: Cluster,
+    config: Config,
+    decisions: Vec<Proposal>,
+    up: Vec<u8>,
+}
+
+impl Story {
+    fn new(bug: Option<Bug>) -> Story {
+        let mut c = Cluster::with_old(3, Default::default(), bug);
+        c.pass(1_000);
+        let founder = |dc: DcId| Founder {
+            dc,
+            server: ServerId([dc.get() + 1; 16]),
+            name: MemberName::new(&dc.to_string()).expect("a short name"),
+            address: Address::new(&format!("{dc}:1")).expect("a host and a port"),
+            votes: true,
+        };
+        let founding = Founding {
+            cluster: ClusterId::of("stories"),
+            founders: (0..3).map(dc).map(founder).collect(),
+            policy: Policy::default(),
+            options: AgreedOptions::default(),
+            version: 3,
+        };
+        let mut s = Story { c, config: Config::default(), decisions: Vec::new(), up: vec![0, 1, 2] };
+        s.decide_command(Command::Found(founding));
+        s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
+        // Leases of 60 s were possible before.
+        s.pass(50_000);
+        assert!((0..3).all(|id| s.serves(id) && s.has_entered(id)));
+        for id in 0..3 {
+            s.c.open_lease(id, Duration::from_secs(15));
+        }
+        s
+    }
+
+    fn decide_command(&mut self, command: Command) {
+        self.decide(Proposal { checked: self.config.revision(), command });
+    }
+
+    /// The control group orders a proposal.
+    fn decide(&mut self, proposal: Proposal) {
+        let index = self.config.index().next();
+        // A refused command is a decision without effect.
+        let _applied = self.config.apply(index, &proposal);
+        self.decisions.push(proposal.clone());
+        for id in self.up.clone() {
+            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+        }
+        self.c.run();
+    }
+
+    /// Time passes, clients renew their leases, and what is proposed is decided.
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis / 500 {
+            self.c.pass(500);
+            let proposed = std::mem::take(&mut self.c.proposed);
+            proposed.into_iter().for_each(|proposal| self.decide(proposal));
+        }
+    }
+
+    /// The same, and the clients of these renew their leases.
+    fn pass_with(&mut self, ids: &[u8], millis: u64) {
+        for _ in 0..millis / 1_000 {
+            for id in ids {
+                let _valid_for = self.renew(*id);
+            }
+            self.pass(1_000);
+        }
+    }
+
+    fn renew(&mut self, id: u8) -> Option<Duration> {
+        let lease = self.c.lease(id);
+        let tag = self.c.call(id, Call::KeepAlive { lease, proof: Proof::Attached });
+        match self.c.reply(id, tag) {
+            Some(Reply::Renewed { ttl }) => Some(ttl),
+            _ => None,
+        }
+    }
+
+    fn serves(&self, id: u8) -> bool {
+        self.c.inspect(usize::from(id)).phase() == Phase::Serving
+    }
+
+    fn has_entered(&self, id: u8) -> bool {
+        self.c.inspect(usize::from(id)).epoch() == self.config.epoch()
+    }
+
+    fn is_member(&self, id: u8) -> bool {
+        self.config.member(dc(id)).is_some()
+    }
+
+    /// Returns true if a shared request, for which the part that is there suffices, is granted at once.
+    fn grants(&mut self, id: u8) -> bool {
+        let tag = self.c.share(id, "shared");
+        self.c.sync(id);
+        matches!(self.c.reply(id, tag), Some(Reply::Granted(_)))
+    }
+}
+
+#[test]
+fn a_member_that_nobody_acknowledges_grants_nothing_before_it_can_be_evicted() {
+    let mut s = Story::new(None);
+    s.c.isolate(2);
+    s.pass_with(&[2], 9_000);
+    assert!(s.grants(2), "it is backed for 10 s");
+    s.pass(2_000);
+    assert!(!s.grants(2));
+    assert!(s.grants(0), "the others are backed");
+    s.pass(15_000);
+    assert!(s.is_member(2), "its clients may believe in their leases");
+    s.pass(8_000);
+    assert!(!s.is_member(2));
+    s.c.link_again(2);
+    s.pass(2_000);
+    assert!(s.c.inspect(2).is_over(), "it learns of its end");
+}
+
+#[test]
+fn one_that_is_acknowledged_again_goes_on() {
+    let mut s = Story::new(None);
+    s.c.isolate(2);
+    s.pass_with(&[2], 12_000);
+    assert!(!s.grants(2));
+    assert_eq!(s.c.inspect(2).status().backed_for_ms, Some(0));
+    s.c.link_again(2);
+    s.pass(1_000);
+    s.c.open_lease(2, Duration::from_secs(15));
+    assert!(s.grants(2));
+    s.pass(60_000);
+    assert!(s.is_member(2));
+}
+
+#[test]
+fn a_lease_is_not_renewed_unbacked_and_its_client_is_told_what_is_left() {
+    let told = |bug| {
+        let mut s = Story::new(bug);
+        s.c.isolate(2);
+        s.pass_with(&[2], 9_000);
+        let before = s.renew(2);
+        s.pass(4_000);
+        (before, s.renew(2))
+    };
+    let secs = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(told(None), (secs(15), secs(11)));
+    assert_eq!(told(Some(Bug::RenewsUnbacked)), (secs(15), secs(15)));
+}
+
+#[test]
+fn unbacked_no_lease_is_opened_and_a_lease_of_an_earlier_run_is_not_attached() {
+    let mut s = Story::new(None);
+    s.c.isolate(2);
+    s.c.restart(2);
+    s.c.pass(1_000);
+    let lease = s.c.lease(2);
+    let attach = s.c.call(2, Call::AttachLease { lease, secret: SECRET });
+    assert!(matches!(s.c.refused(2, attach), Refusal::NotBacked { .. }));
+    let open =
+        Call::OpenLease { secret: SECRET, ttl: Duration::from_secs(5), on_disconnect: OnDisconnect::Keep };
+    let open = s.c.call(2, open);
+    assert!(matches!(s.c.refused(2, open), Refusal::NotBacked { .. }));
+}
+
+#[test]
+fn leases_are_no_longer_than_the_policy_permits() {
+    let mut s = Story::new(None);
+    let open =
+        Call::OpenLease { secret: SECRET, ttl: Duration::from_secs(16), on_disconnect: OnDisconnect::Keep };
+    let open = s.c.call(0, open);
+    let max = Duration::from_secs(15);
+    assert!(matches!(s.c.refused(0, open), Refusal::TtlOutOfRange { max: most, .. } if most == max));
+}
+
+#[test]
+fn a_voter_that_crashes_after_it_was_silent_acknowledges_nothing_before_that_is_taken_back() {
+    let acknowledges = |bug| {
+        let mut s = Story::new(bug);
+        s.c.isolate(2);
+        s.pass_with(&[0, 1], 29_500);
+        // dc1 is silent about dc2, and its proposal is under way.
+        while !s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. })) {
+            s.c.pass(100);
+            if bug == Some(Bug::SilenceNotOnDisk) && !s.c.proposed.is_empty() {
+                break;
+            }
+        }
+        s.c.proposed.clear();
+        s.c.isolate(1);
+        s.c.restart(1);
+        s.c.restart(2);
+        s.c.link(1, 2);
+        s.c.pass(3_000);
+        s.c.inspect(2).status().backed_for_ms > Some(0)
+    };
+    assert!(!acknowledges(None));
+    assert!(acknowledges(Some(Bug::SilenceNotOnDisk)), "it has forgotten it");
+}
+
+#[test]
+fn a_voter_that_has_just_started_is_silent_about_nobody() {
+    let is_silent = |bug| {
+        let mut s = Story::new(bug);
+        s.c.isolate(2);
+        // Nobody reports it any more.
+        s.pass(4_000);
+        s.c.restart(1);
+        s.c.link(0, 1);
+        s.pass(5_000);
+        s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. }))
+    };
+    assert!(!is_silent(None));
+    assert!(is_silent(Some(Bug::SilenceFromBefore)), "it may have acknowledged dc2 a moment ago");
+}
+
+#[test]
+fn a_silent_voter_acknowledges_nothing() {
+    let is_backed = |bug| {
+        let mut s = Story::new(bug);
+        s.c.isolate(2);
+        s.pass_with(&[0, 1], 29_500);
+        while !s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. })) {
+            s.c.pass(100);
+        }
+        // Nothing that it proposes now is decided.
+        s.c.link(1, 2);
+        s.c.pass(5_000);
+        s.c.inspect(2).status().backed_for_ms > Some(0)
+    };
+    assert!(!is_backed(None));
+    assert!(is_backed(Some(Bug::AcknowledgesSilent)));
+}
+
+#[test]
+fn a_machine_that_stood_still_with_its_clock_is_not_backed() {
+    let mut s = Story::new(None);
+    s.c.isolate(2);
+    assert!(s.grants(2));
+    s.c.ahead.insert(2, 20_000);
+    s.c.handle(2, Event::Tick);
+    assert!(!s.grants(2), "20 s may have passed since the others have acknowledged it");
+}
+
+#[test]
+fn unbacked_nothing_is_committed_under_locks_and_the_rest_is() {
+    let mut s = Story::new(None);
+    let locked = s.c.begin(2, 1, Some("mine"), step(vec![], &[], Then::Continue));
+    s.c.run();
+    assert_eq!(s.c.stepped(2, locked).state, TxnState::Open);
+    s.c.isolate(2);
+    s.pass_with(&[2], 9_000);
+    s.pass(3_000);
+    let refused = s.c.next_step(2, 1, step(vec![add("a", 1)], &[], Then::Commit));
+    assert!(matches!(s.c.txn_refused(2, refused), TxnRefusal::CannotCommit(_)));
+    let unlocked = s.c.begin(2, 2, None, step(vec![add("a", 1)], &[], Then::Commit));
+    s.c.sync(2);
+    s.c.committed(2, unlocked);
+}
+
+#[test]
+fn a_member_that_one_other_reaches_is_backed_by_all() {
+    let mut s = Story::new(None);
+    s.c.cut(0, 2);
+    s.pass(40_000);
+    assert!(s.is_member(2), "dc1 passes its heartbeats on to dc0, and back what dc0 acknowledges");
+    assert!(s.c.inspect(2).status().backed_for_ms > Some(0));
+}
+
+#[test]
+fn others_see_that_a_member_is_not_backed() {
+    let mut s = Story::new(None);
+    // Heartbeats arrive, and acknowledgements do not.
+    s.c.late = |message| matches!(message, Message::HeartbeatAcks { .. });
+    s.pass(12_000);
+    assert_eq!(s.c.why(1, 2), Some(NotServing::Unbacked));
+    s.c.late = |_| false;
+    s.pass(1_000);
+    assert_eq!(s.c.why(1, 2), None);
+}
