@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Config;
 use super::ids::{Epoch, Generation, Voter};
+use super::policy::EvictPolicy;
 
 /// Most sets of voters that are remembered. A member is never more than two changes behind.
 pub const MAX_VOTER_SETS: usize = 16;
@@ -48,6 +49,12 @@ impl VoterSet {
         self.voters.iter().any(|voter| voter.dc() == Some(dc))
     }
 
+    /// Returns true if the others can decide without this member, and so against it. Only then can it be
+    /// evicted without an operator, and only then does it have to stop granting by itself.
+    pub fn can_do_without(&self, dc: DcId) -> bool {
+        self.without(DcSet::only(dc)).voters.len() >= self.majority()
+    }
+
     /// Returns the set without the members with these slots.
     pub fn without(&self, members: DcSet) -> VoterSet {
         let stays = |voter: &&Voter| voter.dc().is_none_or(|dc| !members.contains(dc));
@@ -82,6 +89,16 @@ impl Config {
     /// Returns the current voters; nobody before the cluster is founded.
     pub fn voters(&self) -> &VoterSet {
         self.voters.last().unwrap_or(&NOBODY)
+    }
+
+    /// Returns the epoch from which on this member can be evicted by silence: by who has entered it, it is
+    /// known that it has to stop granting by itself. `None` if it never can be.
+    pub fn fenced_since(&self, dc: DcId) -> Option<Epoch> {
+        // Nobody enters the policy of the founding, so who has not heard of it does not show.
+        let is_decided = self.policy.evict == EvictPolicy::Auto && self.policy_epoch > Epoch(0);
+        let unfenced = self.voters.iter().rposition(|set| !set.can_do_without(dc));
+        let set = self.voters.get(unfenced.map_or(0, |place| place + 1)).filter(|_| is_decided)?;
+        Some(set.from.max(self.policy_epoch))
     }
 
     /// Returns the sets of voters from that epoch to the current one, or `None` if the set of that epoch is

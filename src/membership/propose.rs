@@ -146,10 +146,9 @@ impl Config {
         }
         for dc in self.need_silence(evicting).iter() {
             if eviction.vouch == Vouch::Silence {
-                let policy = self.policy_epoch();
-                // Nobody enters the policy of the founding, so who has not heard of it does not show.
                 let entered = facts.entered.get(&dc).copied().unwrap_or_default();
-                if entered < policy || policy == Epoch(0) {
+                if self.fenced_since(dc).is_none_or(|since| entered < since) {
+                    let policy = self.fenced_since(dc).unwrap_or(self.policy_epoch());
                     return Err(Refused::AutoNotEntered { dc, policy });
                 }
             } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within)

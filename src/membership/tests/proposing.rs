@@ -122,6 +122,27 @@ fn nobody_is_evicted_by_silence_before_it_knows_the_policy() {
     assert_eq!(refused, Err(Refused::AutoNotEntered { dc: dc(2), policy: Epoch(2) }));
 }
 
+/// Of two voters neither can be evicted without itself, so neither has to stop granting when nobody
+/// acknowledges it. When a third one votes, both have to know that first.
+#[test]
+fn nobody_is_evicted_by_silence_before_it_knows_that_the_others_can_decide_without_it() {
+    let mut list = List::auto(2);
+    assert_eq!(list.config.fenced_since(dc(1)), None);
+    let witness_joins = list.decide(Command::AddWitness(witness(1))).epoch.expect("a new set of voters");
+    assert_eq!(list.config.fenced_since(dc(1)), Some(witness_joins));
+    let third = Voter::Witness(list.config.witnesses().next().expect("there is one").0);
+    for by in [founder(0), third] {
+        let mark = Mark { by, of: dc(1), of_generation: Generation(0), number: 1 };
+        list.decide(Command::Silent { mark, policy: list.config.policy_epoch() });
+    }
+    let mut facts = facts(&list);
+    facts.entered.insert(dc(1), Epoch(witness_joins.0 - 1));
+    let refused = list.config.check_proposal(&facts, list.eviction([1], Vouch::Silence));
+    assert_eq!(refused, Err(Refused::AutoNotEntered { dc: dc(1), policy: witness_joins }));
+    facts.entered.insert(dc(1), witness_joins);
+    list.config.check_proposal(&facts, list.eviction([1], Vouch::Silence)).expect("it has entered it");
+}
+
 #[test]
 fn without_a_majority_nothing_is_proposed_but_recovery() {
     let list = List::of(3);

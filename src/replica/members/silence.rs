@@ -120,7 +120,10 @@ impl Members {
             return Instant::FAR_FUTURE;
         }
         let Some(sets) = self.config.voter_sets_since(self.entered) else { return Instant::ZERO };
-        let backed_at = |set: &VoterSet| lease.backed_at(self.me, set);
+        let backed_at = |set: &VoterSet| match set.can_do_without(self.me) {
+            true => lease.backed_at(self.me, set),
+            false => Instant::FAR_FUTURE,
+        };
         let now_evicting = self.config.attempt().map(|attempt| attempt.evicting());
         let rest = now_evicting.map(|evicting| backed_at(&self.config.voters().without(evicting)));
         let at = sets.iter().map(backed_at).chain(rest).min().unwrap_or(Instant::ZERO);
@@ -135,9 +138,8 @@ impl Members {
         let config = &self.config;
         let is_silenced = |dc: &DcId| {
             let about: Vec<Voter> = config.silent_about(*dc).collect();
-            let policy = config.policy_epoch();
-            let has_entered = policy > Epoch(0) && self.entered_by(*dc) >= policy;
-            has_entered && config.is_settled(*dc) && config.voters().is_majority(&about)
+            let is_fenced = config.fenced_since(*dc).is_some_and(|since| self.entered_by(*dc) >= since);
+            is_fenced && config.is_settled(*dc) && config.voters().is_majority(&about)
         };
         config.member_set().iter().filter(is_silenced).collect()
     }
@@ -287,7 +289,10 @@ impl Decisions<'_> {
         let silenced = self.members.silenced();
         let me = self.config.dc;
         let first = alive.union(DcSet::only(me)).difference(silenced).iter().next();
-        if silenced.is_empty() || config.attempt().is_some() || first != Some(me) {
+        // All others have to report. One that does not live is silenced soon, too.
+        let rest = config.member_set().difference(silenced).difference(DcSet::only(me));
+        let waits = config.attempt().is_some() || !alive.is_superset(rest);
+        if silenced.is_empty() || first != Some(me) || waits {
             return;
         }
         let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });

@@ -16,18 +16,21 @@ use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message, NotServing, Record};
 
-/// Three datacenters that evict by time (fenced after 10 s, evicted after 30 s, leases of 15 s), and the list
-/// of decisions, which every one that is up learns at once.
+/// Datacenters that evict by time (fenced after 10 s, evicted after 30 s, leases of 15 s), and the config of
+/// their control group, whose decisions all that are up learn at once.
 struct Story {
     c: Cluster,
     config: Config,
-    decisions: Vec<Proposal>,
     up: Vec<u8>,
 }
 
 impl Story {
     fn new(bug: Option<Bug>) -> Story {
-        let mut c = Cluster::with_old(3, Default::default(), bug);
+        Story::of(3, bug)
+    }
+
+    fn of(size: u8, bug: Option<Bug>) -> Story {
+        let mut c = Cluster::with_old(size, Default::default(), bug);
         c.pass(1_000);
         let founder = |dc: DcId| Founder {
             dc,
@@ -38,18 +41,18 @@ impl Story {
         };
         let founding = Founding {
             cluster: ClusterId::of("stories"),
-            founders: (0..3).map(dc).map(founder).collect(),
+            founders: (0..size).map(dc).map(founder).collect(),
             policy: Policy::default(),
             options: AgreedOptions::default(),
             version: 3,
         };
-        let mut s = Story { c, config: Config::default(), decisions: Vec::new(), up: vec![0, 1, 2] };
+        let mut s = Story { c, config: Config::default(), up: (0..size).collect() };
         s.decide_command(Command::Found(founding));
         s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
         // Leases of 60 s were possible before.
         s.pass(50_000);
-        assert!((0..3).all(|id| s.serves(id) && s.has_entered(id)));
-        for id in 0..3 {
+        assert!((0..size).all(|id| s.serves(id) && s.has_entered(id)));
+        for id in 0..size {
             s.c.open_lease(id, Duration::from_secs(15));
         }
         s
@@ -64,7 +67,6 @@ impl Story {
         let index = self.config.index().next();
         // A refused command is a decision without effect.
         let _applied = self.config.apply(index, &proposal);
-        self.decisions.push(proposal.clone());
         for id in self.up.clone() {
             self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
         }
@@ -135,6 +137,16 @@ fn a_member_that_nobody_acknowledges_grants_nothing_before_it_can_be_evicted() {
     s.c.link_again(2);
     s.pass(2_000);
     assert!(s.c.inspect(2).is_over(), "it learns of its end");
+}
+
+#[test]
+fn of_two_neither_is_evicted_so_neither_stops() {
+    let mut s = Story::of(2, None);
+    s.c.isolate(1);
+    s.pass_with(&[0, 1], 60_000);
+    assert!(s.is_member(0) && s.is_member(1));
+    assert!(s.grants(0) && s.grants(1), "each needs its own part only");
+    assert_eq!(s.c.inspect(1).status().backed_for_ms, None);
 }
 
 #[test]

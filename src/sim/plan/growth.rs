@@ -100,6 +100,10 @@ impl Plan {
     /// off has enough that it could go on granting: readers, and locks that are used there alone.
     pub(super) fn timed(mut self, rng: &mut Rng) -> Plan {
         self.by_time = true;
+        if self.founders < self.dcs && rng.percent(30) {
+            // Neither can be evicted before a third one votes.
+            (self.founders, self.dcs, self.losses) = (2, 3, 1);
+        }
         self.clock.drift_ppm = *rng.pick(&[0, 1_000, 14_000]);
         self.load.shared_percent = vec![*rng.pick(&[30, 60]); usize::from(self.dcs)];
         self.load.homed_percent = *rng.pick(&[0, 60]);

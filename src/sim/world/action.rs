@@ -95,6 +95,10 @@ pub(in crate::sim) enum Action {
     Lose {
         node: DcId,
     },
+    /// A member that has joined is to vote.
+    Vote {
+        node: DcId,
+    },
     /// Members are to be evicted by time from now on.
     SetPolicy,
     /// A lost member is to be evicted.

@@ -129,12 +129,17 @@ impl World {
         self.control.cut_off.get(&dc).is_some_and(|until| *until + evict_after < self.now)
     }
 
-    /// Returns true if a member was lost before it has entered the policy: only an operator can evict it.
+    /// Returns true if a member was lost before it knew that it has to stop by itself: only an operator can
+    /// evict it.
     fn needs_operator(&self, dc: DcId) -> bool {
-        let policy = self.control.config.policy_epoch();
+        let since = self.control.config.fenced_since(dc);
         let entered = |other: DcId| self.node(other).inspect().map(|replica| replica.entered_by(dc));
         self.node(dc).is_gone
-            && self.members().iter().filter_map(entered).all(|entered| entered < policy)
+            && self
+                .members()
+                .iter()
+                .filter_map(entered)
+                .all(|entered| since.is_none_or(|since| entered < since))
             && self.lost_since(dc) > clients_are_over(self.plan.load.ttl.1)
     }
 

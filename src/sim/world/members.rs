@@ -175,6 +175,9 @@ impl World {
         } else if self.serves(dc) {
             self.control.joining.remove(dc);
             self.tally.joins += 1;
+            if self.plan.by_time {
+                self.queue.push(self.now + ASK_AGAIN, Action::Vote { node: dc });
+            }
             let clients = self.plan.load.clients[dc.index()];
             if self.phase != RunPhase::Healing {
                 for _ in 0..clients {
@@ -184,6 +187,23 @@ impl World {
             return;
         }
         self.queue.push(self.now + ASK_AGAIN, Action::Join { node: dc });
+    }
+
+    /// A member that has joined is given its vote: asks for it until that is decided.
+    pub(super) fn on_vote(&mut self, dc: DcId) {
+        let config = &self.control.config;
+        let wants = config.next_voter() == Some(dc);
+        let Some(generation) = config.generation(dc).filter(|_| wants && self.phase != RunPhase::Healing)
+        else {
+            return;
+        };
+        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
+        if !members.is_empty() {
+            let asked = *self.chance.members.pick(&members);
+            let command = Command::Vote { dc, generation, votes: true };
+            self.step(asked, Event::Propose { command: Box::new(command) });
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::Vote { node: dc });
     }
 
     /// Plans which members leave, and when. Which they are is decided when the time comes.
@@ -288,7 +308,7 @@ impl World {
             name: name(dc),
             address: address(dc),
             sponsor,
-            votes: false,
+            votes: self.plan.by_time,
             credentials: Credentials { cluster, lineage: None, version: 3 },
         };
         self.step(asked, Event::Propose { command: Box::new(Command::Admit(admission)) });

@@ -353,6 +353,7 @@ impl World {
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
             Action::Lose { node } => self.on_lose(node),
+            Action::Vote { node } => self.on_vote(node),
             Action::SetPolicy => self.on_set_policy(),
             Action::Evict { node } => self.on_evict(node),
             Action::Force => self.on_force(),
