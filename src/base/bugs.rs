@@ -142,6 +142,8 @@ pub enum Bug {
     DoneUnnamed,
     /// A sponsor says so without having named the new part of homed locks.
     HomedUnnamed,
+    /// A member that has restarted names the part of a new member before its clients have reclaimed.
+    NamesInGrace,
     /// A new member gets a state before all others have entered its epoch.
     StateBeforeEpoch,
     /// A new member serves before its part is settled.

@@ -111,6 +111,7 @@ hunts! {
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..4, as Violation | Panic | NotAnswered | Starved;
     bl_a_member_grants_unbacked: GrantsUnbacked, TimedEvictions, 20 s, seeds 0..2, as ConflictingHolders | TokenOrder | SnapshotOrder;
     bm_a_silent_voter_acknowledges: AcknowledgesSilent, TimedEvictions, 20 s, seeds 11..13, as ConflictingHolders | TokenOrder | NotAnswered | Starved;
+    bn_a_new_part_is_named_in_grace: NamesInGrace, TimedEvictions, 20 s, seeds 21300000000542..21300000000543, as HoldLost | ConflictingHolders;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     bf_a_sponsor_that_is_not_settled: SponsorUnsettled, Growth, 20 s, seeds 55001100..55001101, as Panic;

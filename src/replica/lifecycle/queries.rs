@@ -74,6 +74,11 @@ impl Lifecycle {
         }
     }
 
+    /// Returns true if clients may still reclaim what they held before the restart.
+    pub fn awaits_reclaims(&self) -> bool {
+        self.leases_in_grace > 0
+    }
+
     /// Returns false if members are evicted by time, and no majority of the voters backs this one: it may be
     /// evicted, so it grants nothing and renews no lease.
     #[inline]

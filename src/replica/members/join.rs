@@ -10,6 +10,7 @@
 //! ```
 
 use super::{Admitted, Members};
+use crate::base::bugs::Bug;
 use crate::causal_log::Op;
 use crate::crdt::Sponsored;
 use crate::lock_state::Naming;
@@ -95,6 +96,10 @@ impl Writer<'_> {
         self.announce_if_owed();
         self.enter_epochs();
         self.leave_if_done();
+        // A lock that nobody holds here may be reclaimed: then it needs the part, too.
+        if self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::NamesInGrace) {
+            return;
+        }
         let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
         parts.iter().for_each(|part| self.help_to_join(part));
     }
