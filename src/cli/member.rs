@@ -34,7 +34,8 @@ enum MemberCommand {
     ///
     /// GENERATION says how often the id was given out before, PHASE is `joining` until the member has its
     /// state and serves, VOTES says if it takes part in decisions, EPOCH is the last change of the members
-    /// that it acts by.
+    /// that it acts by, HEARD says if the answering datacenter hears it, or which voters have not heard it
+    /// for `evict_after`.
     List {
         /// For programs: one JSON object
         #[arg(long)]
@@ -288,7 +289,7 @@ async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
 
 const NO_LIST: &str = "The cluster has no list of decisions yet: that needs all its members, running this release. \
                        Until then the members are those of the configuration.";
-const COLUMNS: [&str; 7] = ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH"];
+const COLUMNS: [&str; 8] = ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH", "HEARD"];
 
 fn text(list: &ListMembersResponse) -> String {
     if list.members.is_empty() {
@@ -301,6 +302,9 @@ fn text(list: &ListMembersResponse) -> String {
         None => "no leader is known here: nothing can be decided now".into(),
     };
     let mut text = format!("{}\nDecision {}, {leader}.", table(&rows), list.decision);
+    if !list.missing_reports.is_empty() {
+        text += &format!("\nThe eviction waits for the report of {}.", names(&list.missing_reports));
+    }
     for invited in &list.invitations {
         let sponsor = invited.sponsor.map(|dc| format!(", sponsored by dc{dc}")).unwrap_or_default();
         text += &format!("\nInvited: {}{sponsor}.", invited.name);
@@ -317,7 +321,20 @@ fn cells(member: &Member) -> Vec<String> {
         phase(member).into(),
         if member.votes { "yes" } else { "no" }.into(),
         member.entered_epoch.to_string(),
+        heard(member),
     ]
+}
+
+fn heard(member: &Member) -> String {
+    match (member.heard, &member.silent[..]) {
+        (true, []) => "yes".into(),
+        (false, []) => "no".into(),
+        (_, silent) => format!("not by {}", names(silent)),
+    }
+}
+
+fn names(dcs: &[u32]) -> String {
+    dcs.iter().map(|dc| format!("dc{dc}")).collect::<Vec<_>>().join(", ")
 }
 
 fn phase(member: &Member) -> &'static str {
@@ -340,6 +357,8 @@ fn json(list: &ListMembersResponse) -> Value {
             "phase": phase(member),
             "votes": member.votes,
             "entered_epoch": number(member.entered_epoch),
+            "heard": member.heard,
+            "silent": member.silent,
         })
     };
     let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
@@ -349,6 +368,7 @@ fn json(list: &ListMembersResponse) -> Value {
         "epoch": number(list.epoch),
         "invitations": list.invitations.iter().map(invited).collect::<Vec<_>>(),
         "leader": list.leader,
+        "missing_reports": list.missing_reports,
     })
 }
 
@@ -364,6 +384,7 @@ mod tests {
             phase: phase.into(),
             votes: dc == 0,
             entered_epoch: 3,
+            heard: dc == 0,
             ..Member::default()
         }
     }
@@ -374,12 +395,17 @@ mod tests {
         let mut list =
             ListMembersResponse { members, decision: 4, epoch: 3, leader: Some(0), ..Default::default() };
         let shown = "\
-DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH
-dc0  city0  city0:7401  0           member   yes    3
-dc2  city2  city2:7401  0           joining  no     3
+DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH  HEARD
+dc0  city0  city0:7401  0           member   yes    3      yes
+dc2  city2  city2:7401  0           joining  no     3      no
 Decision 4, led by dc0.";
         assert_eq!(text(&list), shown);
         assert_eq!(json(&list)["members"][1]["phase"], "joining");
+        list.members[1].silent = vec![0, 1];
+        list.missing_reports = vec![1];
+        assert!(text(&list).contains("3      not by dc0, dc1\n"), "{}", text(&list));
+        assert!(text(&list).ends_with("led by dc0.\nThe eviction waits for the report of dc1."));
+        list.missing_reports.clear();
         list.leader = None;
         assert!(text(&list).ends_with("nothing can be decided now."));
         assert!(text(&ListMembersResponse::default()).contains("no list of decisions"));

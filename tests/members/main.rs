@@ -1,5 +1,5 @@
 //! The members of a running cluster: the list of decisions begins by itself, servers join and leave while
-//! locks are in use. Guarantees: docs/guarantees.md#locks; operation: docs/operations.md#add-a-datacenter.
+//! locks are in use. Guarantees: docs/guarantees.md#locks; operation: docs/membership.md#add-a-datacenter.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes.
 

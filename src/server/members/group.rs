@@ -358,6 +358,11 @@ impl MembersApi {
         self.decide(|config| begin(config, dcs), begun).await
     }
 
+    /// Returns this datacenter.
+    pub fn me(&self) -> DcId {
+        self.me
+    }
+
     /// Returns the policy, as the newest decision that is known here has it.
     pub fn policy(&self) -> Policy {
         let control = self.control.borrow();

@@ -1,7 +1,7 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
 use crate::lock_server::MembersView;
-use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
+use crate::membership::{Attempt, Config, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, DcSet};
@@ -13,12 +13,13 @@ use geolock_api::proto::{
 pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse {
     let (view, leader) = members.list();
     ListMembersResponse {
-        members: rows(&view),
+        members: rows(&view, members.me()),
         decision: view.config.index().0,
         epoch: view.config.epoch().0,
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
         leader: leader.map(|leader| leader.get().into()),
         policy: view.config.cluster().map(|_| shown(view.config.policy())),
+        missing_reports: missing_reports(&view.config).iter().map(|dc| dc.get().into()).collect(),
     }
 }
 
@@ -66,7 +67,14 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
     })
 }
 
-fn rows(view: &MembersView) -> Vec<Member> {
+/// Returns the members whose reports an eviction waits for.
+fn missing_reports(config: &Config) -> DcSet {
+    let Some(attempt) = config.attempt() else { return DcSet::EMPTY };
+    let reported: DcSet = attempt.reports.keys().copied().collect();
+    config.member_set().difference(attempt.evicting()).difference(reported)
+}
+
+fn rows(view: &MembersView, me: DcId) -> Vec<Member> {
     let entered = |dc: DcId| view.entered.iter().find(|(other, _)| *other == dc).map(|(_, epoch)| *epoch);
     let evicting = view.config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
     let row = |(dc, member): (DcId, &crate::membership::Member)| Member {
@@ -77,6 +85,8 @@ fn rows(view: &MembersView) -> Vec<Member> {
         phase: if evicting.contains(dc) { MemberPhase::Evicting } else { phase(member.phase) }.into(),
         votes: view.config.voters().contains_member(dc),
         entered_epoch: entered(dc).unwrap_or(Epoch(0)).0,
+        heard: dc == me || view.heard.contains(dc),
+        silent: view.config.silent_about(dc).filter_map(|by| by.dc()).map(|by| by.get().into()).collect(),
     };
     view.config.members().map(row).collect()
 }
