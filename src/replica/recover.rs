@@ -191,7 +191,8 @@ impl Recovery {
         let restarted = replica.out.position > Position::default();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
-        replica.members.begin_run(replica.config.bugs);
+        let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
+        replica.members.begin_run(longest, replica.config.bugs);
         lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);

@@ -6,14 +6,17 @@
 //! have decided without it, nor where nobody is evicted: there a server that starts alone serves what it
 //! owns.
 
+use std::time::Duration;
+
 use super::Members;
 use crate::base::bugs::{Bug, Bugs};
 use crate::membership::{EvictPolicy, Index, Voter};
 use geolock_api::names::DcId;
 
 impl Members {
-    /// This run begins with what its journal says.
-    pub fn begin_run(&mut self, bugs: Bugs) {
+    /// This run begins with what its journal says. `longest_lease`: the longest time to live in it.
+    pub fn begin_run(&mut self, longest_lease: Duration, bugs: Bugs) {
+        self.longest_before = longest_lease;
         self.asks = self.are_decided() && !self.awaits_state && !bugs.has(Bug::ServesUnasked);
         self.end_asking();
     }

@@ -37,9 +37,10 @@ impl Members {
 
     /// If the next epoch brings eviction by time, it waits for leases that are longer than the policy
     /// permits. From when the policy is known none is renewed for longer, so the time is known, too.
+    /// `longest`: that of the leases of this run.
     fn await_leases(&mut self, longest: Duration, now: Instant) {
         let is_next = self.pending.front().is_some_and(|change| change.kind == Kind::Policy);
-        let left = longest.saturating_sub(self.config.policy().max_lease_ttl());
+        let left = longest.max(self.longest_before).saturating_sub(self.config.policy().max_lease_ttl());
         self.leases_fit_at = is_next.then(|| self.leases_fit_at.unwrap_or(now + left));
     }
 

@@ -15,6 +15,7 @@ mod silence;
 mod state;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::base::time::Instant;
 use crate::lock_state::{Known, Parting};
@@ -62,6 +63,8 @@ pub(super) struct Members {
     silences: Silences,
     /// When no lease of a client is longer than the policy to be entered permits.
     leases_fit_at: Option<Instant>,
+    /// The longest time to live of the leases that were read from the journal.
+    longest_before: Duration,
 }
 
 /// A change of the members by a decision.
@@ -128,6 +131,7 @@ impl Members {
             told: [None; MAX_DCS],
             silences: Silences::default(),
             leases_fit_at: None,
+            longest_before: Duration::ZERO,
         }
     }
 
