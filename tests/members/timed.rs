@@ -21,7 +21,7 @@ fn policy(cluster: &Cluster, args: &[&str]) -> Said {
 /// Three datacenters that evict by time, as soon as it is safe with leases of 10 s, and a client of each.
 async fn three_by_time() -> (Cluster, Vec<Client>) {
     let (cluster, clients) = grown(prepared_with(&[AUTO, SHORT].concat(), SHORT)).await;
-    let times = ["--fence-after", "1s", "--evict-after", "13s", "--max-lease-ttl", "10s"];
+    let times = ["--fence-after", "3s", "--evict-after", "15s", "--max-lease-ttl", "10s"];
     let said = policy(&cluster, &[&["--evict", "auto"], &times[..]].concat());
     assert!(said.code == 0 && said.stdout.contains("The policy is set (decision "), "{said:?}");
     for dc in 0..3 {
