@@ -131,6 +131,9 @@ impl Replica {
             self.stop_if_left();
             self.schedule();
         }
+        if self.members.goes_on() {
+            lend!(Decisions, self).go_on();
+        }
         self.send_entries();
         lend!(MajorityCommits, self).update_majority();
         // These read ownership, holders and contents, so the log must already have all that moved.

@@ -109,6 +109,7 @@ impl Decisions<'_> {
             self.peers.links.retry_at_most(self.now.mono);
         }
         self.take_decision(index, proposal);
+        self.members.goes_on_at = Some(self.out.position);
         self.tell_decisions();
     }
 
@@ -138,6 +139,18 @@ impl Decisions<'_> {
         }
         self.peers.member_lease.retain(self.members.peers());
         self.follow_member_lease();
+    }
+
+    /// What a decision asks of this member is done as soon as the decision is on disk, not with the next
+    /// heartbeat.
+    pub(in crate::replica) fn go_on(&mut self) {
+        let is_on_disk = |position| self.out.output_commit.may_emit(position);
+        if self.lifecycle.is_starting() || !self.members.goes_on_at.is_some_and(is_on_disk) {
+            return;
+        }
+        self.members.goes_on_at = None;
+        self.drive_eviction();
+        self.drive_silence();
     }
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.

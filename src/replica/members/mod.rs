@@ -23,7 +23,7 @@ use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposa
 pub(in crate::replica) use decisions::Decisions;
 pub(in crate::replica) use evict::Fate;
 use evict::Promise;
-use geolock_api::names::{DcId, DcSet, MAX_DCS};
+use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
 use silence::Silences;
 pub use state::{JoinState, MembersState};
@@ -63,6 +63,8 @@ pub(super) struct Members {
     silences: Silences,
     /// When no lease of a client is longer than the policy to be entered permits.
     leases_fit_at: Option<Instant>,
+    /// An eviction goes on when the record at this position is on disk.
+    goes_on_at: Option<Position>,
     /// The longest time to live of the leases that were read from the journal.
     longest_before: Duration,
 }
@@ -131,6 +133,7 @@ impl Members {
             told: [None; MAX_DCS],
             silences: Silences::default(),
             leases_fit_at: None,
+            goes_on_at: None,
             longest_before: Duration::ZERO,
         }
     }
@@ -256,6 +259,12 @@ impl Members {
 
     fn have_entered(&self, members: DcSet, epoch: Epoch) -> bool {
         members.iter().all(|dc| self.entered_by(dc) >= epoch)
+    }
+
+    /// Returns true if an eviction may go on before the next heartbeat.
+    #[inline]
+    pub fn goes_on(&self) -> bool {
+        self.goes_on_at.is_some()
     }
 
     /// Returns true if nothing changes at present.

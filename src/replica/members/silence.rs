@@ -256,6 +256,7 @@ impl Decisions<'_> {
             false => self.out.persist(Record::Silent { of, number, policy }),
         };
         self.members.note_silent(of, number, policy, recorded);
+        self.members.goes_on_at = Some(recorded);
         self.members.silences.acknowledged.remove(of);
     }
 
