@@ -154,6 +154,8 @@ pub enum Bug {
     GivenToLeaver,
     /// A member leaves with parts of others.
     LeavesWithParts,
+    /// A member that has restarted leaves before its clients have reclaimed.
+    LeavesInGrace,
     /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
     PromiseBroken,
     /// The end of an eviction is entered before all entries up to the cut are applied.

@@ -8,6 +8,7 @@
 //! ```
 
 use super::Members;
+use crate::base::bugs::Bug;
 use crate::causal_log::Op;
 use crate::membership::{Command, Phase, Proposal};
 use crate::replica::Replica;
@@ -70,7 +71,10 @@ impl Members {
 impl Writer<'_> {
     /// Appends the last entry of this datacenter, if it leaves and nothing is left here.
     pub(super) fn leave_if_done(&mut self) {
+        // After a restart nobody seems to hold anything before clients have reclaimed.
+        let may_be_held = self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::LeavesInGrace);
         let is_free = self.members.are_parted()
+            && !may_be_held
             && self.data.transactions.len() == 0
             && !self.data.expiry.has_done()
             && self.locks.has_nothing()
