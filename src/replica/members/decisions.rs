@@ -141,8 +141,7 @@ impl Decisions<'_> {
         self.follow_member_lease();
     }
 
-    /// What a decision asks of this member is done as soon as the decision is on disk, not with the next
-    /// heartbeat.
+    /// Does the next step of an eviction as soon as the last decision is on disk, before the next heartbeat.
     pub(in crate::replica) fn go_on(&mut self) {
         let is_on_disk = |position| self.out.output_commit.may_emit(position);
         if self.lifecycle.is_starting() || !self.members.goes_on_at.is_some_and(is_on_disk) {
