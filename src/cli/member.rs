@@ -172,6 +172,9 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
 async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool) -> Result<(), Failure> {
     if asked != MemberPolicy::default() {
         let decision = admin.set_policy(asked).await.map_err(connect::failure)?;
+        if json {
+            return print(json!({ "decision": number(decision) }));
+        }
         return print(format_args!("The policy is set (decision {decision})."));
     }
     let list = admin.members().await.map_err(connect::failure)?;

@@ -142,6 +142,13 @@ impl Config {
         self.attempt.as_ref()
     }
 
+    /// Returns the members that have to report for the eviction under way, and have not.
+    pub fn missing_reports(&self) -> DcSet {
+        let Some(attempt) = &self.attempt else { return DcSet::EMPTY };
+        let reported: DcSet = attempt.reports.keys().copied().collect();
+        self.member_set().difference(attempt.evicting()).difference(reported)
+    }
+
     /// Returns the eviction with which the current epoch began, if it did. Only its cuts may be set anew.
     pub fn last_end(&self) -> Option<&LastEnd> {
         self.last_end.as_ref()

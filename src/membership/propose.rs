@@ -146,9 +146,9 @@ impl Config {
         }
         for dc in self.need_silence(evicting).iter() {
             if eviction.vouch == Vouch::Silence {
-                let entered = facts.entered.get(&dc).copied().unwrap_or_default();
-                if self.fenced_since(dc).is_none_or(|since| entered < since) {
-                    let policy = self.fenced_since(dc).unwrap_or(self.policy_epoch());
+                let (entered, since) = (facts.entered.get(&dc).copied(), self.fenced_since(dc));
+                if since.is_none_or(|since| entered.unwrap_or_default() < since) {
+                    let policy = since.unwrap_or(self.policy_epoch());
                     return Err(Refused::AutoNotEntered { dc, policy });
                 }
             } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within)

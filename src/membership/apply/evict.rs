@@ -74,8 +74,7 @@ impl Config {
     pub(super) fn end(&mut self, index: Index, attempt: AttemptId) -> Result<Effect, Refused> {
         let under_way = self.attempt_with(attempt)?;
         let evicting = under_way.evicting();
-        let reported: DcSet = under_way.reports.keys().copied().collect();
-        let missing = self.member_set().difference(evicting).difference(reported);
+        let missing = self.missing_reports();
         if !missing.is_empty() {
             return Err(Refused::ReportsMissing { missing });
         }

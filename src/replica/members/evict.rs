@@ -155,9 +155,10 @@ impl Decisions<'_> {
     pub(in crate::replica) fn drive_eviction(&mut self) {
         let (evicting, Some(promise)) = (self.members.evicting(), self.members.promise) else { return };
         let config = self.members.config();
-        let Some(attempt) = config.attempt().filter(|_| !evicting.is_empty()) else { return };
-        let reported: DcSet = attempt.reports.keys().copied().collect();
-        let missing = config.member_set().difference(evicting).difference(reported);
+        if config.attempt().is_none() || evicting.is_empty() {
+            return;
+        }
+        let missing = config.missing_reports();
         let me = self.config.dc;
         let is_on_disk = self.out.output_commit.may_emit(promise.recorded)
             && self

@@ -12,7 +12,7 @@ use crate::base::work;
 use crate::causal_log::{Op, Violation, Wants};
 use crate::leases::{OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
-use crate::membership::{Proposal, ServerId};
+use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, Proposal, ServerId};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
 use crate::replica::{
     AgreedConfig, BucketPattern, Checkpoint, Effect, Event, Inspect, LocalConfig, Message, Notice, Position,
@@ -22,6 +22,29 @@ use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Reques
 
 pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
+}
+
+/// Returns the decision that founds the cluster of a story with so many members, which all vote.
+pub fn founding(size: u8) -> Founding {
+    let founder = |dc: DcId| Founder {
+        dc,
+        server: server(dc),
+        name: MemberName::new(&dc.to_string()).expect("a short name"),
+        address: Address::new(&format!("{dc}:1")).expect("a host and a port"),
+        votes: true,
+    };
+    Founding {
+        cluster: ClusterId::of("stories"),
+        founders: (0..size).map(dc).map(founder).collect(),
+        policy: Policy::default(),
+        options: AgreedOptions::default(),
+        version: 3,
+    }
+}
+
+/// Returns the server id of a datacenter in stories.
+fn server(dc: DcId) -> ServerId {
+    ServerId([dc.get() + 1; 16])
 }
 
 /// Returns the lock that a story calls so: `a`, or `a@1` with the home dc1.
@@ -199,7 +222,7 @@ impl Cluster {
         let agreed = AgreedConfig::new(ClusterId::of("stories"), members);
         let local = LocalConfig { majority_buckets: self.majority_buckets.clone(), ..self.local.clone() };
         let mut config = ReplicaConfig::new(me, agreed, local);
-        config.server = ServerId([me.get() + 1; 16]);
+        config.server = server(me);
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }

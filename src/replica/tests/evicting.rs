@@ -1,14 +1,9 @@
 //! Stories about members that are lost and evicted.
 
-use geolock_api::names::{ClusterId, DcId};
-
-use super::cluster::{Cluster, dc};
+use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::Bug;
 use crate::crdt::VersionVector;
-use crate::membership::{
-    Address, AgreedOptions, AttemptId, Command, Config, Evictee, Eviction, Founder, Founding, Generation,
-    MemberName, Policy, Proposal, ServerId, Voter, Vouch,
-};
+use crate::membership::{AttemptId, Command, Config, Evictee, Eviction, Generation, Proposal, Voter, Vouch};
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
 
@@ -19,32 +14,13 @@ struct Story {
     up: Vec<u8>,
 }
 
-/// Returns the server id of a datacenter in stories.
-fn server(dc: DcId) -> ServerId {
-    ServerId([dc.get() + 1; 16])
-}
-
 impl Story {
     fn new(size: u8, bug: Option<Bug>) -> Story {
         let mut c = Cluster::with_old(size, Default::default(), bug);
         // Heartbeats tell who is heard.
         c.pass(1_000);
-        let founder = |dc: DcId| Founder {
-            dc,
-            server: server(dc),
-            name: MemberName::new(&dc.to_string()).expect("a short name"),
-            address: Address::new(&format!("{dc}:1")).expect("a host and a port"),
-            votes: true,
-        };
-        let founding = Founding {
-            cluster: ClusterId::of("stories"),
-            founders: (0..size).map(dc).map(founder).collect(),
-            policy: Policy::default(),
-            options: AgreedOptions::default(),
-            version: 3,
-        };
         let mut story = Story { c, config: Config::default(), up: (0..size).collect() };
-        story.decide(Command::Found(founding));
+        story.decide(Command::Found(founding(size)));
         story
     }
 

@@ -1,7 +1,7 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
 use crate::lock_server::MembersView;
-use crate::membership::{Attempt, Config, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
+use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, DcSet};
@@ -19,7 +19,7 @@ pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse 
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
         leader: leader.map(|leader| leader.get().into()),
         policy: view.config.cluster().map(|_| shown(view.config.policy())),
-        missing_reports: missing_reports(&view.config).iter().map(|dc| dc.get().into()).collect(),
+        missing_reports: view.config.missing_reports().iter().map(|dc| dc.get().into()).collect(),
     }
 }
 
@@ -65,13 +65,6 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
         evict_after_ms: asked.evict_after_ms.unwrap_or(now.evict_after_ms),
         max_lease_ttl_ms: asked.max_lease_ttl_ms.unwrap_or(now.max_lease_ttl_ms),
     })
-}
-
-/// Returns the members whose reports an eviction waits for.
-fn missing_reports(config: &Config) -> DcSet {
-    let Some(attempt) = config.attempt() else { return DcSet::EMPTY };
-    let reported: DcSet = attempt.reports.keys().copied().collect();
-    config.member_set().difference(attempt.evicting()).difference(reported)
 }
 
 fn rows(view: &MembersView, me: DcId) -> Vec<Member> {
