@@ -126,6 +126,7 @@ impl Replica {
             if self.members.epoch() != before {
                 // Entries of that epoch were held back.
                 self.peers.links.retry_at_most(self.now.mono);
+                lend!(Decisions, self).follow_member_lease();
             }
             self.forget_who_left();
             self.stop_if_left();

@@ -104,9 +104,18 @@ pub(in crate::replica) struct Parameters {
 struct MemberLeaseState {
     /// A majority of the voters backs this member until then.
     until: Instant,
+    /// The same if it may be evicted by time.
+    fenced_at: Instant,
+    /// As of the last step: it may serve clients.
     backed: bool,
     /// Longest time to live of a client's lease by the policy.
     longest: Option<Duration>,
+}
+
+impl Default for MemberLeaseState {
+    fn default() -> MemberLeaseState {
+        MemberLeaseState { until: Instant::ZERO, fenced_at: Instant::FAR_FUTURE, backed: true, longest: None }
+    }
 }
 
 /// The beginning of this run.
@@ -160,7 +169,7 @@ impl Lifecycle {
             admission: Admission::default(),
             versions: PeerVersions::new(me, peers),
             may_serve,
-            member_lease: MemberLeaseState { until: Instant::FAR_FUTURE, backed: true, longest: None },
+            member_lease: MemberLeaseState::default(),
             run: Run { began_at: None, clock_ms: 0 },
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,
@@ -204,16 +213,21 @@ impl Lifecycle {
         }
     }
 
-    /// A majority of the voters backs this member until then: [`Instant::FAR_FUTURE`] if that is not needed.
-    /// `longest`: longest time to live of a client's lease by the policy.
-    pub fn on_member_lease(&mut self, until: Instant, longest: Option<Duration>, now: Instant) {
-        (self.member_lease.until, self.member_lease.longest) = (until, longest);
+    /// A majority of the voters backs this member until then. `is_fenced`: without that it serves no clients.
+    pub fn on_member_lease(&mut self, until: Instant, is_fenced: bool, now: Instant) {
+        self.member_lease.until = until;
+        self.member_lease.fenced_at = if is_fenced { until } else { Instant::FAR_FUTURE };
         self.note_backed(now);
+    }
+
+    /// Leases of clients live at most that long, by the policy.
+    pub fn limit_leases(&mut self, longest: Option<Duration>) {
+        self.member_lease.longest = longest;
     }
 
     #[inline]
     fn note_backed(&mut self, now: Instant) {
-        let backed = now < self.member_lease.until;
+        let backed = now < self.member_lease.fenced_at;
         if backed != self.member_lease.backed {
             self.member_lease.backed = backed;
             self.is_pending = true;
@@ -382,7 +396,7 @@ impl Lifecycle {
     #[inline]
     pub fn next_deadline(&self, linked: DcSet) -> Instant {
         let unbacked_at =
-            if self.member_lease.backed { self.member_lease.until } else { Instant::FAR_FUTURE };
+            if self.member_lease.backed { self.member_lease.fenced_at } else { Instant::FAR_FUTURE };
         if self.is_pending { self.next_of_some(linked).min(unbacked_at) } else { unbacked_at }
     }
 

@@ -89,8 +89,13 @@ impl Lifecycle {
     /// Returns how long a majority of the voters backs this member without further acknowledgements; `None`
     /// if that is not needed.
     pub fn backed_for(&self, now: Instant) -> Option<Duration> {
-        let until = self.member_lease.until;
+        let until = self.member_lease.fenced_at;
         (until != Instant::FAR_FUTURE).then(|| until.saturating_since(now))
+    }
+
+    /// Returns true if a majority of the voters backs this member, whether that is needed or not yet.
+    pub fn would_be_backed(&self, now: Instant) -> bool {
+        now < self.member_lease.until
     }
 
     /// Returns the longest time to live that a client's lease may have here. `most`: by the configuration.

@@ -21,7 +21,14 @@ use geolock_api::names::{DcId, DcSet};
 impl Members {
     /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The
     /// sponsor of a new member must be settled as seen here: who decided that may have applied more.
-    fn to_enter(&self, applied: &VersionVector, bugs: Bugs, now: Instant) -> Option<Epoch> {
+    /// `may_be_fenced`: it would be backed now if it could be evicted by time.
+    fn to_enter(
+        &self,
+        applied: &VersionVector,
+        bugs: Bugs,
+        may_be_fenced: bool,
+        now: Instant,
+    ) -> Option<Epoch> {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
         let waits = match change.kind {
@@ -29,7 +36,10 @@ impl Members {
             // All that it did before it left has to be known.
             Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
             Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
-            Kind::Policy => self.leases_fit_at.is_none_or(|at| now < at),
+            // So nobody stops granting because the policy changes. Another policy may have followed.
+            Kind::Policy => {
+                self.evict_by_time() && (!may_be_fenced || self.leases_fit_at.is_none_or(|at| now < at))
+            }
             Kind::Leaves(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
@@ -93,8 +103,10 @@ impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        self.members.await_leases(self.config.local.max_lease_ttl, self.now.mono);
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs, self.now.mono) {
+        let (bugs, now) = (self.config.bugs, self.now.mono);
+        self.members.await_leases(self.config.local.max_lease_ttl, now);
+        let is_backed = self.lifecycle.would_be_backed(now);
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, is_backed, now) {
             self.announce_epoch(epoch);
         }
     }
@@ -102,8 +114,10 @@ impl Writer<'_> {
     /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
     /// in its log. The others have to give it their entries, so that it sees them enter.
     pub(in crate::replica) fn follow_epochs(&mut self) {
-        self.members.await_leases(Duration::ZERO, self.now.mono);
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), self.config.bugs, self.now.mono) {
+        let (bugs, now) = (self.config.bugs, self.now.mono);
+        self.members.await_leases(Duration::ZERO, now);
+        // It grants nothing any more.
+        while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, true, now) {
             self.enter(epoch);
         }
     }

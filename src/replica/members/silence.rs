@@ -18,7 +18,7 @@ use super::Members;
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::{Instant, Timestamp};
 use crate::membership::{
-    Command, Config, Epoch, EvictPolicy, Evictee, Eviction, Mark, Proposal, Silence, Voter, VoterSet, Vouch,
+    Command, Epoch, EvictPolicy, Evictee, Eviction, Mark, Proposal, Silence, Voter, VoterSet, Vouch,
 };
 use crate::replica::effect::Effect;
 use crate::replica::member_lease::MemberLease;
@@ -86,6 +86,11 @@ impl Members {
         self.config.policy().evict == EvictPolicy::Auto
     }
 
+    /// Returns the longest time to live that leases of clients may have by the policy.
+    fn longest_lease(&self) -> Option<Duration> {
+        self.evict_by_time().then(|| self.config.policy().max_lease_ttl())
+    }
+
     /// Returns this member as a voter.
     fn own_vote(&self) -> Option<Voter> {
         let voter = Voter::Member { dc: self.me, generation: self.own_member()?.generation };
@@ -113,12 +118,15 @@ impl Members {
         (!is_quiet || bugs.has(Bug::AcknowledgesSilent)) && !self.promised().contains(of)
     }
 
+    /// Returns true if this member may be evicted by time, and so has to stop granting by itself: it has
+    /// entered the epoch from which on the others may do that.
+    fn is_fenced(&self) -> bool {
+        self.config.fenced_since(self.me).is_some_and(|since| self.entered >= since)
+    }
+
     /// Returns the time until which this member is backed by a majority of every set of voters that may
-    /// count; [`Instant::FAR_FUTURE`] if nobody is evicted by time.
-    pub fn backed_until(&self, lease: &MemberLease) -> Instant {
-        if !self.evict_by_time() {
-            return Instant::FAR_FUTURE;
-        }
+    /// count.
+    fn backed_until(&self, lease: &MemberLease) -> Instant {
         let Some(sets) = self.config.voter_sets_since(self.entered) else { return Instant::ZERO };
         let backed_at = |set: &VoterSet| match set.can_do_without(self.me) {
             true => lease.backed_at(self.me, set),
@@ -148,12 +156,6 @@ impl Members {
     pub fn note_silent(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
         self.silences.note(of, number, policy, recorded);
     }
-}
-
-/// Returns the longest time to live that leases of clients may have by the policy.
-pub(super) fn longest_lease(config: &Config) -> Option<Duration> {
-    let is_needed = config.policy().evict == EvictPolicy::Auto;
-    is_needed.then(|| config.policy().max_lease_ttl())
 }
 
 impl Decisions<'_> {
@@ -205,11 +207,10 @@ impl Decisions<'_> {
 
     /// The time until which this member is backed may have changed.
     pub(in crate::replica) fn follow_member_lease(&mut self) {
-        let until = match self.config.bugs.has(Bug::GrantsUnbacked) {
-            true => Instant::FAR_FUTURE,
-            false => self.members.backed_until(&self.peers.member_lease),
-        };
-        self.lifecycle.on_member_lease(until, longest_lease(self.members.config()), self.now.mono);
+        let until = self.members.backed_until(&self.peers.member_lease);
+        let is_fenced = self.members.is_fenced() && !self.config.bugs.has(Bug::GrantsUnbacked);
+        self.lifecycle.on_member_lease(until, is_fenced, self.now.mono);
+        self.lifecycle.limit_leases(self.members.longest_lease());
     }
 
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a

@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use geolock_api::names::{ClusterId, DcId};
-
-use super::cluster::{Cluster, SECRET, dc};
+use super::cluster::{Cluster, SECRET, dc, founding};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::leases::{OnDisconnect, Proof};
-use crate::membership::{
-    Address, AgreedOptions, Command, Config, EvictPolicy, Founder, Founding, MemberName, Policy, Proposal,
-    ServerId,
-};
+use crate::membership::{Command, Config, EvictPolicy, Policy, Proposal};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message, NotServing, Record};
@@ -32,22 +27,8 @@ impl Story {
     fn of(size: u8, bug: Option<Bug>) -> Story {
         let mut c = Cluster::with_old(size, Default::default(), bug);
         c.pass(1_000);
-        let founder = |dc: DcId| Founder {
-            dc,
-            server: ServerId([dc.get() + 1; 16]),
-            name: MemberName::new(&dc.to_string()).expect("a short name"),
-            address: Address::new(&format!("{dc}:1")).expect("a host and a port"),
-            votes: true,
-        };
-        let founding = Founding {
-            cluster: ClusterId::of("stories"),
-            founders: (0..size).map(dc).map(founder).collect(),
-            policy: Policy::default(),
-            options: AgreedOptions::default(),
-            version: 3,
-        };
         let mut s = Story { c, config: Config::default(), up: (0..size).collect() };
-        s.decide_command(Command::Found(founding));
+        s.decide_command(Command::Found(founding(size)));
         s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
         // Leases of 60 s were possible before.
         s.pass(50_000);
@@ -113,6 +94,12 @@ impl Story {
         self.config.member(dc(id)).is_some()
     }
 
+    /// Returns true if a voter has recorded that it is silent about some member.
+    fn is_silent(&self, id: u8) -> bool {
+        let records = &self.c.nodes[usize::from(id)].records;
+        records.iter().any(|(_, record)| matches!(record, Record::Silent { .. }))
+    }
+
     /// Returns true if a shared request, for which the part that is there suffices, is granted at once.
     fn grants(&mut self, id: u8) -> bool {
         let tag = self.c.share(id, "shared");
@@ -147,6 +134,29 @@ fn of_two_neither_is_evicted_so_neither_stops() {
     assert!(s.is_member(0) && s.is_member(1));
     assert!(s.grants(0) && s.grants(1), "each needs its own part only");
     assert_eq!(s.c.inspect(1).status().backed_for_ms, None);
+}
+
+#[test]
+fn nobody_stops_granting_because_the_policy_changes() {
+    let mut s = Story::new(None);
+    let policy = *s.config.policy();
+    s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Operator, ..policy }));
+    s.decide_command(Command::SetPolicy(policy));
+    assert!((0..3).all(|id| s.grants(id)));
+    s.pass_with(&[0, 1, 2], 50_000);
+    assert!((0..3).all(|id| s.has_entered(id) && s.grants(id)));
+}
+
+#[test]
+fn a_policy_that_is_taken_back_before_it_is_entered_holds_up_no_other_change() {
+    let mut s = Story::new(None);
+    let policy = *s.config.policy();
+    s.c.isolate(2);
+    s.decide_command(Command::SetPolicy(Policy { evict_after_ms: 40_000, ..policy }));
+    assert!(!s.has_entered(2), "it waits for leases of before, and to be acknowledged");
+    s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Operator, ..policy }));
+    s.pass(1_000);
+    assert!((0..3).all(|id| s.has_entered(id)));
 }
 
 #[test]
@@ -211,7 +221,7 @@ fn a_voter_that_crashes_after_it_was_silent_acknowledges_nothing_before_that_is_
         s.c.isolate(2);
         s.pass_with(&[0, 1], 29_500);
         // dc1 is silent about dc2, and its proposal is under way.
-        while !s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. })) {
+        while !s.is_silent(1) {
             s.c.pass(100);
             if bug == Some(Bug::SilenceNotOnDisk) && !s.c.proposed.is_empty() {
                 break;
@@ -239,7 +249,7 @@ fn a_voter_that_has_just_started_is_silent_about_nobody() {
         s.c.restart(1);
         s.c.link(0, 1);
         s.pass(5_000);
-        s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. }))
+        s.is_silent(1)
     };
     assert!(!is_silent(None));
     assert!(is_silent(Some(Bug::SilenceFromBefore)), "it may have acknowledged dc2 a moment ago");
@@ -251,7 +261,7 @@ fn a_silent_voter_acknowledges_nothing() {
         let mut s = Story::new(bug);
         s.c.isolate(2);
         s.pass_with(&[0, 1], 29_500);
-        while !s.c.nodes[1].records.iter().any(|(_, record)| matches!(record, Record::Silent { .. })) {
+        while !s.is_silent(1) {
             s.c.pass(100);
         }
         // Nothing that it proposes now is decided.
