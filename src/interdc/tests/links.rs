@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::world::{Node, World, dc};
+use super::world::{Node, PATIENCE, World, dc};
 use crate::base::wire::MAX_FRAME;
 use crate::interdc::transport::STREAM_WINDOW;
 use crate::interdc::{DownReason, Interdc, InterdcConfig, Lane, LinkEvent, QueueBound, SendError, Wan};
@@ -151,11 +152,15 @@ async fn urgent_messages_come_while_both_others_are_full() {
             low.interdc.send(to_high, lane, large.clone()).unwrap();
         }
     }
-    // One message of each lane is read and not passed on; beyond that each lane has a window.
-    let full = 2 * (large.len() as u64 + u64::from(STREAM_WINDOW));
-    while low.stats().wire.bytes_sent < full {
-        tokio::task::yield_now().await;
-    }
+    // One message of each lane is read and not passed on; beyond that each lane has a window. A receiver tells
+    // of more room only when it is an eighth of the window (quinn 0.11).
+    let full = 2 * (large.len() as u64 + u64::from(STREAM_WINDOW) * 7 / 8);
+    let filled = async {
+        while low.stats().wire.bytes_sent < full {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, filled).await.unwrap_or_else(|_| panic!("{full} bytes, not {:?}", low.stats().wire));
     const MESSAGES: u32 = 200;
     for number in 0..MESSAGES {
         let mut message = number.to_be_bytes().to_vec();

@@ -15,7 +15,7 @@ use crate::pki::{Authority, Credentials, Existing, Leaf, Role, Validity};
 use geolock_api::names::DcId;
 
 /// No event takes longer, unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn dc(id: u8) -> DcId {
     DcId::new(id).unwrap()
