@@ -9,9 +9,12 @@ pub use lock_name::{LockName, LockNameError, MAX_LOCK_NAME};
 
 /// Maximum number of members of a cluster: a set of datacenters fits one machine word.
 pub const MAX_DCS: usize = 64;
-/// Maximum number of an entry, a request or a move of a part that is accepted from outside. Counting never
-/// reaches it, and counting on from it stays far below the limit of every type.
+/// Maximum number of a request or a move of a part that is accepted from outside. Counting never reaches it,
+/// and counting on from it stays far below the limit of every type.
 pub const MAX_NUMBER: u64 = 1 << 54;
+/// The same for the number of an entry, of which the upper bits say how often its datacenter's id was given
+/// out before.
+pub const MAX_ENTRY: u64 = 1 << 62;
 /// Maximum length of a client label, in bytes.
 pub const MAX_LABEL: usize = 256;
 /// Maximum length of the reason of a force release, in bytes.

@@ -156,6 +156,11 @@ pub enum Bug {
     LeavesWithParts,
     /// A member that has restarted leaves before its clients have reclaimed.
     LeavesInGrace,
+    /// A member says that nothing is still to come that names one that has ended, before all others have
+    /// entered that end.
+    FreedUnseen,
+    /// Registers go on naming a member that has ended when its slot is given out again.
+    RowsNotForgotten,
     /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
     PromiseBroken,
     /// The end of an eviction is entered before all entries up to the cut are applied.

@@ -6,6 +6,7 @@
 pub mod bugs;
 pub mod capacity;
 pub mod deadlines;
+pub mod entry_number;
 pub mod histogram;
 pub mod hybrid_clock;
 pub mod keyed_map;

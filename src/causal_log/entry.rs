@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::entry_number::is_first;
 use crate::base::time::Timestamp;
 use crate::causal_log::commit::Commit;
 use crate::crdt::VersionVector;
@@ -19,11 +20,13 @@ pub struct Entry {
     pub epoch: u64,
     /// The maker.
     pub dc: DcId,
-    /// Number in the log: 1 for a datacenter's first entry, without gaps.
+    /// Number in the log: 1 for a datacenter's first entry, without gaps within a generation of its slot
+    /// (`base/entry_number.rs`).
     pub seq: u64,
     /// Reading of the maker's hybrid clock, strictly increasing along a log.
     pub at: Timestamp,
-    /// The vector that the maker had applied when it made this entry; `deps[dc] == seq - 1`.
+    /// The vector that the maker had applied when it made this entry; `deps[dc]` is the number of its
+    /// predecessor.
     pub deps: VersionVector,
     /// The operations, in the order in which they apply.
     pub ops: Vec<Op>,
@@ -59,6 +62,9 @@ pub enum Op {
     /// The maker leaves the cluster: it owns nothing but what is at home there, and this is the last entry of
     /// its log. Its parts are needed no more.
     Leave,
+    /// The maker has applied the entries by which all others entered the end of this generation of a slot. So
+    /// no entry that names that member is still to come, and the slot may be given out again.
+    Freed { slot: DcId, generation: u16 },
 }
 
 /// Parts of one lock that move, each with the version of its register after the move.
@@ -148,6 +154,11 @@ impl Entry {
         1 + self.ops.iter().map(Op::rows).sum::<usize>()
     }
 
+    /// Returns the number of the entry before it in the same log.
+    pub fn predecessor(&self) -> u64 {
+        if is_first(self.seq) { self.deps.get(self.dc) } else { self.seq.saturating_sub(1) }
+    }
+
     /// Returns the approximate number of bytes on the wire: for batching, not for limits.
     pub fn weight(&self) -> usize {
         64 + self.ops.iter().map(Op::weight).sum::<usize>()
@@ -174,7 +185,12 @@ impl Op {
     pub fn rows(&self) -> usize {
         match self {
             Op::Request { wants, .. } => wants.locks().len(),
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 1,
+            Op::Withdraw { .. }
+            | Op::Enter { .. }
+            | Op::Split { .. }
+            | Op::Done { .. }
+            | Op::Freed { .. }
+            | Op::Leave => 1,
             Op::Transfer { parts, .. } => parts.iter().map(|lock| lock.parts.len()).sum(),
             Op::Commit(commit) => commit.changes.len(),
         }
@@ -186,7 +202,12 @@ impl Op {
             Op::Request { wants, .. } => {
                 24 + wants.locks().iter().map(|(name, _)| 3 + name.as_bytes().len()).sum::<usize>()
             }
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 12,
+            Op::Withdraw { .. }
+            | Op::Enter { .. }
+            | Op::Split { .. }
+            | Op::Done { .. }
+            | Op::Freed { .. }
+            | Op::Leave => 12,
             Op::Transfer { parts, .. } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
@@ -199,7 +220,12 @@ impl Op {
         let name = |name: &LockName| 32 + name.as_bytes().len();
         OP + match self {
             Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| 32 + name(lock)).sum::<usize>(),
-            Op::Withdraw { .. } | Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => 0,
+            Op::Withdraw { .. }
+            | Op::Enter { .. }
+            | Op::Split { .. }
+            | Op::Done { .. }
+            | Op::Freed { .. }
+            | Op::Leave => 0,
             Op::Transfer { parts, .. } => {
                 parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()
             }

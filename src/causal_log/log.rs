@@ -22,6 +22,7 @@ mod majority;
 mod truncation;
 
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::entry_number::follows;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,7 +174,7 @@ impl Log {
         for entry in kept.iter().rev() {
             let missing = &mut missing[entry.dc.index()];
             if entry.seq == *missing {
-                *missing -= 1;
+                *missing = entry.predecessor();
             }
         }
         self.truncated = applied.iter().map(|(dc, _)| (dc, missing[dc.index()])).collect();
@@ -227,7 +228,7 @@ impl Log {
 
     /// Applies the next entry of its datacenter, recorded at `position`.
     pub fn apply(&mut self, entry: Arc<Entry>, position: Position, now: Instant) {
-        assert_eq!(entry.seq, self.applied.get(entry.dc) + 1, "entries of {} apply in order", entry.dc);
+        assert!(follows(entry.seq, self.applied.get(entry.dc)), "entries of {} apply in order", entry.dc);
         assert!(
             self.applied.covers(&entry.deps),
             "entry {}:{} is applied before what it depends on",
@@ -292,7 +293,11 @@ impl Log {
     pub fn admit(&mut self, dc: DcId, base: u64) {
         self.members.insert(dc);
         if self.applied.get(dc) <= base {
-            self.rows[dc.index()].joins_after = Some(base);
+            let row = &mut self.rows[dc.index()];
+            row.joins_after = Some(base);
+            // An earlier member with the slot may have told more.
+            (row.told, row.mark) = (Told::default(), lag::Mark::default());
+            self.chain.forget(dc);
         }
     }
 

@@ -82,4 +82,8 @@ pub enum EntryFault {
     NotSplit { part: DcId },
     #[error("names lock {lock}, whose home is no member")]
     UnknownHome { lock: LockName },
+    #[error("is of a generation of its datacenter that is not a member in epoch {epoch}")]
+    Generation { epoch: u64 },
+    #[error("frees slot {slot}, which has a member")]
+    NotOver { slot: DcId },
 }

@@ -5,26 +5,29 @@
 //! the datacenter that it is named after (`docs/algorithm.md#32-the-map`). A part that comes to its default
 //! owner loses its register. So a lock that is all there takes no memory, and a homed lock that nobody used
 //! is used at its home without another datacenter.
+//!
+//! A slot whose member has ended is no home any more, also for its next member: the parts of locks with that
+//! home belong to their namesakes since, and may be in use there.
 
 use geolock_api::names::{DcId, DcSet, LockName};
 
-/// Returns the owner of this part of a lock, if the part has no register. `left`: the datacenters that were
-/// members and have left.
+/// Returns the owner of this part of a lock, if the part has no register. `no_homes`: the slots that are no
+/// homes any more.
 #[inline]
-pub fn default_owner(lock: &LockName, part: DcId, left: DcSet) -> DcId {
-    home(lock, left).unwrap_or(part)
+pub fn default_owner(lock: &LockName, part: DcId, no_homes: DcSet) -> DcId {
+    home(lock, no_homes).unwrap_or(part)
 }
 
-/// Returns the home of a lock, if that has not left.
+/// Returns the home of a lock, if that is one.
 #[inline]
-pub fn home(lock: &LockName, left: DcSet) -> Option<DcId> {
-    lock.home().filter(|home| !left.contains(*home))
+pub fn home(lock: &LockName, no_homes: DcSet) -> Option<DcId> {
+    lock.home().filter(|home| !no_homes.contains(*home))
 }
 
 /// Returns the parts among `members` whose default owner is `owner`.
 #[inline]
-pub fn default_parts(lock: &LockName, owner: DcId, members: DcSet, left: DcSet) -> DcSet {
-    match home(lock, left) {
+pub fn default_parts(lock: &LockName, owner: DcId, members: DcSet, no_homes: DcSet) -> DcSet {
+    match home(lock, no_homes) {
         None => DcSet::only(owner).intersection(members),
         Some(home) if home == owner => members,
         Some(_) => DcSet::EMPTY,

@@ -21,6 +21,7 @@
 
 mod check;
 mod encoding;
+mod ended;
 mod recency;
 mod register;
 mod sums;
@@ -237,7 +238,7 @@ impl Ownership {
     /// Returns the owner of a part that has no register.
     #[inline]
     pub fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
-        default_owner(lock, part, self.sponsors.left())
+        default_owner(lock, part, self.sponsors.no_homes())
     }
 
     /// Returns the owner of a part.
@@ -273,7 +274,7 @@ impl Ownership {
     pub fn parts_of(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
         match self.row(lock) {
             None if self.sponsors.is_empty() || self.sponsors.home(lock).is_some() => {
-                default_parts(lock, owner, members, self.sponsors.left())
+                default_parts(lock, owner, members, self.sponsors.no_homes())
             }
             None => self.sponsors.default_parts(owner, members),
             row => self.parts_in(row, lock, owner, members),
@@ -422,15 +423,15 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        self.apply_in(op, self.sponsors.left());
+        self.apply_in(op, self.sponsors.no_homes());
     }
 }
 
 impl Ownership {
-    /// Applies a move by an entry of an epoch in which these members had left: a part that comes to its
-    /// default owner of that epoch loses its register, here as elsewhere.
-    pub fn apply_in(&mut self, op: PartMove, left: DcSet) {
-        let is_home = op.owner == default_owner(&op.lock, op.part, left);
+    /// Applies a move by an entry of an epoch in which these slots were no homes any more: a part that comes
+    /// to its default owner of that epoch loses its register, here as elsewhere.
+    pub fn apply_in(&mut self, op: PartMove, no_homes: DcSet) {
+        let is_home = op.owner == default_owner(&op.lock, op.part, no_homes);
         let is_settled = self.sponsors.get(op.part).is_none();
         if is_home && is_settled {
             self.clear(&op.lock, op.part);

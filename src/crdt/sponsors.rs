@@ -20,9 +20,10 @@ pub struct Sponsors {
     rows: Vec<Sponsored>,
     /// For each owner, the parts of a lock without registers that it owns; empty while all parts are settled.
     defaults: Vec<DcSet>,
-    /// The members that have left or were evicted, and whose epoch of the end is entered: they own nothing
-    /// and are no homes any more.
+    /// The members that have left or were evicted, and whose epoch of the end is entered: they own nothing.
     left: DcSet,
+    /// The slots that had such a member, whether they have another one now or not: they are no homes.
+    no_homes: DcSet,
 }
 
 /// A part that is not settled.
@@ -58,7 +59,8 @@ impl Sponsors {
         self.iter().filter(move |row| row.sponsor == sponsor)
     }
 
-    /// A member joins: its part goes along with that of `sponsor`.
+    /// A member joins: its part goes along with that of `sponsor`. If its slot had a member before, no
+    /// register may name that one any more.
     ///
     /// # Panics
     /// If the part or the sponsor's part is not settled: only a settled member can be a sponsor.
@@ -72,6 +74,7 @@ impl Sponsors {
             "part {part} is settled for those it sponsors"
         );
         self.rows.insert(place, Sponsored { part, sponsor, split: false });
+        self.left.remove(part);
         debug_assert!(self.rows.is_sorted_by(|a, b| a.part < b.part), "parts are in order");
         self.compute_defaults();
     }
@@ -102,9 +105,15 @@ impl Sponsors {
         self.left
     }
 
-    /// Returns the home of a lock, if that has not left.
+    /// Returns the slots that are no homes any more.
+    #[inline]
+    pub fn no_homes(&self) -> DcSet {
+        self.no_homes
+    }
+
+    /// Returns the home of a lock, if that is one.
     pub fn home(&self, lock: &LockName) -> Option<DcId> {
-        home(lock, self.left)
+        home(lock, self.no_homes)
     }
 
     /// These members have left or were evicted: they own nothing, are no homes, and their parts count no
@@ -115,6 +124,7 @@ impl Sponsors {
     /// settled before.
     pub fn end(&mut self, ended: DcSet) {
         self.left = self.left.union(ended);
+        self.no_homes = self.no_homes.union(ended);
         self.rows.retain(|row| !ended.contains(row.part));
         assert!(
             self.rows.iter().all(|row| !ended.contains(row.sponsor)),
@@ -123,9 +133,11 @@ impl Sponsors {
         self.compute_defaults();
     }
 
-    /// The same with these members that have left or were evicted.
-    pub fn with_left(self, left: DcSet) -> Sponsors {
-        Sponsors { left, ..self }
+    /// The same with these members that have left or were evicted, and these slots that are no homes any
+    /// more.
+    pub fn with_left(self, left: DcSet, no_homes: DcSet) -> Sponsors {
+        debug_assert!(no_homes.is_superset(left), "who has left is no home");
+        Sponsors { left, no_homes, ..self }
     }
 
     /// Returns the register of a part as it counts: what belongs to a member that has ended has fallen home,
@@ -141,15 +153,15 @@ impl Sponsors {
         let register = |part| self.as_it_counts(part, register(part));
         let of_register = register(part);
         if of_register.is_home() {
-            return default_owner(lock, part, self.left);
+            return default_owner(lock, part, self.no_homes);
         }
         if let Some(owner) = of_register.owner() {
             return owner;
         }
-        let Some(row) = self.get(part) else { return default_owner(lock, part, self.left) };
+        let Some(row) = self.get(part) else { return default_owner(lock, part, self.no_homes) };
         // A sponsor is settled, so this ends.
         let with =
-            register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor, self.left));
+            register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor, self.no_homes));
         let is_split_off = row.split && self.home(lock).is_none() && with == row.sponsor;
         if is_split_off { part } else { with }
     }

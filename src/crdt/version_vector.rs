@@ -7,7 +7,7 @@ use crdts::CvRDT;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use geolock_api::names::{DcId, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcId, MAX_DCS, MAX_ENTRY};
 
 /// `DcId -> seq`: the entries `1..=seq` of that datacenter. Absent means 0. Trailing zeros are never stored,
 /// so equal vectors are equal bytes.
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for VersionVector {
         if seqs.last() == Some(&0) {
             return Err(D::Error::custom("version vector with a trailing zero"));
         }
-        if let Some(seq) = seqs.iter().find(|seq| **seq > MAX_NUMBER) {
+        if let Some(seq) = seqs.iter().find(|seq| **seq > MAX_ENTRY) {
             return Err(D::Error::custom(format_args!(
                 "entry {seq} in a version vector: no log is that long"
             )));
@@ -166,8 +166,8 @@ mod tests {
             let bytes = crate::base::wire::encode("vector", &vec![1, seq]).expect("it is small");
             crate::base::wire::decode::<VersionVector>("vector", &bytes)
         };
-        assert!(decoded(MAX_NUMBER).is_ok());
-        let refused = [MAX_NUMBER + 1, u64::MAX].map(|seq| decoded(seq).expect_err("too high").to_string());
+        assert!(decoded(MAX_ENTRY).is_ok());
+        let refused = [MAX_ENTRY + 1, u64::MAX].map(|seq| decoded(seq).expect_err("too high").to_string());
         assert!(refused.iter().all(|error| error.contains("no log is that long")), "{refused:?}");
     }
 }

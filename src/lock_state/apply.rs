@@ -42,6 +42,10 @@ impl Locks {
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
                 Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } | Op::Leave => {}
+                Op::Freed { slot, .. } if !known.left.contains(*slot) => {
+                    return Err(EntryFault::NotOver { slot: *slot });
+                }
+                Op::Freed { .. } => {}
                 Op::Split { part } => self.validate_split(dc, *part)?,
                 Op::Done { part } => self.validate_done(*part)?,
                 Op::Transfer { to, parts } => {
@@ -118,19 +122,19 @@ impl Locks {
     }
 
     /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
-    /// long been durable. `left`: those that had left in the epoch of the entry.
+    /// long been durable. `no_homes`: the slots that were no homes in the epoch of the entry.
     pub fn apply_transfer(
         &mut self,
         (from, to): (DcId, DcId),
         moved: &LockParts,
-        left: DcSet,
+        no_homes: DcSet,
         position: Position,
     ) {
         let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
         debug_assert_eq!(parts.len(), moved.parts.len(), "a part of lock {} moves once", moved.lock);
         // Its maker may not have known of a new member.
         let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
-        self.tables.owners.move_parts_in(to, moved, left);
+        self.tables.owners.move_parts_in(to, moved, no_homes);
         let owners = &self.tables.owners;
         let (me, has_ended) = (self.tables.view.me, owners.has_ended(to));
         // Parts that are given to a member that was evicted fall home.
@@ -156,6 +160,7 @@ impl Locks {
                 | Op::Enter { .. }
                 | Op::Split { .. }
                 | Op::Done { .. }
+                | Op::Freed { .. }
                 | Op::Leave => {}
             }
         }

@@ -27,8 +27,8 @@ pub(crate) struct Foreign<'a> {
     /// The taker has had no state before: what it believes of parts is nothing.
     pub is_first: bool,
     pub requests: &'a [RequestRow],
-    /// Operations of entries that are applied here and not covered by `vector`, in order, each with those
-    /// that had left in the epoch of its entry.
+    /// Operations of entries that are applied here and not covered by `vector`, in order, each with the
+    /// slots that were no homes in the epoch of its entry.
     pub beyond: Vec<(&'a Op, DcSet)>,
 }
 
@@ -38,7 +38,7 @@ impl Foreign<'_> {
     fn ownership_with_ours(&self) -> Ownership {
         work::count(self.ownership.len());
         let mut ownership = self.ownership.clone();
-        for (op, left) in &self.beyond {
+        for (op, no_homes) in &self.beyond {
             if let Op::Split { part } = op {
                 ownership.sponsors_mut().split(*part);
             }
@@ -46,7 +46,7 @@ impl Foreign<'_> {
             for LockParts { lock, parts } in parts {
                 for &(part, version) in parts {
                     let part_move = PartMove { lock: lock.clone(), part, owner: *to, version };
-                    ownership.apply_in(part_move, *left);
+                    ownership.apply_in(part_move, *no_homes);
                 }
             }
         }
@@ -76,8 +76,11 @@ impl Inspect<'_> {
         applied: &VersionVector,
     ) -> Result<(), ForeignFault> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
-        let known =
-            foreign.known.unwrap_or(Known { members: self.0.view.members, left: self.0.owners.left() });
+        let known = foreign.known.unwrap_or(Known {
+            members: self.0.view.members,
+            left: owners.left(),
+            no_homes: owners.left(),
+        });
         // Parts of datacenters that have left may still be on their way home.
         let member = |dc| known.ever().contains(dc);
         let has_home = |lock: &LockName| lock.home().is_none_or(member);

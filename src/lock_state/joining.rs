@@ -43,9 +43,12 @@ impl Locks {
         let tables = &mut self.tables;
         debug_assert!(tables.view.members.contains(sponsor), "the sponsor {sponsor} is a member");
         debug_assert!(part != tables.view.me, "a member knows its own admission from its state");
+        if tables.owners.has_ended(part) {
+            tables.owners.reuse_slot(part);
+        }
         tables.view.members.insert(part);
         tables.owners.set_members(tables.view.members, tables.owners.left());
-        tables.owners.sponsors_mut().admit(part, sponsor);
+        tables.owners.admit(part, sponsor);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
             if let Some(lock) = tables.locks.get_mut(index).filter(|lock| lock.parts.contains(sponsor)) {
                 lock.parts.insert(part);

@@ -6,7 +6,8 @@
 //! (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/` decides what
 //! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
 //! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join,
-//! `leaving.rs` those of members that leave.
+//! `leaving.rs` those of members that leave, `evicting.rs` and `forgetting.rs` what is left of one that has
+//! ended.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
@@ -14,6 +15,7 @@ mod acquire;
 mod apply;
 mod check;
 mod evicting;
+mod forgetting;
 mod hold_policy;
 mod hot_locks;
 mod id_index;

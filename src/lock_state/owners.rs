@@ -14,6 +14,8 @@ pub(crate) struct Known {
     pub members: DcSet,
     /// Those that were members, and have left.
     pub left: DcSet,
+    /// Slots that had members which have left, whether they have others now or not: they are no homes.
+    pub no_homes: DcSet,
 }
 
 impl Known {
@@ -171,11 +173,11 @@ impl Owners {
 
     /// Writes the registers of parts that move now.
     pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
-        self.move_parts_in(to, moved, self.map.sponsors().left());
+        self.move_parts_in(to, moved, self.map.sponsors().no_homes());
     }
 
-    /// Writes the registers of parts that an entry moved, in whose epoch these members had left.
-    pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, left: DcSet) {
+    /// Writes the registers of parts that an entry moved, in whose epoch these slots were no homes.
+    pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, no_homes: DcSet) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
         let has_ended = self.map.sponsors().left();
         for (part, version) in moved.parts.iter().filter(|(part, _)| !has_ended.contains(*part)) {
@@ -186,7 +188,7 @@ impl Owners {
                 );
             }
             let before = self.map.written(&moved.lock, *part);
-            self.map.apply_in(part_move, left);
+            self.map.apply_in(part_move, no_homes);
             let after = self.map.written(&moved.lock, *part);
             self.sums.subtract(&moved.lock, *part, before);
             self.sums.add(&moved.lock, *part, after);
@@ -235,6 +237,23 @@ impl Owners {
 
     pub(super) fn sponsors_mut(&mut self) -> &mut Sponsors {
         self.map.sponsors_mut()
+    }
+
+    /// A member joins: its part goes along with that of `sponsor`.
+    pub(super) fn admit(&mut self, part: DcId, sponsor: DcId) {
+        self.map.sponsors_mut().admit(part, sponsor);
+        self.sums.set_ended(self.map.sponsors().left());
+    }
+
+    /// Writes the row at this place of the map without what names members that have ended.
+    pub(super) fn forget_ended(&mut self, row: usize) {
+        self.map.forget_ended(row);
+    }
+
+    /// A slot whose member had ended has another one, and no register names the earlier one.
+    pub(super) fn reuse_slot(&mut self, slot: DcId) {
+        self.sums.forget(DcSet::only(slot));
+        self.left.remove(slot);
     }
 
     /// Drops the row at this place of the map if it says nothing any more; returns true if it did.

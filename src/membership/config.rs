@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, LastEnd};
 use super::history::VoterSet;
-use super::ids::{Epoch, Generation, Index, Lineage, MemberName, Revision, Voter, WitnessId};
+use super::ids::{Epoch, Generation, Index, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
 use super::policy::{AgreedOptions, Policy};
 use super::rules::Rules;
 use super::slot::{Member, Past, Phase, Slot, Witness};
@@ -202,6 +202,17 @@ impl Config {
     /// Returns true if the slot had a member, and has none.
     pub fn has_ended(&self, dc: DcId) -> bool {
         self.member(dc).is_none() && self.last_past(dc).is_some()
+    }
+
+    /// Returns the end of a server's membership, if it was a member, and as long as that is remembered.
+    pub fn end_of(&self, server: ServerId) -> Option<&Past> {
+        self.slots.values().flat_map(|slot| &slot.past).find(|past| past.server == server)
+    }
+
+    /// Returns true if the slot was given out more than once.
+    pub fn has_returned(&self, dc: DcId) -> bool {
+        let past = self.last_past(dc).map(|past| past.generation);
+        self.generation(dc).max(past) > Some(Generation(0))
     }
 
     /// Returns true if this generation of the slot is over. One that never began is not.

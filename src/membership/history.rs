@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::config::Config;
 use super::ids::{Epoch, Generation, Voter};
 use super::policy::EvictPolicy;
+use super::slot::Past;
 
 /// Most sets of voters that are remembered. A member is never more than two changes behind.
 pub const MAX_VOTER_SETS: usize = 16;
@@ -76,9 +77,20 @@ impl Config {
 
     /// Returns the slots whose members had ended by that epoch, and have no other one in it.
     pub fn ended_at(&self, epoch: Epoch) -> DcSet {
+        let members = self.members_at(epoch).map(|(dc, _)| dc).collect();
+        self.no_homes_at(epoch).difference(members)
+    }
+
+    /// Returns the slots of which a member had ended by that epoch, whether they have another one in it or
+    /// not.
+    pub fn no_homes_at(&self, epoch: Epoch) -> DcSet {
         let ended = self.slots().filter(|(_, slot)| slot.past.iter().any(|past| past.ended <= epoch));
-        let members: DcSet = self.members_at(epoch).map(|(dc, _)| dc).collect();
-        ended.map(|(dc, _)| dc).filter(|dc| !members.contains(*dc)).collect()
+        ended.map(|(dc, _)| dc).collect()
+    }
+
+    /// Returns the last generation of the slot that was over in that epoch.
+    pub fn past_at(&self, dc: DcId, epoch: Epoch) -> Option<&Past> {
+        self.slots.get(&dc)?.past.iter().rfind(|past| past.ended <= epoch)
     }
 
     /// Returns the generation with which the slot is a member in that epoch.

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use geolock_api::names::{DcId, PLAIN, is_plain};
+use geolock_api::names::{DcId, MAX_ENTRY, PLAIN, is_plain};
 use serde::{Deserialize, Serialize};
+
+use crate::base::entry_number::COUNT_BITS;
 
 /// Defines a number with a short prefix in its output.
 macro_rules! number {
@@ -64,9 +66,6 @@ number! {
     WitnessId(u64), "w"
 }
 
-/// Number of bits of an entry's number that count within a generation; the generation is above them.
-const COUNT_BITS: u32 = 48;
-
 impl Index {
     /// Returns the number of the decision that follows.
     pub const fn next(self) -> Index {
@@ -75,8 +74,9 @@ impl Index {
 }
 
 impl Generation {
-    /// The last generation of a slot: after it the slot cannot be given out again.
-    pub const MAX: Generation = Generation(u16::MAX);
+    /// The last generation of a slot: after it the slot cannot be given out again. Its entries are below
+    /// [`MAX_ENTRY`].
+    pub const MAX: Generation = Generation((MAX_ENTRY >> COUNT_BITS) as u16 - 1);
 
     /// Returns the number that the first entry of this generation follows: the cut of a generation that made
     /// no entry.
@@ -96,7 +96,7 @@ impl Generation {
 
     /// Returns the generation that follows, or `None` after the last.
     pub fn next(self) -> Option<Generation> {
-        self.0.checked_add(1).map(Generation)
+        (self < Generation::MAX).then(|| Generation(self.0 + 1))
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Facts {
     pub entered: BTreeMap<DcId, Epoch>,
     /// Leaving members whose `Leave` is applied here: they enter nothing any more.
     pub left: DcSet,
+    /// By slot that is over, the members that say that no entry is still to come that names its last member.
+    pub freed: BTreeMap<DcId, DcSet>,
     /// The last time that some member or witness, also this one, heard each member.
     pub heard: BTreeMap<DcId, (Voter, Duration)>,
     /// How long ago a member has to have been heard so that it counts as heard no more.
@@ -52,7 +54,7 @@ impl Config {
                 self.one_version(facts)?;
                 self.all_entered(facts, DcSet::EMPTY)?;
                 self.nobody_leaves()?;
-                self.slot_is_new(admission.dc)?;
+                self.slot_is_free(facts, admission.dc)?;
             }
             Command::AddWitness(_) | Command::RemoveWitness { .. } | Command::Vote { .. } => {
                 self.one_version(facts)?;
@@ -101,12 +103,14 @@ impl Config {
         }
     }
 
-    /// Parts, homes and rights of a slot are not told apart by generations yet.
-    fn slot_is_new(&self, dc: DcId) -> Result<(), Refused> {
-        if self.last_past(dc).is_some() {
-            return Err(Refused::SlotOver { dc });
+    /// A slot is given out again when nothing can come any more that names its earlier member.
+    fn slot_is_free(&self, facts: &Facts, dc: DcId) -> Result<(), Refused> {
+        let freed = facts.freed.get(&dc).copied().unwrap_or_default();
+        let members = self.member_set().difference(facts.left).difference(freed);
+        match self.last_past(dc) {
+            Some(_) if !members.is_empty() => Err(Refused::SlotNotFree { dc, members }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// One change at a time: every member that remains has entered the current epoch. So no member is ever

@@ -70,8 +70,11 @@ pub enum Refused {
     #[error("{dc} is settled already: nothing is left to do")]
     AlreadySettled { dc: DcId },
 
-    #[error("{dc} has left this cluster, and its id cannot be used again: join with another id")]
-    SlotOver { dc: DcId },
+    #[error(
+        "an earlier server was {dc}, and {members} may still name that one: wait until they know all of its end",
+        members = Dcs(*members)
+    )]
+    SlotNotFree { dc: DcId, members: DcSet },
     #[error("{dc} is leaving: wait until it has left")]
     MemberLeaves { dc: DcId },
     #[error("{dc} is joining: wait until it is settled")]

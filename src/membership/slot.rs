@@ -91,6 +91,13 @@ pub struct Witness {
     pub address: Address,
 }
 
+impl Past {
+    /// Returns true if a log of which the last applied entry is `applied` has all entries that count.
+    pub fn is_reached_by(&self, applied: u64) -> bool {
+        applied >= self.cut || self.cut == self.generation.base()
+    }
+}
+
 impl Slot {
     /// Returns the generation that the slot's next member has, or `None` if there was the last one. The slot
     /// has no member.

@@ -21,11 +21,12 @@ use super::record::Record;
 use super::watches::Watches;
 use super::writer::Writer;
 use crate::base::capacity::DiskSpace;
+use crate::base::entry_number::follows;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Log, Op, Overflow, Violation};
 use crate::lock_state::{Locks, MAX_REQUEST_DELAY, Published};
-use crate::membership::Epoch;
+use crate::membership::{Epoch, Generation};
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
@@ -53,6 +54,11 @@ impl Replica {
         }
         for entry in &entries {
             self.log.note_sent_by(peer, entry);
+        }
+        // A member that has not heard of the end of an earlier server with this slot takes this one for that.
+        if self.members.awaits_state() {
+            self.peers.links.note_dropped(peer);
+            return Ok(());
         }
         // It is requested again when there is room.
         if self.lifecycle.disk_space() == DiskSpace::Full {
@@ -234,7 +240,7 @@ impl Applier<'_> {
         if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !known.ever().contains(*dc)) {
             return Admission::Violation(EntryFault::UnknownDependency { dc });
         }
-        if entry.deps.get(entry.dc) != entry.seq - 1 {
+        if !follows(entry.seq, entry.deps.get(entry.dc)) {
             return Admission::Violation(EntryFault::Gap { deps_on_self: entry.deps.get(entry.dc) });
         }
         if !applied.covers(&entry.deps) {
@@ -324,7 +330,7 @@ impl Applier<'_> {
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.ids.clock.observe(entry.at);
         self.ids.raise_lead(entry.lead_ms, position);
-        let left = self.members.of(entry).left;
+        let no_homes = self.members.of(entry).no_homes;
         for (index, op) in entry.ops.iter().enumerate() {
             let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
             work::count(weight * op.rows());
@@ -342,12 +348,14 @@ impl Applier<'_> {
                     self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
                 }
                 Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
-                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Leave => {
+                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Freed { .. } | Op::Leave => {
                     lend!(Writer, self).take_in_membership(entry.dc, op, position)
                 }
                 Op::Transfer { to, parts } => {
                     let between = (entry.dc, *to);
-                    parts.iter().for_each(|lock| self.locks.apply_transfer(between, lock, left, position));
+                    parts
+                        .iter()
+                        .for_each(|lock| self.locks.apply_transfer(between, lock, no_homes, position));
                 }
             }
         }
@@ -380,6 +388,7 @@ impl Writer<'_> {
             Op::Leave => self.take_in_leave(dc, position),
             Op::Split { part } => self.take_in_split(*part),
             Op::Done { part } => self.take_in_done(dc, *part),
+            Op::Freed { slot, generation } => self.members.note_freed(dc, *slot, Generation(*generation)),
             Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
         }
     }

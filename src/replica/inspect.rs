@@ -2,6 +2,8 @@
 //!
 //! Nothing here changes the machine, and the machine decides nothing by it.
 
+use std::collections::BTreeMap;
+
 use super::Replica;
 use super::call::{Counts, Phase, Status};
 use super::lend::lend;
@@ -142,6 +144,17 @@ impl<'a> Inspect<'a> {
     /// Returns the members that have said, as the last entry of their logs, that they leave.
     pub fn left(self) -> DcSet {
         self.0.members.left()
+    }
+
+    /// Returns the home of a lock, if that is one.
+    pub fn home_of(self, lock: &LockName) -> Option<DcId> {
+        self.0.locks.sponsors().home(lock)
+    }
+
+    /// Returns the members that have freed each slot that is over: nothing that names its last member is
+    /// still to come.
+    pub fn freed(self) -> BTreeMap<DcId, DcSet> {
+        self.0.members.freed()
     }
 
     /// Returns the state of this datacenter for operators.

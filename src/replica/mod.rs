@@ -211,7 +211,7 @@ impl Replica {
             || self.watches.are_scanning()
             || is_asked;
         let goes_on = self.out.pump
-            || (self.members.are_naming() && self.lifecycle.may_enter())
+            || (self.members.have_work() && self.lifecycle.may_enter())
             || (self.data.counter_escrow.is_handing() && self.lifecycle.may_enter())
             || self.out.has_more_durable()
             || self.out.truncates

@@ -70,6 +70,8 @@ impl Reachability {
     }
 
     pub fn set_peers(&mut self, peers: DcSet) {
+        // Another server may have had its slot.
+        peers.difference(self.peers).iter().for_each(|peer| self.rows[peer.index()] = Row::default());
         self.peers = peers;
     }
 

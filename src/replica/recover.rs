@@ -18,6 +18,7 @@ use super::record::{Checkpoint, LeaseRecord, Record};
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::bugs::Bug;
+use crate::base::entry_number::follows;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Entry, Log};
 use crate::crdt::Ownership;
@@ -225,8 +226,8 @@ impl Recovery {
 
 impl Replica {
     fn replay_entry(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
-        let next = self.log.applied().get(entry.dc) + 1;
-        if entry.seq != next || !self.log.applied().covers(&entry.deps) {
+        let is_next = follows(entry.seq, self.log.applied().get(entry.dc));
+        if !is_next || !self.log.applied().covers(&entry.deps) {
             return Err(format!("entry {}:{} is not the next one", entry.dc, entry.seq));
         }
         self.follow_if_left();

@@ -5,7 +5,10 @@
 //! entries up to `seq` are applied here, all its later entries have seen that floor. The minimum over all
 //! datacenters is stable: no operation will ever be concurrent with it again (Baquero, Almeida, Shoker 2014).
 
+use std::cmp::Ordering;
+
 use crate::base::bugs::Bug;
+use crate::base::entry_number::base_of;
 use serde::{Deserialize, Serialize};
 
 use super::anti_entropy::Comparison;
@@ -60,6 +63,14 @@ impl Stability {
     /// and that no other member has.
     pub fn note(&mut self, floor: Floor, by: DcId) {
         let row = &mut self.rows[floor.dc.index()];
+        if let Some(told) = &row.told {
+            match base_of(floor.after).cmp(&base_of(told.after)) {
+                // Of an earlier server with this slot.
+                Ordering::Less => return,
+                Ordering::Greater => *row = Row::default(),
+                Ordering::Equal => {}
+            }
+        }
         let is_its_own = |dc| dc == floor.dc && by == floor.dc;
         let is_less = |before: &Floor| {
             before.floor.iter().any(|(dc, seq)| floor.floor.get(dc) < seq && !is_its_own(dc))
@@ -104,23 +115,27 @@ impl Comparison<'_> {
         let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
         let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
-            self.peers.stability.note(own_floor(self.config.dc, self.log, &self.data.store), self.config.dc);
+            let base = self.members.own_base();
+            let floor = own_floor(self.config.dc, base, self.log, &self.data.store);
+            self.peers.stability.note(floor, self.config.dc);
         }
         self.peers.stability.update(self.members.all(), self.log.applied());
         self.data.store.note_stable(self.peers.stability.stable());
     }
 }
 
-/// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot.
-fn own_floor(me: DcId, log: &Log, store: &Store) -> Floor {
+/// Returns the floor of this datacenter: its further commits have seen its oldest open snapshot. Its entries
+/// follow number `base`.
+fn own_floor(me: DcId, base: u64, log: &Log, store: &Store) -> Floor {
     let dc = me;
     let floor = store.oldest_vector().unwrap_or(log.durable());
-    Floor { dc, after: log.applied().get(dc), floor: (**floor).clone() }
+    Floor { dc, after: log.applied().get(dc).max(base), floor: (**floor).clone() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::entry_number::COUNT_BITS;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -166,6 +181,19 @@ mod tests {
         stability.note(floor(1, 41, vector(1, 41)), dc(1));
         stability.update(members, &vector(1, 41));
         assert_eq!(*stability.stable(), vector(1, 41));
+    }
+
+    #[test]
+    fn the_next_server_with_a_slot_may_have_seen_less_and_says_so_anew() {
+        let (mut stability, members) = (Stability::default(), DcSet::only(dc(1)));
+        stability.note(floor(1, 50, vector(9, 40)), dc(1));
+        stability.update(members, &vector(9, 50));
+        let base = 1 << COUNT_BITS;
+        stability.note(floor(1, base, vector(8, 50)), dc(1));
+        stability.note(floor(1, 50, vector(9, 45)), dc(0));
+        assert_eq!(stability.rows[1].told, Some(floor(1, base, vector(8, 50))), "of the earlier one");
+        stability.update(members, &vector(9, base));
+        assert_eq!(stability.rows[1].reached, Some(vector(8, 50)));
     }
 
     #[test]

@@ -236,6 +236,10 @@ pub enum TxnRefusal {
         "the snapshot asked for has entry {seq} of this datacenter, which has made {made}: it is not from here, or not from this past"
     )]
     SnapshotAhead { seq: u64, made: u64 },
+    #[error(
+        "the snapshot asked for has entry {seq} of {dc}, which was lost with that server: its entries count up to {cut};          read again, without that snapshot"
+    )]
+    SnapshotLost { dc: DcId, seq: u64, cut: u64 },
     #[error("{0} is no member of this cluster")]
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]

@@ -283,6 +283,8 @@ pub struct Outcome {
     pub leaves: u64,
     /// Datacenters that were lost and evicted.
     pub evictions: u64,
+    /// Servers that joined with the slot of one that had ended.
+    pub returns: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
@@ -357,6 +359,7 @@ impl Outcome {
         self.joins += other.joins;
         self.leaves += other.leaves;
         self.evictions += other.evictions;
+        self.returns += other.returns;
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
         for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
@@ -446,8 +449,11 @@ impl fmt::Display for Outcome {
             self.large_changes
         )?;
         if self.joins + self.leaves + self.evictions > 0 {
-            let Outcome { joins, leaves, evictions, .. } = self;
-            writeln!(f, "datacenters: {joins} joined, {leaves} left, {evictions} evicted")?;
+            let Outcome { joins, leaves, evictions, returns, .. } = self;
+            writeln!(
+                f,
+                "datacenters: {joins} joined, {leaves} left, {evictions} evicted, {returns} returned"
+            )?;
         }
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

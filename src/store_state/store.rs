@@ -22,7 +22,7 @@ use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, Position};
+use geolock_api::names::{DcId, MAX_ENTRY, Position};
 use geolock_api::value::{OpError, Reading};
 
 /// Index of a key's row. It is reused after the record was removed.
@@ -83,8 +83,8 @@ pub(crate) struct StoreCounts {
 }
 
 /// Sequence number of the commit that an uncommitted change is applied with, on a copy for its own
-/// transaction.
-const UNCOMMITTED: u64 = u64::MAX >> 20;
+/// transaction: above all others.
+const UNCOMMITTED: u64 = MAX_ENTRY + 1;
 
 impl Store {
     pub fn new(me: DcId, hash_seed: u64) -> Store {

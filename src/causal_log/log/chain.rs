@@ -52,6 +52,11 @@ impl Chain {
         Chain { rows: (0..MAX_DCS).map(|_| Row::default()).collect() }
     }
 
+    /// The next entry of this log is the first one of another generation.
+    pub fn forget(&mut self, dc: DcId) {
+        self.rows[dc.index()] = Row::default();
+    }
+
     /// Adds the hash of the next entry of a log. No member lacks entries up to `truncated`.
     fn push(&mut self, dc: DcId, seq: u64, hash: u64, truncated: u64) {
         let row = &mut self.rows[dc.index()];

@@ -1,6 +1,7 @@
 //! The lag of a peer: the entries here that it has not acknowledged, and how long they have been here.
 
 use super::Log;
+use crate::base::entry_number::entries_between;
 use crate::base::time::Instant;
 use crate::base::work;
 use crate::crdt::VersionVector;
@@ -34,7 +35,7 @@ impl Log {
     pub fn lag(&self, peer: DcId) -> Lag {
         let told = self.acknowledged(peer);
         let others = self.applied.iter().filter(|(dc, _)| *dc != peer);
-        let entries = others.map(|(dc, seq)| seq.saturating_sub(told.get(dc))).sum();
+        let entries = others.map(|(dc, seq)| entries_between(told.get(dc), seq)).sum();
         let Mark { end, goes_on } = self.first_unacknowledged(peer);
         let is_known = end < self.durable_end && !goes_on;
         Lag { entries, since: is_known.then(|| self.kept[(end - self.first) as usize].durable_at) }
@@ -42,7 +43,7 @@ impl Log {
 
     /// Returns the number of entries that a peer has acknowledged and that are missing here.
     pub fn missing_entries(&self, peer: DcId) -> u64 {
-        self.acknowledged(peer).iter().map(|(dc, seq)| seq.saturating_sub(self.applied.get(dc))).sum()
+        self.acknowledged(peer).iter().map(|(dc, seq)| entries_between(self.applied.get(dc), seq)).sum()
     }
 
     /// Updates the mark after a peer acknowledged another vector than `before`.

@@ -205,6 +205,7 @@ fn is_quorum(some: DcSet, all: DcSet) -> bool {
 mod tests {
     use super::super::lag::{Lag, PASSED_PER_STEP};
     use super::*;
+    use crate::base::entry_number::{COUNT_BITS, follows};
     use crate::base::time::Instant;
     use crate::causal_log::Entry;
     use geolock_api::names::ClusterId;
@@ -249,6 +250,32 @@ mod tests {
         // A state was installed between 10 and 20.
         assert_eq!(truncated(&[9, 10]), 20);
         assert_eq!(truncated(&[9, 10, 20]), 19);
+    }
+
+    /// Entries 5 to 7 of the first server of a slot are the last that count; the next one has made two.
+    #[test]
+    fn the_log_of_a_slot_goes_on_with_the_next_generation() {
+        let base = 1 << COUNT_BITS;
+        let mut log = Log::new(dc(1), (0..3).map(dc).collect());
+        let next = |seq: u64, before: u64| {
+            let deps = VersionVector::from_iter([(dc(0), before)]);
+            Arc::new(Entry { seq, deps, ..(*entry(1)).clone() })
+        };
+        let kept = [next(6, 5), next(7, 6), next(base + 1, 7), next(base + 2, base + 1)];
+        let all = VersionVector::from_iter([(dc(0), base + 2)]);
+        log.restore(all.clone(), &[], &[], &kept, Instant::ZERO);
+        assert_eq!(log.truncated().get(dc(0)), 5, "all from 6 on are kept");
+        let told = VersionVector::from_iter([(dc(0), 7)]);
+        assert!(!log.note_told(dc(2), &told, DcSet::EMPTY), "it lacks nothing that is truncated");
+        assert_eq!(log.lag(dc(2)).entries, 2);
+        assert!(follows(base + 3, base + 2) && !follows(base + 3, 7));
+        log.note_durable(Position(1), Instant::ZERO);
+        log.note_told(dc(0), &all, DcSet::EMPTY);
+        log.note_told(dc(2), &all, DcSet::EMPTY);
+        while log.truncate(usize::MAX, None) {}
+        assert_eq!((log.len(), log.truncated().get(dc(0))), (0, base + 2));
+        log.admit(dc(0), 2 * base);
+        assert!(log.awaits_state(dc(0)) && log.acknowledged(dc(0)) == &VersionVector::default());
     }
 
     #[test]

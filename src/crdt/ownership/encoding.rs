@@ -9,8 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::recency::Use;
 use super::{Ownership, Register, Registers, Row};
-use crate::crdt::default_owner::default_owner;
-use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{LockName, MAX_DCS, MAX_NUMBER};
 
 impl Serialize for Ownership {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -45,10 +44,9 @@ impl<'de> Deserialize<'de> for Ownership {
             if map.find(&lock).is_some() || home.contains(&lock) {
                 return fault("it is there twice");
             }
-            // Written by a version in which parts kept their registers at home.
-            for (part, register) in (0_u8..).zip(&mut registers) {
-                let home = DcId::new(part).map(|part| default_owner(&lock, part, DcSet::EMPTY));
-                if register.owner().is_some_and(|owner| Some(owner) == home) {
+            // Written by a version in which parts kept their registers at home, and no lock had a home.
+            for (part, register) in (0_u8..).zip(&mut registers).filter(|_| lock.home().is_none()) {
+                if register.owner().is_some_and(|owner| owner.get() == part) {
                     *register = Register::default();
                 }
             }

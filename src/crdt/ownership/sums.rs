@@ -51,6 +51,17 @@ impl OwnershipSums {
         }
     }
 
+    /// No register names these any more, as part or as owner. What was removed of a member that had ended was
+    /// not subtracted.
+    pub fn forget(&mut self, ended: DcSet) {
+        for (at, sum) in self.sums.iter_mut().enumerate() {
+            let is_of = |index| DcId::new(index as u8).is_some_and(|dc| ended.contains(dc));
+            if is_of(at / MAX_DCS) || is_of(at % MAX_DCS) {
+                *sum = 0;
+            }
+        }
+    }
+
     /// Sets the members that have ended: neither their parts nor what they own counts.
     pub fn set_ended(&mut self, ended: DcSet) {
         self.ended = ended;

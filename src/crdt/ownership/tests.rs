@@ -41,6 +41,49 @@ fn what_came_home_leaves_its_memory() {
     }));
 }
 
+/// dc1 ends. Then another server has its slot: its part goes along with that of dc0.
+#[test]
+fn the_next_member_with_a_slot_owns_nothing_of_the_one_before() {
+    let mut map = Ownership::new(7);
+    for one in [(0, 0, 1), (0, 1, 2), (0, 2, 1), (1, 1, 0), (2, 0, 2)] {
+        let one = part_move(&map, one);
+        map.apply(one);
+    }
+    let ended = DcSet::only(dc(1));
+    map.sponsors_mut().end(ended);
+    let owners = |map: &Ownership| -> Vec<DcId> {
+        (0..3).flat_map(|name| [0, 2].map(|part| map.owner(&lock(name), dc(part)))).collect()
+    };
+    let before = owners(&map);
+    let mut left = map.len();
+    while left > 0 {
+        left -= 1;
+        map.forget_ended(left);
+    }
+    assert_eq!(owners(&map), before, "it was read so already");
+    assert_eq!(map.len(), 1, "only the lock that is away from home has a row");
+    map.sponsors_mut().admit(dc(1), dc(0));
+    assert_eq!(owners(&map), before);
+    let new_part = |name| map.owner(&lock(name), dc(1));
+    assert_eq!([0, 1, 2].map(new_part), [dc(0), dc(0), dc(2)], "with the part of its sponsor");
+    assert_eq!(map.sponsors().home(&lock(2)), None, "its slot is no home any more");
+    map.check();
+}
+
+/// Its home has ended, and another member has its slot.
+#[test]
+fn a_homed_lock_whose_parts_are_at_its_former_home_is_read_as_it_was_written() {
+    let mut map = Ownership::new(7);
+    map.sponsors_mut().end(DcSet::only(dc(1)));
+    map.sponsors_mut().admit(dc(1), dc(0));
+    let away = part_move(&map, (2, 2, 1));
+    map.apply(away);
+    let bytes = crate::base::wire::encode("map", &map).expect("it is small");
+    let mut read: Ownership = crate::base::wire::decode("map", &bytes).expect("it is a map");
+    *read.sponsors_mut() = map.sponsors().clone();
+    assert_eq!((read.owner(&lock(2), dc(2)), read.owner(&lock(2), dc(0))), (dc(1), dc(0)));
+}
+
 fn applied(moves: &[PartMove]) -> Ownership {
     let mut map = Ownership::new(7);
     for part_move in moves {

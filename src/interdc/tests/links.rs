@@ -152,8 +152,8 @@ async fn urgent_messages_come_while_both_others_are_full() {
             low.interdc.send(to_high, lane, large.clone()).unwrap();
         }
     }
-    // One message of each lane is read and not passed on; beyond that each lane has a window. A receiver tells
-    // of more room only when it is an eighth of the window (quinn 0.11).
+    // One message of each lane is read and not passed on; beyond that each lane has a window. A receiver
+    // tells of more room only when it is an eighth of the window (quinn 0.11).
     let full = 2 * (large.len() as u64 + u64::from(STREAM_WINDOW) * 7 / 8);
     let filled = async {
         while low.stats().wire.bytes_sent < full {

@@ -119,8 +119,8 @@ impl Schedule {
     /// has lost them already.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
         let by_name = tables.view.bugs.has(Bug::ReturnedByName);
-        let left = tables.owners.sponsors().left();
-        let home_of = |part| if by_name { part } else { default_owner(name, part, left) };
+        let no_homes = tables.owners.sponsors().no_homes();
+        let home_of = |part| if by_name { part } else { default_owner(name, part, no_homes) };
         let mut rest = parts;
         while let Some(home) = rest.iter().next().map(home_of) {
             let together: DcSet = rest.iter().filter(|part| home_of(*part) == home).collect();

@@ -34,7 +34,7 @@ fn members() -> DcSet {
 }
 
 fn known() -> Known {
-    Known { members: members(), left: DcSet::EMPTY }
+    Known { members: members(), left: DcSet::EMPTY, no_homes: DcSet::EMPTY }
 }
 
 fn name(name: &str) -> LockName {
@@ -210,6 +210,7 @@ fn lines(op: &Op) -> Vec<String> {
         Op::Enter { epoch } => vec![format!("enter {epoch}")],
         Op::Split { part } => vec![format!("split {part}")],
         Op::Done { part } => vec![format!("done {part}")],
+        Op::Freed { slot, .. } => vec![format!("freed {slot}")],
         Op::Leave => vec!["leave".to_owned()],
         Op::Transfer { to, parts } => {
             let numbers = |moved: &LockParts| {

@@ -62,7 +62,7 @@ fn the_last_generation_is_not_followed_by_another() {
     list.config.voters[0].voters = voters.into();
     list.decide(list.leaving(1));
     list.decide(list.left(1, 9));
-    assert_eq!(list.config.cut(dc(1), Generation::MAX), Some(0xffff_0000_0000_0009));
+    assert_eq!(list.config.cut(dc(1), Generation::MAX), Some(Generation::MAX.base() + 9));
     let admission = Admission { dc: dc(1), ..list.admission(5) };
     assert_eq!(list.refused(Command::Admit(admission)), Refused::SlotExhausted { dc: dc(1) });
 }

@@ -77,7 +77,13 @@ fn nobody_joins_while_another_leaves_and_no_slot_is_used_twice() {
     list.decide(list.left(1, 40));
     entered = facts(&list);
     list.config.check_proposal(&entered, Command::Admit(list.admission(6))).expect("it is gone");
-    assert_eq!(refused(&list, &entered, Command::Admit(list.admission(1))), Refused::SlotOver { dc: dc(1) });
+    // Its slot is given out again when nothing can come any more that names it.
+    let again = Admission { generation: Generation(1), ..list.admission(1) };
+    let members = list.config.member_set();
+    let waits = refused(&list, &entered, Command::Admit(again.clone()));
+    assert_eq!(waits, Refused::SlotNotFree { dc: dc(1), members });
+    entered.freed.insert(dc(1), members);
+    list.config.check_proposal(&entered, Command::Admit(again)).expect("all have freed it");
 }
 
 #[test]

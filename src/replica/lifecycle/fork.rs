@@ -80,7 +80,7 @@ pub(in crate::replica) fn fork_in_entry(
     entry: &Entry,
 ) -> Option<Fork> {
     if entry.seq > log.applied().get(entry.dc) {
-        return fork_at(config, log, (entry.dc, entry.seq - 1), (peer, entry.prev));
+        return fork_at(config, log, (entry.dc, entry.predecessor()), (peer, entry.prev));
     }
     // The hash of the entry is computed only if there is one to compare it with.
     let is_known = log.hash_at(entry.dc, entry.seq) != 0;

@@ -14,6 +14,7 @@
 use super::own_log::seen_by_all;
 use super::questions::Question;
 use crate::base::bugs::Bug;
+use crate::base::entry_number::base_of;
 use crate::base::time::Now;
 use crate::causal_log::{Log, Violation};
 use crate::lock_state::Locks;
@@ -75,6 +76,10 @@ impl LogRecovery<'_> {
 
     /// Some member has our entries up to `seq`.
     pub(in crate::replica) fn note_own_log_behind(&mut self, seq: u64) {
+        // Others may have the log of an earlier server with this slot.
+        if self.members.awaits_state() {
+            return;
+        }
         if !self.lifecycle.on_own_log(seq, self.log.applied()) {
             return;
         }
@@ -107,7 +112,14 @@ impl LogRecovery<'_> {
     /// included, announced that their further commits have seen the minimum. A disk that lacks some of it
     /// is an old copy.
     pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
-        let seen = seen_by_all(self.members.all(), floors);
+        // An earlier server with this slot may have announced something: it says nothing of this directory.
+        if self.members.awaits_state() {
+            return;
+        }
+        let base = self.members.own_base();
+        let counts = |floor: &&Floor| floor.dc != self.config.dc || base_of(floor.after) == base;
+        let floors: Vec<&Floor> = floors.iter().filter(counts).collect();
+        let seen = seen_by_all(self.members.all(), &floors);
         if let Some(seen) = seen.filter(|seen| !self.log.applied().covers(seen)) {
             self.note_older_copy();
             self.lifecycle.on_relied_on(&seen);

@@ -216,7 +216,7 @@ impl OwnLog {
 
 /// Returns the minimum of the stability floors if there is one of each member, this one included: all of them
 /// announced that their further commits have seen it.
-pub(super) fn seen_by_all(members: DcSet, floors: &[Floor]) -> Option<VersionVector> {
+pub(super) fn seen_by_all(members: DcSet, floors: &[&Floor]) -> Option<VersionVector> {
     let floor_of = |dc| floors.iter().find(|floor| floor.dc == dc).map(|floor| &floor.floor);
     let mut all = members.iter().map(floor_of);
     let first = all.next().flatten().cloned()?;
@@ -362,8 +362,9 @@ mod tests {
     fn only_floors_of_all_members_show_something() {
         let floor = |id, own, other| Floor { dc: dc(id), after: 0, floor: applied(own, other) };
         let members = only(0).union(only(1));
-        assert_eq!(seen_by_all(members, &[floor(1, 3, 4)]), None);
-        assert_eq!(seen_by_all(members, &[floor(1, 3, 4), floor(0, 2, 7)]), Some(applied(2, 4)));
+        let floors = [floor(1, 3, 4), floor(0, 2, 7)];
+        assert_eq!(seen_by_all(members, &[&floors[0]]), None);
+        assert_eq!(seen_by_all(members, &[&floors[0], &floors[1]]), Some(applied(2, 4)));
     }
 
     #[test]

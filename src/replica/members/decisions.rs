@@ -31,6 +31,9 @@ impl Members {
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
         {
+            if let Command::Admit(admission) = &proposal.command {
+                self.silences.forget(admission.dc);
+            }
             let kind = match &proposal.command {
                 Command::Admit(admission) => Kind::Admits(Admitted {
                     dc: admission.dc,
@@ -73,6 +76,7 @@ impl Members {
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
             left: self.parting.left,
+            freed: self.freed(),
             heard: heard
                 .iter()
                 .map(|(dc, _, age_ms)| (*dc, (by, Duration::from_millis(u64::from(*age_ms)))))

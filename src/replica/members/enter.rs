@@ -9,11 +9,12 @@ use super::{Admitted, Kind, Members, MembersState};
 use std::time::Duration;
 
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::entry_number::is_first;
 use crate::base::time::Instant;
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::crdt::VersionVector;
 use crate::lock_state::{Known, Parting};
-use crate::membership::Epoch;
+use crate::membership::{Epoch, Generation};
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
@@ -32,7 +33,9 @@ impl Members {
         let change = self.pending.front().filter(|_| !self.awaits_state)?;
         let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
         let waits = match change.kind {
-            Kind::Admits(admitted) => joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled),
+            Kind::Admits(admitted) => {
+                (joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled)) || self.slots.names(admitted.dc)
+            }
             // All that it did before it left has to be known.
             Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
             Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
@@ -66,13 +69,15 @@ impl Members {
             Kind::Admits(admitted) => {
                 let older = self.all;
                 self.all.insert(admitted.dc);
+                self.ended.remove(admitted.dc);
+                self.slots.admit(admitted.dc);
                 self.joins.push(Join::new(admitted, epoch, older));
             }
             Kind::Leaves(dc) => self.parting.leaving.insert(dc),
             Kind::Ends(dc, _) => {
                 self.all.remove(dc);
-                self.ended.insert(dc);
                 self.parting.left.remove(dc);
+                self.note_ended(DcSet::only(dc));
             }
             Kind::Evicts(evicted) => self.end_evicted(evicted.members),
             Kind::Policy => self.leases_fit_at = None,
@@ -86,11 +91,36 @@ impl Members {
         self.known_at(Epoch(entry.epoch))
     }
 
+    /// These members are over.
+    pub(super) fn note_ended(&mut self, ended: DcSet) {
+        self.ended = self.ended.union(ended);
+        self.no_homes = self.no_homes.union(ended);
+        ended.iter().for_each(|dc| self.entered_by[dc.index()] = Epoch(0));
+        self.slots.end(ended);
+    }
+
+    /// Returns the member that this epoch, which is the next one, admits.
+    fn to_admit(&self, epoch: Epoch) -> Option<DcId> {
+        match self.pending.front().filter(|change| change.epoch == epoch)?.kind {
+            Kind::Admits(admitted) => Some(admitted.dc),
+            _ => None,
+        }
+    }
+
+    /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
+    fn begins_generation(&self, entry: &Entry) -> bool {
+        let generation = self.config.generation_at(entry.dc, Epoch(entry.epoch));
+        !self.are_decided() || generation == Some(Generation::of_seq(entry.seq))
+    }
+
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
         if entry.epoch > self.entered.0 {
             return None;
+        }
+        if is_first(entry.seq) && !self.begins_generation(entry) {
+            return Some(Err(EntryFault::Generation { epoch: entry.epoch }));
         }
         let before = self.entered_by(entry.dc).0;
         let enters = entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch));
@@ -133,6 +163,9 @@ impl Writer<'_> {
 
     /// Acts by the members of an epoch from now on.
     fn enter(&mut self, epoch: Epoch) -> Kind {
+        if let Some(slot) = self.members.to_admit(epoch) {
+            self.forget_at_once(slot);
+        }
         let kind = self.members.enter(epoch);
         match kind {
             Kind::Admits(Admitted { dc, generation, sponsor }) => {

@@ -15,7 +15,7 @@ use super::{Evicted, Kind, Members};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Proposal, Voter};
+use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Past, Proposal, Voter};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -98,7 +98,7 @@ impl Members {
         });
         let evicted = all.fold(DcSet::EMPTY, DcSet::union);
         let remain = self.all.difference(evicted).difference(self.parting.left);
-        let has_all = |dc| self.last_cut(dc).is_none_or(|cut| applied.get(dc) >= cut);
+        let has_all = |dc| self.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
         let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
         !evicted.contains(self.me)
@@ -107,15 +107,15 @@ impl Members {
             && self.have_entered(remain, self.entered)
     }
 
-    /// Returns the cut of the last generation of a slot that is over.
-    pub(super) fn last_cut(&self, dc: DcId) -> Option<u64> {
-        self.config.last_past(dc).map(|past| past.cut)
+    /// Returns the last generation of a slot that is over.
+    fn last_past(&self, dc: DcId) -> Option<&Past> {
+        self.config.last_past(dc)
     }
 
     /// These members are over.
     pub(super) fn end_evicted(&mut self, evicted: DcSet) {
         self.all = self.all.difference(evicted);
-        self.ended = self.ended.union(evicted);
+        self.note_ended(evicted);
         self.parting.leaving = self.parting.leaving.difference(evicted);
         self.parting.left = self.parting.left.difference(evicted);
         self.joins.retain(|join| !evicted.contains(join.part()));
@@ -137,10 +137,11 @@ impl Writer<'_> {
     /// Acts without these members, which are over, from now on.
     pub(super) fn enter_end(&mut self, evicted: DcSet) {
         for dc in evicted.iter() {
-            let cut = self.members.last_cut(dc).expect("an end has a cut");
-            let applied = self.log.applied().get(dc);
+            let past = self.members.last_past(dc).expect("an end has a cut");
+            let (cut, applied) = (past.cut, self.log.applied().get(dc));
             let bug = self.config.bugs.has(Bug::EndWithoutCut) || self.config.bugs.has(Bug::PromiseBroken);
-            assert!(applied == cut || bug, "{dc} ends at {cut}, and {applied} is applied");
+            let is_reached = past.is_reached_by(applied) && applied <= cut;
+            assert!(is_reached || bug, "{dc} ends at {cut}, and {applied} is applied");
         }
         self.locks.end_evicted(evicted, self.now.mono);
         self.log.set_members(self.members.all());

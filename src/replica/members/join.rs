@@ -74,9 +74,9 @@ impl Members {
         if may_name { Task::Name } else { Task::Nothing }
     }
 
-    /// Returns true if the next step has more to do for a new member.
-    pub fn are_naming(&self) -> bool {
-        self.joins.iter().any(|join| join.naming.is_some())
+    /// Returns true if the next step has more to do for a new member, or for a slot that is over.
+    pub fn have_work(&self) -> bool {
+        self.joins.iter().any(|join| join.naming.is_some()) || self.slots.is_walking()
     }
 }
 
@@ -95,6 +95,7 @@ impl Writer<'_> {
         }
         self.announce_if_owed();
         self.enter_epochs();
+        self.free_slots();
         self.leave_if_done();
         // A lock that nobody holds here may be reclaimed: then it needs the part, too.
         if self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::NamesInGrace) {

@@ -41,8 +41,7 @@ impl Members {
 
     /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
     pub fn is_over(&self) -> bool {
-        let mut past = self.config.slots().flat_map(|(_, slot)| &slot.past);
-        past.any(|past| past.server == self.server)
+        self.config.end_of(self.server).is_some()
     }
 
     /// Returns true if nothing is given to `dc` any more, because it leaves.

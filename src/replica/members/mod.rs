@@ -4,11 +4,13 @@
 //! Decisions come from the control group, or from other members (`decisions.rs`). Each member enters an epoch
 //! by an entry of its own log (`enter.rs`), so nothing on the path of a lock waits for a decision. A new
 //! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
+//! The slot of one that has ended may be given out again (`free.rs`).
 
 mod asking;
 mod decisions;
 mod enter;
 mod evict;
+mod free;
 mod join;
 mod leave;
 mod silence;
@@ -23,6 +25,7 @@ use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposa
 pub(in crate::replica) use decisions::Decisions;
 pub(in crate::replica) use evict::Fate;
 use evict::Promise;
+use free::Slots;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
 use silence::Silences;
@@ -41,8 +44,12 @@ pub(super) struct Members {
     entered: Epoch,
     /// The members of the entered epoch.
     all: DcSet,
-    /// Those that had been members before the entered epoch.
+    /// Those that had been members before the entered epoch, and whose slots have no others.
     ended: DcSet,
+    /// The slots that have had a member before the entered epoch which has ended: they are no homes any more.
+    no_homes: DcSet,
+    /// Slots that are over, until they may be given out again.
+    slots: Slots,
     /// Members of the entered epoch that leave: nothing is given to them any more, or they have left.
     parting: Parting,
     /// The last epoch that each member has entered, as the applied entries say.
@@ -123,6 +130,8 @@ impl Members {
             entered: Epoch(0),
             all,
             ended: DcSet::EMPTY,
+            no_homes: DcSet::EMPTY,
+            slots: Slots::default(),
             parting: Parting::default(),
             entered_by: [Epoch(0); MAX_DCS],
             joins: Vec::new(),
@@ -209,9 +218,10 @@ impl Members {
     /// Returns the datacenters that an entry of an epoch that is entered here may name.
     pub fn known_at(&self, epoch: Epoch) -> Known {
         if epoch == self.entered || !self.are_decided() {
-            return Known { members: self.all, left: self.ended };
+            return Known { members: self.all, left: self.ended, no_homes: self.no_homes };
         }
-        Known { members: self.at(epoch), left: self.config.ended_at(epoch) }
+        let (left, no_homes) = (self.config.ended_at(epoch), self.config.no_homes_at(epoch));
+        Known { members: self.at(epoch), left, no_homes }
     }
 
     /// Returns the members that had left before the epoch that is entered here.
@@ -257,6 +267,11 @@ impl Members {
         self.all.contains(peer) && !self.awaits_state && have_entered
     }
 
+    /// Returns the number that the first own entry follows: that of the generation of this server.
+    pub fn own_base(&self) -> u64 {
+        self.own_member().map_or(0, |member| member.generation.base())
+    }
+
     fn have_entered(&self, members: DcSet, epoch: Epoch) -> bool {
         members.iter().all(|dc| self.entered_by(dc) >= epoch)
     }
@@ -272,6 +287,7 @@ impl Members {
     pub fn is_quiet(&self) -> bool {
         self.pending.is_empty()
             && self.joins.is_empty()
+            && self.slots.is_quiet()
             && self.entered_by(self.me) == self.entered
             && !self.is_leaving()
     }

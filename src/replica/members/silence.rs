@@ -60,6 +60,13 @@ impl Silences {
         state.iter().for_each(|(of, number, policy)| self.note(*of, *number, *policy, Position::default()));
     }
 
+    /// The slot has another member, about which nothing was said yet.
+    pub(super) fn forget(&mut self, of: DcId) {
+        self.marked.remove(&of);
+        self.since.remove(&of);
+        self.acknowledged.remove(of);
+    }
+
     fn note(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
         self.marked.insert(of, Marked { number, policy, recorded });
     }
@@ -285,12 +292,13 @@ impl Decisions<'_> {
         self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
     }
 
-    /// The first member that lives begins the eviction of those about which a majority is silent.
+    /// The first voter that lives begins the eviction of those about which a majority is silent.
     fn evict_silenced(&mut self, alive: DcSet) {
         let config = self.members.config();
         let silenced = self.members.silenced();
         let me = self.config.dc;
-        let first = alive.union(DcSet::only(me)).difference(silenced).iter().next();
+        let voters = config.voters().members().difference(silenced);
+        let first = alive.union(DcSet::only(me)).intersection(voters).iter().next();
         // All others have to report. One that does not live is silenced soon, too.
         let rest = config.member_set().difference(silenced).difference(DcSet::only(me));
         let waits = config.attempt().is_some() || !alive.is_superset(rest);

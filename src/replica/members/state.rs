@@ -27,6 +27,10 @@ pub struct MembersState {
     /// The last statement of this voter about each member that is in the journal, with its number and the
     /// epoch of the policy. None in a state.
     pub silent: Vec<(DcId, u64, Epoch)>,
+    /// By slot that is over: its last generation, and the members that have freed it ([`Op::Freed`]).
+    ///
+    /// [`Op::Freed`]: crate::causal_log::Op::Freed
+    pub freed: Vec<(DcId, Generation, DcSet)>,
 }
 
 /// A member that is not settled. Wire and disk type.
@@ -55,22 +59,37 @@ impl MembersState {
     pub fn sponsors(&self) -> Sponsors {
         let row = |join: &JoinState| Sponsored { part: join.part, sponsor: join.sponsor, split: join.split };
         let sponsors: Sponsors = self.joins.iter().map(row).collect();
-        sponsors.with_left(self.known().left)
+        let Known { left, no_homes, .. } = self.known();
+        sponsors.with_left(left, no_homes)
     }
 
-    /// Returns the datacenters of the entered epoch.
-    pub(crate) fn known(&self) -> Known {
+    fn config(&self) -> Config {
         let mut config = Config::default();
         for proposal in &self.decisions {
             // A refused command is a decision without effect.
             let _applied = config.apply(config.index().next(), proposal);
         }
+        config
+    }
+
+    /// Returns the datacenters of the entered epoch.
+    pub(crate) fn known(&self) -> Known {
+        let config = self.config();
         let members = config.members_at(self.entered).map(|(dc, _)| dc).collect();
-        Known { members, left: config.ended_at(self.entered) }
+        let (left, no_homes) = (config.ended_at(self.entered), config.no_homes_at(self.entered));
+        Known { members, left, no_homes }
     }
 }
 
 impl Members {
+    /// Returns true if this server is a member in a state: an earlier one with the same slot may be.
+    pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
+        let Some(state) = state.filter(|_| self.awaits_state) else { return true };
+        let config = state.config();
+        let member = config.member(self.me).filter(|member| member.server == self.server);
+        member.is_some_and(|member| member.admitted <= state.entered)
+    }
+
     /// Returns the members for a checkpoint or a state; `None` if there are no decisions.
     pub fn state(&self, sponsors: &Sponsors) -> Option<MembersState> {
         // Its own end may be decided.
@@ -98,6 +117,7 @@ impl Members {
             parting: self.parting,
             awaits_state: self.awaits_state,
             silent: self.silences.state(),
+            freed: self.slots.state(),
         })
     }
 
@@ -121,6 +141,8 @@ impl Members {
         if !self.awaits_state {
             self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
             self.ended = self.config.ended_at(self.entered);
+            self.no_homes = self.config.no_homes_at(self.entered);
+            self.slots.install(self.me, self.ended, &state.freed);
         }
     }
 }

@@ -71,6 +71,7 @@ fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Mes
                 | Op::Enter { .. }
                 | Op::Split { .. }
                 | Op::Done { .. }
+                | Op::Freed { .. }
                 | Op::Leave => Vec::new(),
             })
             .collect()

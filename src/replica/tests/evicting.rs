@@ -3,7 +3,10 @@
 use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::Bug;
 use crate::crdt::VersionVector;
-use crate::membership::{AttemptId, Command, Config, Evictee, Eviction, Generation, Proposal, Voter, Vouch};
+use crate::membership::{
+    Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, MemberName,
+    Proposal, ServerId, Voter, Vouch,
+};
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
 
@@ -224,4 +227,65 @@ fn a_member_that_was_down_serves_when_it_is_told_that_it_is_one() {
 #[test]
 fn one_that_does_not_ask_serves_what_is_not_its_own_any_more() {
     assert!(started_again(Some(Bug::ServesUnasked)).serves(2));
+}
+
+/// dc1 gives the parts of a lock to dc2, and dc0 does not hear of that before all act by the end of dc2.
+/// Returns the story before the entries of dc1 reach dc0.
+fn given_to_one_that_is_lost(bug: Option<Bug>) -> Story {
+    let mut s = Story::new(3, bug);
+    s.c.use_lock(1, "moved");
+    s.c.run();
+    s.c.cut(0, 1);
+    s.c.lock(2, "moved");
+    s.c.sync(2);
+    while s.c.deliver(2, 0) || s.c.deliver(2, 1) {}
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.end(attempt, &reports);
+    s.c.run();
+    s.c.pass(1_000);
+    assert!(s.has_entered(0) && s.has_entered(1));
+    s
+}
+
+/// Returns true if a member says that nothing is still to come that names dc2.
+fn has_freed(s: &Story, id: u8) -> bool {
+    s.c.inspect(usize::from(id)).freed().get(&dc(2)).is_some_and(|freed| freed.contains(dc(id)))
+}
+
+#[test]
+fn a_slot_is_free_when_everybody_has_seen_all_others_enter_its_end() {
+    let mut s = given_to_one_that_is_lost(None);
+    assert!(!has_freed(&s, 0), "what dc1 did before it entered the end is still to come");
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    assert!(has_freed(&s, 0) && has_freed(&s, 1));
+}
+
+#[test]
+fn a_slot_that_is_given_out_too_soon_gets_what_was_given_to_the_one_before() {
+    let mut s = given_to_one_that_is_lost(Some(Bug::FreedUnseen));
+    assert!(has_freed(&s, 0));
+    let name = MemberName::new("dc2").expect("a short name");
+    let address = Address::new("dc2:7402").expect("a host and a port");
+    let cluster = s.config.cluster().expect("it is founded");
+    s.decide(Command::Invite { name: name.clone(), sponsor: None });
+    s.decide(Command::Admit(Admission {
+        dc: dc(2),
+        generation: Generation(1),
+        server: ServerId([9; 16]),
+        name,
+        address,
+        sponsor: dc(0),
+        votes: false,
+        credentials: Credentials { cluster, lineage: None, version: 3 },
+    }));
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    let owner = |id: usize| s.c.inspect(id).owner_of(&super::cluster::name("moved"), dc(1));
+    assert_ne!(owner(0), owner(1), "dc0 gave it to the server that has the slot now");
 }

@@ -396,10 +396,15 @@ pub(in crate::replica) fn validate_vector(
     if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
         return Err(TxnRefusal::UnknownDc(dc));
     }
+    if let Some((dc, seq, cut)) = members.lost_in(vector) {
+        return Err(TxnRefusal::SnapshotLost { dc, seq, cut });
+    }
     let me = members.me();
     let (seq, made) = (vector.get(me), log.applied().get(me));
-    // A datacenter that may lack entries of its own log gets them back soon, or its wait ends.
-    let is_wrong = seq > made && !lifecycle.is_starting() && lifecycle.knows_own_log();
+    // A datacenter that may lack entries of its own log gets them back soon, or its wait ends. A new member
+    // may follow another one with its slot.
+    let is_wrong =
+        seq > made && !members.awaits_state() && !lifecycle.is_starting() && lifecycle.knows_own_log();
     if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
 }
 

@@ -71,6 +71,8 @@ impl StateTransfer<'_> {
         let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
             Some("it is of an epoch before ours")
+        } else if !self.members.is_admitted_in(members) && !self.config.bugs.has(Bug::StateBeforeEpoch) {
+            Some("it is of an epoch before the admission of this server")
         } else if self.members.has_beyond(&head.vector, self.log.applied(), self.config.bugs) {
             Some("it has entries of a datacenter that is evicted, which do not count")
         } else if self.log.applied().covers(&head.vector) {
@@ -253,8 +255,8 @@ fn foreign<'a>(
 ) -> Foreign<'a> {
     let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
     let beyond = beyond.flat_map(|entry| {
-        let left = members.of(entry).left;
-        entry.ops.iter().map(move |op| (op, left))
+        let no_homes = members.of(entry).no_homes;
+        entry.ops.iter().map(move |op| (op, no_homes))
     });
     Foreign {
         vector: &head.vector,
@@ -270,7 +272,7 @@ fn foreign<'a>(
 fn membership_beyond(head: &Head, log: &Log) -> Vec<(DcId, Op)> {
     let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
     let ops = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
-    let is_wanted = |op: &Op| matches!(op, Op::Done { .. } | Op::Enter { .. } | Op::Leave);
+    let is_wanted = |op: &Op| matches!(op, Op::Done { .. } | Op::Enter { .. } | Op::Freed { .. } | Op::Leave);
     ops.filter(|(_, op)| is_wanted(op)).map(|(dc, op)| (dc, op.clone())).collect()
 }
 

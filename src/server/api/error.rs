@@ -289,7 +289,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::ForceReleased { .. } => Reason::ForceReleased,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
         TxnRefusal::Committed(_) => Reason::TransactionCommitted,
-        TxnRefusal::SnapshotAhead { .. } => Reason::SnapshotAhead,
+        TxnRefusal::SnapshotAhead { .. } | TxnRefusal::SnapshotLost { .. } => Reason::SnapshotAhead,
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
         TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,

@@ -346,6 +346,7 @@ impl Client {
         let may_be = match refusal {
             Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. }) => true,
             Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) => self.disks_forget,
+            Refusal::Transaction(TxnRefusal::SnapshotLost { .. }) => self.homes_may_end,
             Refusal::ResourceExhausted { .. } => self.may_be_refused,
             _ => false,
         };

@@ -54,6 +54,9 @@ impl Client {
             }
             Refusal::DiskFull if !disk_was_full => Verdict::Wrong,
             Refusal::ResourceExhausted { .. } if !may_be_refused => Verdict::Wrong,
+            Refusal::Transaction(TxnRefusal::SnapshotLost { .. }) if homes_may_end => {
+                Verdict::Over("what it wants to see was lost with its datacenter")
+            }
             Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) if disks_forget => {
                 Verdict::Over("what it wants to see is lost")
             }

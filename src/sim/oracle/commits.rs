@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::entry_number::follows;
 use crate::base::time::{TimeToLive, Timestamp};
 use crate::causal_log::{Action, Change, Commit, Entry, Op};
 use crate::crdt::VersionVector;
@@ -193,9 +194,8 @@ impl Rows {
 impl Commits {
     /// Adds the next entry of a datacenter.
     pub fn add(&mut self, entry: &Arc<Entry>) {
-        let log = self.logs.entry(entry.dc).or_default();
-        assert_eq!(log.len() as u64 + 1, entry.seq, "{} makes its entries one after the other", entry.dc);
-        log.push(entry.clone());
+        assert!(self.is_next(entry), "{} makes its entries one after the other", entry.dc);
+        self.logs.entry(entry.dc).or_default().push(entry.clone());
         for (op, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             for (index, change) in commit.changes.iter().enumerate() {
                 let rows = self.by_key.entry(change.key.clone()).or_default();
@@ -206,27 +206,37 @@ impl Commits {
         }
     }
 
-    /// Returns the number of the next entry of a log.
-    pub fn next_of(&self, dc: DcId) -> u64 {
-        self.logs.get(&dc).map_or(0, |log| log.len() as u64) + 1
+    /// Returns true if an entry may be the next one of its log.
+    pub fn is_next(&self, entry: &Entry) -> bool {
+        let last = self.logs.get(&entry.dc).and_then(|log| log.last());
+        follows(entry.seq, last.map_or(0, |last| last.seq))
+    }
+
+    /// Returns the entries of a log after `after` up to `upto`.
+    pub fn between(&self, dc: DcId, after: u64, upto: u64) -> &[Arc<Entry>] {
+        let log = self.logs.get(&dc).map_or(&[][..], Vec::as_slice);
+        let place = |seq| log.partition_point(|entry| entry.seq <= seq);
+        &log[place(after.min(upto))..place(upto)]
     }
 
     /// Removes and returns the entries of `dc` after `seq`, which a crash lost.
     pub fn cut(&mut self, dc: DcId, seq: u64) -> Vec<Arc<Entry>> {
-        let log = self.logs.get_mut(&dc).filter(|log| log.len() as u64 > seq);
-        let lost = log.map_or_else(Vec::new, |log| log.split_off(seq as usize));
+        let lost = self.logs.get_mut(&dc).map_or_else(Vec::new, |log| {
+            let kept = log.partition_point(|entry| entry.seq <= seq);
+            log.split_off(kept)
+        });
         self.by_key.values_mut().for_each(|rows| rows.cut(dc, seq));
         lost
     }
 
     pub fn get(&self, dot: Dot) -> Option<&Arc<Entry>> {
-        self.logs.get(&dot.dc)?.get(usize::try_from(dot.seq).ok()?.checked_sub(1)?)
+        let log = self.logs.get(&dot.dc)?;
+        log.binary_search_by_key(&dot.seq, |entry| entry.seq).ok().map(|place| &log[place])
     }
 
     /// Returns all entries of a vector, in no causal order.
     pub fn entries(&self, vector: &VersionVector) -> impl Iterator<Item = &Arc<Entry>> {
-        let logs = vector.iter().filter_map(|(dc, seq)| Some((self.logs.get(&dc)?, seq)));
-        logs.flat_map(|(log, seq)| log.iter().take(seq as usize))
+        vector.iter().flat_map(|(dc, seq)| self.between(dc, 0, seq))
     }
 
     /// Returns the commit of an entry.

@@ -51,6 +51,7 @@ impl Requests {
                 | Op::Enter { .. }
                 | Op::Split { .. }
                 | Op::Done { .. }
+                | Op::Freed { .. }
                 | Op::Leave => {}
             }
         }

@@ -70,7 +70,7 @@ struct Locked {
 /// All transactions of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
-    commits: Commits,
+    pub(super) commits: Commits,
     intents: BTreeMap<TxnKey, Intent>,
     made: BTreeMap<TxnKey, Dot>,
     /// Answered to their clients as committed: the commit vectors.
@@ -285,8 +285,7 @@ impl Transactions {
     /// Adds an entry again that seemed to be lost and was on its way to a node. Returns true if it was such
     /// an entry.
     pub fn revive(&mut self, entry: &Arc<Entry>) -> bool {
-        let is_next = self.commits.next_of(entry.dc) == entry.seq;
-        if !is_next || !self.lost.contains(entry) {
+        if !self.commits.is_next(entry) || !self.lost.contains(entry) {
             return false;
         }
         self.commits.add(entry);

@@ -118,12 +118,24 @@ impl Plan {
         self
     }
 
+    /// Members leave, or are evicted by an operator or by time, and their slots are given out again.
+    pub(super) fn returns(self, seed: u64, rng: &mut Rng) -> Plan {
+        let evictions = |plan: Plan| plan.evictions(&mut Rng::new(seed, 37));
+        let plan = match rng.below(3) {
+            0 => self.changes(&mut Rng::new(seed, 35)),
+            1 => evictions(self),
+            _ => evictions(self).timed(&mut Rng::new(seed, 39)),
+        };
+        Plan { returns: true, ..plan }
+    }
+
     /// Returns the policy by which members are evicted by time: as soon as it permits.
     pub fn policy_by_time(&self) -> Policy {
         let millis = |duration: Duration| u32::try_from(duration.as_millis()).expect("a short time");
         let policy = Policy {
             evict: EvictPolicy::Auto,
             join: JoinPolicy::Auto,
+            rejoin: JoinPolicy::Auto,
             fence_after_ms: 1_000,
             max_lease_ttl_ms: millis(self.max_lease_ttl),
             ..Policy::default()

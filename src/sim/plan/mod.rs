@@ -86,6 +86,8 @@ pub(super) struct Plan {
     pub losses: u8,
     /// Members are evicted by time, and those that are lost may only be cut off or stopped.
     pub by_time: bool,
+    /// Slots of members that have ended are given out again.
+    pub returns: bool,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -169,6 +171,10 @@ impl Plan {
                     general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
                 evictions.timed(&mut Rng::new(seed, 39))
             }
+            Profile::Returns => {
+                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
+                growth.returns(seed, &mut Rng::new(seed, 40))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -186,6 +192,7 @@ impl Plan {
             leaves: 0,
             losses: 0,
             by_time: false,
+            returns: false,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),

@@ -52,13 +52,15 @@ pub enum Profile {
     Evictions,
     /// The same, evicted by time; some of them live, and are only cut off or stopped.
     TimedEvictions,
+    /// Members end in any way, and servers with empty disks get their slots, again and again.
+    Returns,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 22] = [
+    pub const NAMED: [(&str, Profile); 23] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -81,6 +83,7 @@ impl Profile {
         ("changes", Profile::Changes),
         ("evictions", Profile::Evictions),
         ("timed-evictions", Profile::TimedEvictions),
+        ("returns", Profile::Returns),
     ];
 }
 

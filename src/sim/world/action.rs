@@ -91,6 +91,10 @@ pub(in crate::sim) enum Action {
     Leave {
         node: DcId,
     },
+    /// A server gets the slot of a member that has ended.
+    Return {
+        node: DcId,
+    },
     /// A member is lost for good.
     Lose {
         node: DcId,

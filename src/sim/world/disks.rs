@@ -194,6 +194,8 @@ impl World {
         if self.node(dc).losses > 0 {
             left.raise(dc, self.highest(dc, Some(dc)));
         }
+        // The others have the entries of an earlier server with the slot, up to its cut.
+        self.control.config.last_past(dc).into_iter().for_each(|past| left.raise(dc, past.cut));
         left
     }
 
@@ -329,7 +331,7 @@ impl World {
         }
         let (of, seq, hash) = (entry.dc, entry.seq, entry.hash());
         let node = self.node(dc);
-        let before = node.disk.hash_of(of, seq.saturating_sub(1));
+        let before = node.disk.hash_of(of, entry.predecessor());
         if node.was_forked {
             let what = format!("{dc} knows of two histories and goes on with {of}:{seq}");
             self.fail(FailureKind::ForkMerged, what);
@@ -354,7 +356,7 @@ impl World {
             match self.highest(of, Some(of)) >= seq {
                 // Another node has the other entry within a state.
                 true => self.split(History::Forked, || format!("{dc} writes another entry {of}:{seq}")),
-                false => self.lose_after(of, seq - 1),
+                false => self.lose_after(of, entry.predecessor()),
             }
         }
     }

@@ -186,8 +186,7 @@ impl World {
                 || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
-            let members = replica.inspect().members();
-            let home = |part| moved.lock.home().filter(|home| members.contains(*home)).unwrap_or(part);
+            let home = |part| replica.inspect().home_of(&moved.lock).unwrap_or(part);
             let home: Option<&dyn Fn(DcId) -> DcId> = if may_return { Some(&home) } else { None };
             if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, home) {
                 return self.blame(Err(broken));
@@ -370,6 +369,7 @@ fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
         | Op::Enter { .. }
         | Op::Split { .. }
         | Op::Done { .. }
+        | Op::Freed { .. }
         | Op::Leave => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))

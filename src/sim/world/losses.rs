@@ -6,6 +6,7 @@ use crate::base::rng::Rng;
 use crate::membership::{Command, Cut, Evictee, Eviction, Vouch};
 use crate::replica::Event;
 use crate::sim::world::members::ASK_AGAIN;
+use crate::sim::world::returns::server;
 use crate::sim::world::{Action, Driver, Phase as RunPhase, World};
 use geolock_api::names::{DcId, DcSet};
 
@@ -192,12 +193,18 @@ impl World {
 
     /// The eviction of a member is decided. One that was only cut off, or that was joining and had a lost
     /// sponsor, is alive: it ends as soon as it knows.
-    pub(super) fn on_evicted(&mut self, Cut { dc, seq, .. }: Cut) {
+    pub(super) fn on_evicted(&mut self, Cut { dc, seq, generation }: Cut) {
         self.lose_after(dc, seq);
+        // The cut of an earlier end is set anew, and its slot may have another server.
+        if self.node(dc).server() != server(dc, generation) {
+            return;
+        }
         if self.node(dc).is_gone {
             self.tally.evictions += 1;
             // A proposal that it leaves may have been decided after it was lost.
             self.control.leaving.remove(dc);
+            self.control.lost.remove(dc);
+            self.plan_return(dc);
         } else {
             self.tally.evictions += 1;
             self.control.joining.remove(dc);

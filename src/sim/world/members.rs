@@ -17,6 +17,7 @@ use crate::membership::{
 use crate::replica::Event;
 use crate::replica::call::Phase as ReplicaPhase;
 use crate::sim::queue::Moment;
+use crate::sim::world::returns::server;
 use crate::sim::world::{Action, Driver, Node, Phase as RunPhase, World};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
@@ -47,10 +48,6 @@ pub(super) struct Control {
     pub without_clients: DcSet,
 }
 
-fn server(dc: DcId) -> ServerId {
-    ServerId([dc.get() + 1; 16])
-}
-
 fn name(dc: DcId) -> MemberName {
     MemberName::new(&dc.to_string()).expect("a short name")
 }
@@ -66,12 +63,17 @@ impl World {
         if joining.is_empty() && self.plan.losses == 0 {
             return;
         }
-        let founder =
-            |dc| Founder { dc, server: server(dc), name: name(dc), address: address(dc), votes: true };
+        let founder = |dc| Founder {
+            dc,
+            server: server(dc, Generation(0)),
+            name: name(dc),
+            address: address(dc),
+            votes: true,
+        };
         let founding = Founding {
             cluster: ClusterId::of("simulated"),
             founders: self.members().iter().map(founder).collect(),
-            policy: Policy { join: JoinPolicy::Auto, ..Policy::default() },
+            policy: Policy { join: JoinPolicy::Auto, rejoin: JoinPolicy::Auto, ..Policy::default() },
             options: AgreedOptions::default(),
             version: 3,
         };
@@ -87,7 +89,7 @@ impl World {
 
     /// Returns the server id of a node.
     pub(super) fn server_of(dc: DcId) -> ServerId {
-        server(dc)
+        server(dc, Generation(0))
     }
 
     /// A node proposes something.
@@ -269,6 +271,7 @@ impl World {
         self.nodes[dc.index()].is_gone = true;
         self.control.leaving.remove(dc);
         self.drop_clients_of(dc);
+        self.plan_return(dc);
     }
 
     /// Returns true if a member leaves or has left.
@@ -295,16 +298,14 @@ impl World {
     fn ask_to_join(&mut self, dc: DcId) {
         let config = &self.control.config;
         let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
-        if members.is_empty() {
-            return;
-        }
+        let Some(generation) = config.next_generation(dc).filter(|_| !members.is_empty()) else { return };
         let sponsor = *self.chance.members.pick(&members);
         let asked = *self.chance.members.pick(&members);
         let cluster = ClusterId::of("simulated");
         let admission = Admission {
             dc,
-            generation: Generation(0),
-            server: server(dc),
+            generation,
+            server: server(dc, generation),
             name: name(dc),
             address: address(dc),
             sponsor,
@@ -316,7 +317,7 @@ impl World {
 
     /// Returns true if a transfer only names the part of a member that joins: it keeps it, or sends it home.
     pub(super) fn names_part(&self, dc: DcId, to: DcId, moved: &LockParts) -> bool {
-        let joins = |part: DcId| part.get() >= self.plan.founders;
+        let joins = |part: DcId| self.has_joined_later(part);
         moved
             .parts
             .iter()
@@ -326,9 +327,14 @@ impl World {
     /// Returns the parts that a transfer to `to` is about: without those of other members that join, unless
     /// it is about these.
     pub(super) fn without_joiners(&self, to: DcId, moved: &LockParts) -> LockParts {
-        let founded = moved.parts.iter().filter(|(part, _)| part.get() < self.plan.founders || *part == to);
+        let founded = moved.parts.iter().filter(|(part, _)| !self.has_joined_later(*part) || *part == to);
         let parts: Vec<_> = founded.copied().collect();
         if parts.is_empty() { moved.clone() } else { LockParts { parts, ..moved.clone() } }
+    }
+
+    /// Returns true for a member that is no founder.
+    fn has_joined_later(&self, dc: DcId) -> bool {
+        dc.get() >= self.plan.founders || self.control.config.has_returned(dc)
     }
 
     /// Returns true if a server has joined and served.

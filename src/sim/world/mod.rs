@@ -18,6 +18,7 @@ mod members;
 mod nodes;
 mod operators;
 mod pauses;
+mod returns;
 mod show;
 mod transactions;
 mod watchers;
@@ -352,6 +353,7 @@ impl World {
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
+            Action::Return { node } => self.on_return(node),
             Action::Lose { node } => self.on_lose(node),
             Action::Vote { node } => self.on_vote(node),
             Action::SetPolicy => self.on_set_policy(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
+use crate::membership::ServerId;
 use crate::replica::call::{LockDescription, SessionId, Status};
 use crate::replica::{AgreedConfig, Checkpoint, Event, Inspect, LocalConfig, Past, Replica, ReplicaConfig};
 use crate::sim::clock::NodeClock;
@@ -140,6 +141,21 @@ impl Node {
         let mut node = Node::new(plan, dc, DcSet::only(dc), seed, bugs);
         node.config.joins = true;
         node
+    }
+
+    /// A server with an empty disk that is to join with the slot of `before`, which has ended.
+    pub fn returning(plan: &Plan, server: ServerId, before: &Node) -> Node {
+        let (seed, bugs) = (before.config.local.hash_seed, before.config.bugs);
+        let mut node = Node::joining(plan, before.dc, seed, bugs);
+        node.config.server = server;
+        // Actions that are still to happen to the earlier server do not happen to this one.
+        (node.life, node.losses, node.clock) = (before.life, before.losses, before.clock.clone());
+        node
+    }
+
+    /// Returns the id of its server.
+    pub fn server(&self) -> ServerId {
+        self.config.server
     }
 
     /// Returns read access to its state; `None` while it is down.

@@ -53,6 +53,7 @@ fn entry(entry: &Entry) -> String {
             Op::Enter { epoch } => write!(text, ", enter epoch {epoch}"),
             Op::Split { part } => write!(text, ", split part {part}"),
             Op::Done { part } => write!(text, ", done with part {part}"),
+            Op::Freed { slot, generation } => write!(text, ", freed {slot} of generation {generation}"),
             Op::Leave => write!(text, ", leave"),
         };
     }

@@ -29,13 +29,14 @@ fn shown(policy: &Policy) -> MemberPolicy {
         EvictPolicy::Operator => proto::EvictPolicy::Operator,
         EvictPolicy::Auto => proto::EvictPolicy::Auto,
     };
-    let join = match policy.join {
+    let join = |join| match join {
         JoinPolicy::Operator => proto::JoinPolicy::Operator,
         JoinPolicy::Auto => proto::JoinPolicy::Auto,
     };
     MemberPolicy {
         evict: Some(evict.into()),
-        join: Some(join.into()),
+        join: Some(join(policy.join).into()),
+        rejoin: Some(join(policy.rejoin).into()),
         fence_after_ms: Some(policy.fence_after_ms),
         evict_after_ms: Some(policy.evict_after_ms),
         max_lease_ttl_ms: Some(policy.max_lease_ttl_ms),
@@ -51,16 +52,16 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
         Some(proto::EvictPolicy::Operator) => EvictPolicy::Operator,
         Some(proto::EvictPolicy::Auto) => EvictPolicy::Auto,
     };
-    let join = match asked.join.map(|_| asked.join()) {
-        None => now.join,
-        Some(proto::JoinPolicy::Unspecified) => return Err(BorderError::UnknownPolicy),
-        Some(proto::JoinPolicy::Operator) => JoinPolicy::Operator,
-        Some(proto::JoinPolicy::Auto) => JoinPolicy::Auto,
+    let join = |asked, now| match asked {
+        None => Ok(now),
+        Some(proto::JoinPolicy::Unspecified) => Err(BorderError::UnknownPolicy),
+        Some(proto::JoinPolicy::Operator) => Ok(JoinPolicy::Operator),
+        Some(proto::JoinPolicy::Auto) => Ok(JoinPolicy::Auto),
     };
     Ok(Policy {
         evict,
-        join,
-        rejoin: now.rejoin,
+        join: join(asked.join.map(|_| asked.join()), now.join)?,
+        rejoin: join(asked.rejoin.map(|_| asked.rejoin()), now.rejoin)?,
         fence_after_ms: asked.fence_after_ms.unwrap_or(now.fence_after_ms),
         evict_after_ms: asked.evict_after_ms.unwrap_or(now.evict_after_ms),
         max_lease_ttl_ms: asked.max_lease_ttl_ms.unwrap_or(now.max_lease_ttl_ms),
