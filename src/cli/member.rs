@@ -56,8 +56,8 @@ enum MemberCommand {
     /// Let a datacenter leave the cluster, in order
     ///
     /// Its clients are told to go elsewhere, and new locks are refused there. Once nobody holds a lock there,
-    /// it gives back what it has, and its server ends. No lock elsewhere waits for it. Its id cannot be used
-    /// again. May be repeated, also to wait.
+    /// it gives back what it has, and its server ends. No lock elsewhere waits for it. Another server may
+    /// join with its id. May be repeated, also to wait.
     Remove {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]
@@ -72,7 +72,7 @@ enum MemberCommand {
     /// a lease any more. What they owned goes home to the others, which need them no more; commits that only
     /// they had are lost. Needs a majority of the voters, and every other member. Refused while a member
     /// hears one of them. May be repeated. A server of an evicted datacenter that is started again does not
-    /// serve.
+    /// serve; with an empty data directory it may join again.
     Evict {
         /// The ids of the datacenters, such as 2; those that are lost together are evicted together
         #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
@@ -99,6 +99,9 @@ enum MemberCommand {
         /// The servers that may join: those that an operator has invited, or all with a certificate
         #[arg(long, value_name = "WHO")]
         join: Option<Join>,
+        /// The same for servers that join with the id of a datacenter that was evicted
+        #[arg(long, value_name = "WHO")]
+        rejoin: Option<Join>,
         /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [at first: 10 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         fence_after: Option<Duration>,
@@ -155,10 +158,11 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead } => {
             evict(&admin, &dcs, clients_are_dead).await
         }
-        MemberCommand::Policy { evict, join, fence_after, evict_after, max_lease_ttl, json } => {
+        MemberCommand::Policy { evict, join, rejoin, fence_after, evict_after, max_lease_ttl, json } => {
             let asked = MemberPolicy {
                 evict: evict.map(|evict| evict_policy(evict).into()),
                 join: join.map(|join| join_policy(join).into()),
+                rejoin: rejoin.map(|join| join_policy(join).into()),
                 fence_after_ms: fence_after.map(millis),
                 evict_after_ms: evict_after.map(millis),
                 max_lease_ttl_ms: max_lease_ttl.map(millis),
@@ -214,8 +218,8 @@ fn evict_name(policy: &MemberPolicy) -> &'static str {
     }
 }
 
-fn join_name(policy: &MemberPolicy) -> &'static str {
-    match policy.join() {
+fn join_name(join: JoinPolicy) -> &'static str {
+    match join {
         JoinPolicy::Unspecified => "unknown",
         JoinPolicy::Operator => "operator",
         JoinPolicy::Auto => "auto",
@@ -226,7 +230,8 @@ fn policy_text(policy: &MemberPolicy) -> String {
     let time = |ms: u32| brief(Duration::from_millis(ms.into()));
     let rows = [
         ("evict", evict_name(policy).to_owned()),
-        ("join", join_name(policy).to_owned()),
+        ("join", join_name(policy.join()).to_owned()),
+        ("rejoin", join_name(policy.rejoin()).to_owned()),
         ("fence after", time(policy.fence_after_ms())),
         ("evict after", time(policy.evict_after_ms())),
         ("longest lease", time(policy.max_lease_ttl_ms())),
@@ -239,7 +244,8 @@ fn policy_text(policy: &MemberPolicy) -> String {
 fn policy_json(policy: &MemberPolicy) -> Value {
     json!({
         "evict": evict_name(policy),
-        "join": join_name(policy),
+        "join": join_name(policy.join()),
+        "rejoin": join_name(policy.rejoin()),
         "fence_after_ms": policy.fence_after_ms(),
         "evict_after_ms": policy.evict_after_ms(),
         "max_lease_ttl_ms": policy.max_lease_ttl_ms(),
@@ -250,12 +256,16 @@ fn policy_json(policy: &MemberPolicy) -> Value {
 async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Result<(), Failure> {
     let ids: Vec<u32> = dcs.iter().map(|dc| dc.get().into()).collect();
     let names = dcs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let list = admin.members().await.map_err(connect::failure)?;
+    // Another server may join with the id of one that is evicted.
+    let lost: Vec<(u32, u32)> = list.members.iter().map(|member| (member.dc, member.generation)).collect();
+    let is_lost =
+        |member: &Member| ids.contains(&member.dc) && lost.contains(&(member.dc, member.generation));
     let is_member = async || -> Result<bool, Failure> {
         let list = admin.members().await.map_err(connect::failure)?;
-        Ok(list.members.iter().any(|member| ids.contains(&member.dc)))
+        Ok(list.members.iter().any(is_lost))
     };
     // One that is evicted already is no error.
-    let list = admin.members().await.map_err(connect::failure)?;
     let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;
     if !list.members.iter().any(is_under_way) {
         let wait = admin.check_eviction(&ids).await.map_err(connect::failure)?;

@@ -84,11 +84,20 @@ impl Store {
             Ok(())
         })?;
         let found: Identity = store.value(IDENTITY)?.unwrap_or(new);
-        if found.member != me {
-            return Err(StoreError::WrongMember { found: found.member, expected: me });
-        }
         store.server = found.server;
-        Ok(store)
+        if found.member == me { Ok(store) } else { store.of_member(me) }
+    }
+
+    /// The file of a server that has not taken part yet becomes that of another generation of its slot.
+    pub(super) fn of_member(self, me: MemberId) -> Result<Store, StoreError> {
+        let before: Option<Identity> = self.value(IDENTITY)?;
+        let found = before.map_or(me, |identity| identity.member);
+        let is_unused = self.vote()?.is_none() && self.last()?.is_none();
+        if found.dc != me.dc || (found != me && !is_unused) {
+            return Err(StoreError::WrongMember { found, expected: me });
+        }
+        self.save(Durability::Immediate, IDENTITY, &Identity { member: me, server: self.server })?;
+        Ok(self)
     }
 
     /// Returns the name of this directory.

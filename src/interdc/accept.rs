@@ -58,6 +58,7 @@ impl Candidate {
                 version: self.version,
                 nonce,
                 incarnation: self.hello.incarnation,
+                generation: self.hello.generation,
             }),
             Err(error) => {
                 self.connection.fail(&error);
@@ -186,10 +187,11 @@ impl Acceptor {
         }
         let hello = hello::read_body(&mut receive, format).await?;
         let version = hello.check(&self.context, dc)?;
-        if peer.is_none() {
+        let Some(peer) = peer else {
             self.context.stranger.send_replace(Some(dc));
             return Err(Refusal::UnknownDc(dc).into());
-        }
+        };
+        peer.recognize(&hello)?;
         Ok(Greeting::Hello(send, receive, hello, version))
     }
 }

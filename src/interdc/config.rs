@@ -28,18 +28,20 @@ impl Default for QueueBound {
     }
 }
 
-/// The links of one datacenter. All datacenters of a cluster must agree on `cluster` and `epoch`.
+/// The links of one datacenter. All datacenters of a cluster must agree on `cluster`.
 #[derive(Clone, Debug)]
 pub struct InterdcConfig {
     /// This datacenter.
     pub me: DcId,
     /// The name of the cluster, as in the certificates.
     pub cluster: String,
-    /// The membership epoch. Default 0.
-    pub epoch: u32,
+    /// How often the id of this datacenter was given to another server before. A peer that knows of another
+    /// number refuses the link. Default 0.
+    pub generation: u16,
     /// The UDP address to listen on. Peers are dialled from it, too.
     pub listen: SocketAddr,
-    /// The other members and their addresses: `host:port`, resolved anew for every attempt. Default none.
+    /// The other members and their addresses: `host:port`, resolved anew for every attempt. Their generations
+    /// are not known yet, see [`Links::add_peer`](super::Links::add_peer). Default none.
     pub peers: Vec<(DcId, String)>,
     /// The credentials of this datacenter and the authorities that it trusts. Links made after a change use
     /// the new ones; existing links stay.
@@ -94,7 +96,7 @@ impl InterdcConfig {
         InterdcConfig {
             me,
             cluster: cluster.into(),
-            epoch: 0,
+            generation: 0,
             listen,
             peers: Vec::new(),
             tls,

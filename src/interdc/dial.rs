@@ -31,6 +31,8 @@ pub(super) struct Established {
     pub nonce: u64,
     /// Identifies the run of the peer.
     pub incarnation: u64,
+    /// The number of servers that had its id before.
+    pub generation: u32,
 }
 
 /// A connection that is not a link yet. Dropping it tells the other side that another connection is used.
@@ -129,6 +131,7 @@ impl Dialler {
                 version,
                 nonce,
                 incarnation: answer.incarnation,
+                generation: answer.generation,
             }),
             Err(error) => {
                 connection.fail(&error);
@@ -170,6 +173,7 @@ impl Dialler {
         hello::write(&mut send, &ours).await?;
         let answer = hello::read(&mut receive).await?;
         let version = answer.check(&self.context, self.peer.id)?;
+        self.peer.recognize(&answer)?;
         let nonce = if arbiter { ours.link } else { answer.named()? };
         // From here on the connection is the link: nothing may be awaited after this byte is written.
         hello::write_confirmation(&mut send).await?;

@@ -142,8 +142,9 @@ struct Peers {
 }
 
 impl Peers {
-    fn start(&mut self, NewPeer { peer, candidates }: NewPeer) {
+    fn start(&mut self, NewPeer { peer, candidates, former }: NewPeer) {
         let removed = peer.removed.subscribe();
+        let started = peer.clone();
         let task = PeerTask {
             context: self.context.clone(),
             dialler: self.dialling.dialler(&self.context, &peer),
@@ -155,7 +156,14 @@ impl Peers {
             shutdown: self.shutdown.clone(),
             removed,
         };
-        self.tasks.spawn(task.run());
+        self.tasks.spawn(async move {
+            // Its last event comes before the first one of its successor.
+            if let Some(former) = former {
+                stopped(&mut former.ended.subscribe()).await;
+            }
+            task.run().await;
+            started.ended.send_replace(true);
+        });
     }
 }
 
@@ -221,7 +229,7 @@ fn context(config: &InterdcConfig) -> Result<(Arc<Context>, mpsc::Receiver<NewPe
         return Err(InterdcError::BadPeer(bad));
     }
     let (context, new_peers) = Context::new(config);
-    config.peers.iter().for_each(|(id, address)| context.add_peer(*id, address));
+    config.peers.iter().for_each(|(id, address)| context.add_peer(*id, address, None));
     Ok((Arc::new(context), new_peers))
 }
 

@@ -99,8 +99,10 @@ pub enum Refusal {
          members; a further server joins with `geolock server --join`"
     )]
     UnknownDc(DcId),
-    #[error("its membership epoch is {found}, ours is {ours}")]
-    WrongEpoch { found: u32, ours: u32 },
+    #[error(
+        "it is server {found} with this id, known here is server {known}: the lower one was evicted or has left, and          returns only with an empty data directory and `geolock server --join`"
+    )]
+    WrongGeneration { found: u32, known: u16 },
     #[error("it speaks protocol versions {} to {}, here it is {} to {}", theirs.0, theirs.1, ours.0, ours.1)]
     NoCommonVersion { theirs: (u16, u16), ours: (u16, u16) },
     #[error("no proper hello: {0}")]
@@ -123,7 +125,7 @@ pub(super) enum CloseCode {
     WrongCluster = 1,
     WrongDc = 2,
     UnknownDc = 3,
-    WrongEpoch = 4,
+    WrongGeneration = 4,
     NoCommonVersion = 5,
     NotHello = 6,
     TimedOut = 7,
@@ -147,7 +149,7 @@ impl Refusal {
             Refusal::WrongCluster { .. } => CloseCode::WrongCluster,
             Refusal::WrongDc { .. } => CloseCode::WrongDc,
             Refusal::UnknownDc(_) | Refusal::Nobody => CloseCode::UnknownDc,
-            Refusal::WrongEpoch { .. } => CloseCode::WrongEpoch,
+            Refusal::WrongGeneration { .. } => CloseCode::WrongGeneration,
             Refusal::NoCommonVersion { .. } => CloseCode::NoCommonVersion,
             Refusal::NotHello(_) => CloseCode::NotHello,
             Refusal::TimedOut => CloseCode::TimedOut,

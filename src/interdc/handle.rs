@@ -169,9 +169,10 @@ impl Links {
     }
 
     /// Dials one more peer, and accepts links from it, from now on. Does nothing if it is known already, or
-    /// is this datacenter.
-    pub fn add_peer(&self, peer: DcId, address: &str) {
-        self.context.add_peer(peer, address);
+    /// is this datacenter. `generation`: the number of servers that had its id before. The link to one of
+    /// these ends, and it is refused from now on.
+    pub fn add_peer(&self, peer: DcId, address: &str, generation: u16) {
+        self.context.add_peer(peer, address, Some(generation));
     }
 
     /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{AttemptError, Refusal};
 use super::frame::FORMAT;
-use super::shared::Context;
+use super::shared::{Context, Peer};
 use crate::base::wire;
 use geolock_api::names::{ClusterId, DcId};
 
@@ -34,7 +34,8 @@ pub(super) struct Hello {
     versions: (u16, u16),
     cluster: ClusterId,
     pub dc: DcId,
-    epoch: u32,
+    /// The number of servers that had this id before.
+    pub generation: u32,
     /// Identifies one run of a server.
     pub incarnation: u64,
     /// The number that the arbiter of the two gives this connection; 0 from the other side.
@@ -50,7 +51,7 @@ impl Hello {
             versions: (*context.versions.start(), *context.versions.end()),
             cluster: context.cluster,
             dc: context.me,
-            epoch: context.epoch,
+            generation: context.generation.into(),
             incarnation: context.incarnation,
             link,
             last_link,
@@ -66,7 +67,7 @@ impl Hello {
     #[cfg(test)]
     pub(super) fn of_test(versions: (u16, u16), cluster: ClusterId) -> Hello {
         let dc = DcId::new(1).expect("a small id");
-        Hello { magic: MAGIC, versions, cluster, dc, epoch: 0, incarnation: 5, link: 3, last_link: 0 }
+        Hello { magic: MAGIC, versions, cluster, dc, generation: 0, incarnation: 5, link: 3, last_link: 0 }
     }
 
     /// Returns the number of the connection. The sender is the arbiter.
@@ -89,15 +90,24 @@ impl Hello {
         if self.dc != certificate {
             return Err(Refusal::WrongDc { said: self.dc, certificate });
         }
-        if self.epoch != context.epoch {
-            return Err(Refusal::WrongEpoch { found: self.epoch, ours: context.epoch });
-        }
         let ours = (*context.versions.start(), *context.versions.end());
         let version = self.versions.1.min(ours.1);
         if version < self.versions.0.max(ours.0) {
             return Err(Refusal::NoCommonVersion { theirs: self.versions, ours });
         }
         Ok(version)
+    }
+}
+
+impl Peer {
+    /// Checks that it is the server that has the id now, as far as is known.
+    pub(super) fn recognize(&self, hello: &Hello) -> Result<(), Refusal> {
+        match self.generation() {
+            Some(known) if hello.generation != u32::from(known) => {
+                Err(Refusal::WrongGeneration { found: hello.generation, known })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -164,7 +174,7 @@ mod tests {
             versions: (1, 300),
             cluster: ClusterId::from_raw(7),
             dc: DcId::new(2).unwrap(),
-            epoch: 0,
+            generation: 0,
             incarnation: 5,
             link: 0,
             last_link: 9,

@@ -94,12 +94,13 @@ impl PeerTask {
 
     /// Runs with a link: from its `Up` to its `Down`.
     async fn serve(&mut self, established: Established) -> After {
-        let (nonce, incarnation) = (established.nonce, established.incarnation);
+        let (nonce, incarnation, generation) =
+            (established.nonce, established.incarnation, established.generation);
         let (connection, version) = (established.connection, established.version);
         let link = Link::new(self.peer.next_link_id(), connection, self.context.queue, version);
         let link = Arc::new(link);
         let began = Instant::now();
-        self.peer.link_up(link.clone(), nonce);
+        self.peer.link_up(link.clone(), nonce, generation);
         self.context.note_control(self.peer.id, link.has(Lane::Control));
         let up = LinkEvent::Up { peer: self.peer.id, link: link.id, version };
         let (reason, next) = match self.tell(up).await {

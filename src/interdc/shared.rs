@@ -1,8 +1,9 @@
 //! State shared by the network thread and its users: the peers, the live links, and the counters.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Context {
     pub me: DcId,
     pub cluster: ClusterId,
-    pub epoch: u32,
+    pub generation: u16,
     pub versions: RangeInclusive<u16>,
     /// Identifies this run of the server.
     pub incarnation: u64,
@@ -32,6 +33,8 @@ pub(super) struct Context {
     pub timeout: Duration,
     pub queue: QueueBound,
     peers: RwLock<Vec<Arc<Peer>>>,
+    /// Those that are no peers any more, the last one of each id: their tasks may not have ended yet.
+    former: Mutex<BTreeMap<DcId, Arc<Peer>>>,
     /// Peers that became known while the endpoint runs: each id at most once.
     new_peers: mpsc::Sender<NewPeer>,
     /// The last datacenter that wanted a link and is no peer here.
@@ -62,12 +65,13 @@ impl Context {
         let context = Context {
             me: config.me,
             cluster: ClusterId::of(&config.cluster),
-            epoch: config.epoch,
+            generation: config.generation,
             versions: config.versions.clone(),
             incarnation: nonce(),
             timeout: config.peer_timeout,
             queue: config.queue,
             peers: RwLock::default(),
+            former: Mutex::default(),
             new_peers,
             stranger: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
@@ -85,12 +89,13 @@ impl Context {
         Context {
             me: DcId::new(0).expect("a small id"),
             cluster: ClusterId::of("fuzz"),
-            epoch: 0,
+            generation: 0,
             versions: 1..=3,
             incarnation: 1,
             timeout: Duration::ZERO,
             queue: QueueBound::default(),
             peers: RwLock::default(),
+            former: Mutex::default(),
             new_peers: mpsc::channel(1).0,
             stranger: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
@@ -110,17 +115,28 @@ impl Context {
         self.peers.read().expect("nothing panics while it holds the peers")
     }
 
-    /// Makes a peer known, unless it is, or is this datacenter. The endpoint starts its task.
-    pub(super) fn add_peer(&self, id: DcId, address: &str) {
-        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
-        if id != self.me && peers.iter().all(|known| known.id != id) {
-            let (peer, candidates) = Peer::new(id, address.into());
-            let peer = Arc::new(peer);
-            // There is room for each id once; without a receiver the endpoint has stopped.
-            let _ = self.new_peers.try_send(NewPeer { peer: Arc::clone(&peer), candidates });
-            peers.push(peer);
-            peers.sort_by_key(|peer| peer.id);
+    /// Makes a peer known, unless it is, or is this datacenter. The endpoint starts its task. `generation`:
+    /// the number of servers that had its id before, if that is known. One of these that is a peer is
+    /// replaced.
+    pub(super) fn add_peer(&self, id: DcId, address: &str, generation: Option<u16>) {
+        if id == self.me {
+            return;
         }
+        if let Some(known) = self.peer(id) {
+            if generation.is_none() || known.learn_generation(generation, address) {
+                return;
+            }
+            self.remove_peer(id, "its id was given to another server");
+        }
+        let former = self.former.lock().expect("nothing panics while it holds the peers").remove(&id);
+        let links = former.as_ref().map_or(0, |former| former.links.load(Ordering::Relaxed));
+        let (peer, candidates) = Peer::new(id, address.into(), generation, links);
+        let peer = Arc::new(peer);
+        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
+        // There is room for each id; without a receiver the endpoint has stopped.
+        let _ = self.new_peers.try_send(NewPeer { peer: Arc::clone(&peer), candidates, former });
+        peers.push(peer);
+        peers.sort_by_key(|peer| peer.id);
     }
 
     /// Forgets a peer: ends its link and its task, and accepts no link from it.
@@ -133,6 +149,7 @@ impl Context {
         if let Some(link) = peer.link() {
             link.end(DownReason::ClosedHere(reason.into()));
         }
+        self.former.lock().expect("nothing panics while it holds the peers").insert(id, peer);
     }
 
     /// Notes if there is a link to `peer` that has [`Lane::Control`].
@@ -198,11 +215,17 @@ pub(super) struct Peer {
     pub candidates: mpsc::Sender<Candidate>,
     /// True once it is no peer any more: its task ends.
     pub removed: watch::Sender<bool>,
+    /// True once its task has ended.
+    pub ended: watch::Sender<bool>,
+    /// The number of servers that had its id before, once that is known.
+    generation: Mutex<Option<u16>>,
+    /// The same as the peer said on the present or last link.
+    said_generation: AtomicU32,
     link: Mutex<Option<Arc<Link>>>,
     /// The arbiter's number of the last link that was up; 0 for none.
     last_link: AtomicU64,
     /// Links that were up so far.
-    generation: AtomicU64,
+    links: AtomicU64,
     lanes: [LaneCounters; Lane::COUNT],
     /// Bytes on earlier links.
     wire: Mutex<WireStats>,
@@ -213,6 +236,8 @@ pub(super) struct Peer {
 pub(super) struct NewPeer {
     pub peer: Arc<Peer>,
     pub candidates: mpsc::Receiver<Candidate>,
+    /// An earlier peer with its id. Its task ends first.
+    pub former: Option<Arc<Peer>>,
 }
 
 #[derive(Default)]
@@ -225,16 +250,24 @@ struct LaneCounters {
 
 impl Peer {
     /// Returns the peer, and the receiver for its task.
-    pub(super) fn new(id: DcId, address: String) -> (Peer, mpsc::Receiver<Candidate>) {
+    pub(super) fn new(
+        id: DcId,
+        address: String,
+        generation: Option<u16>,
+        links: u64,
+    ) -> (Peer, mpsc::Receiver<Candidate>) {
         let (candidates, receiver) = mpsc::channel(WAITING_CANDIDATES);
         let peer = Peer {
             id,
             address,
             candidates,
             removed: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
+            generation: Mutex::new(generation),
+            said_generation: AtomicU32::new(0),
             link: Mutex::default(),
             last_link: AtomicU64::new(0),
-            generation: AtomicU64::new(0),
+            links: AtomicU64::new(links),
             lanes: Default::default(),
             wire: Mutex::default(),
             last_error: Mutex::default(),
@@ -243,7 +276,29 @@ impl Peer {
     }
 
     pub(super) fn next_link_id(&self) -> LinkId {
-        LinkId::new(self.id, self.generation.fetch_add(1, Ordering::Relaxed) + 1)
+        LinkId::new(self.id, self.links.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(super) fn generation(&self) -> Option<u16> {
+        *self.generation.lock().expect("nothing panics while it holds a number")
+    }
+
+    /// Learns the number of servers that had its id before. Ends the link of another one. Returns false if
+    /// this peer is another one, or has another address.
+    fn learn_generation(&self, generation: Option<u16>, address: &str) -> bool {
+        let mut known = self.generation.lock().expect("nothing panics while it holds a number");
+        // The address of a founder is that of the configuration.
+        let is_moved = generation != Some(0) && self.address != address;
+        if *known == generation || (known.is_none() && !is_moved) {
+            *known = generation;
+            drop(known);
+            let said = self.said_generation.load(Ordering::Relaxed);
+            if let Some(link) = self.link().filter(|_| generation.is_some_and(|it| u32::from(it) != said)) {
+                link.end(DownReason::ClosedHere("its id was given to another server".into()));
+            }
+            return true;
+        }
+        false
     }
 
     pub(super) fn last_link(&self) -> u64 {
@@ -254,7 +309,8 @@ impl Peer {
         self.link.lock().expect("nothing panics while it holds a link").clone()
     }
 
-    pub(super) fn link_up(&self, link: Arc<Link>, nonce: u64) {
+    pub(super) fn link_up(&self, link: Arc<Link>, nonce: u64, generation: u32) {
+        self.said_generation.store(generation, Ordering::Relaxed);
         self.last_link.store(nonce, Ordering::Relaxed);
         tracing::info!(peer = %self.id, from = %link.connection.remote_address(), "link up");
         *self.link.lock().expect("nothing panics while it holds a link") = Some(link);
@@ -314,7 +370,7 @@ impl Peer {
             state,
             control,
             wire: link.map_or(before, |link| before.and(&link.connection)),
-            reconnects: self.generation.load(Ordering::Relaxed).saturating_sub(1),
+            reconnects: self.links.load(Ordering::Relaxed).saturating_sub(1),
             last_error: self.last_error.lock().expect("nothing panics while it holds an error").clone(),
         }
     }

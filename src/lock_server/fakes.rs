@@ -436,7 +436,7 @@ impl Links for FakeLinks {
         self.seen().takes_bulk.push(takes);
     }
 
-    fn add_peer(&mut self, _: DcId, _: &str) {}
+    fn add_peer(&mut self, _: DcId, _: &str, _: u16) {}
 
     fn figures(&self) -> Vec<LinkFigures> {
         vec![]

@@ -100,8 +100,8 @@ impl Links for InterdcLinks {
         self.interdc.take_bulk(takes);
     }
 
-    fn add_peer(&mut self, peer: DcId, address: &str) {
-        self.interdc.links().add_peer(peer, address);
+    fn add_peer(&mut self, peer: DcId, address: &str, generation: u16) {
+        self.interdc.links().add_peer(peer, address, generation);
     }
 
     fn figures(&self) -> Vec<LinkFigures> {

@@ -2,6 +2,7 @@
 //! proposals go out; nothing here waits for them, so a control group that is slow, or not there, holds up no
 //! lock.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -56,6 +57,8 @@ pub struct MembersView {
     pub heard: DcSet,
     /// The members that have said that they leave.
     pub left: DcSet,
+    /// The members that have freed each slot that is over ([`Facts::freed`]).
+    pub freed: BTreeMap<DcId, DcSet>,
 }
 
 impl MembersView {
@@ -69,6 +72,7 @@ impl MembersView {
             reachable: config.voters().voters.iter().copied().collect(),
             entered: self.entered.iter().copied().collect(),
             left: self.left,
+            freed: self.freed.clone(),
             heard: heard.collect(),
             heard_within: Duration::MAX,
             ..Facts::default()
@@ -122,18 +126,18 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     pub(super) fn publish_members(&mut self) {
         let Some(config) = self.machine.members() else { return };
         let entered: Vec<_> = config.members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
-        let (heard, left) = (self.machine.heard(), self.machine.left());
+        let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
             let is_same = known.config.index() == config.index() && known.entered == entered;
-            is_same && (known.heard, known.left) == (heard, left)
+            is_same && (known.heard, known.left) == (heard, left) && known.freed == freed
         };
         if !is_known {
             for (dc, member) in config.members() {
-                self.outlets.links.add_peer(dc, member.address.as_str());
+                self.outlets.links.add_peer(dc, member.address.as_str(), member.generation.0);
             }
-            view.send_replace(MembersView { config: config.clone(), entered, heard, left });
+            view.send_replace(MembersView { config: config.clone(), entered, heard, left, freed });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The actor's interfaces to the machine, the journal and the links, so that tests can replace them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -37,6 +38,11 @@ pub trait Machine: Send + 'static {
     fn left(&self) -> DcSet {
         DcSet::EMPTY
     }
+
+    /// Returns the members that have freed each slot that is over.
+    fn freed(&self) -> BTreeMap<DcId, DcSet> {
+        BTreeMap::new()
+    }
 }
 
 impl Machine for Replica {
@@ -66,6 +72,10 @@ impl Machine for Replica {
 
     fn left(&self) -> DcSet {
         self.inspect().left()
+    }
+
+    fn freed(&self) -> BTreeMap<DcId, DcSet> {
+        self.inspect().freed()
     }
 }
 
@@ -142,7 +152,7 @@ pub trait Links: Send + 'static {
     /// would be written.
     fn take_bulk(&mut self, takes: bool);
     /// Links to one more peer, unless it is known, or is this datacenter.
-    fn add_peer(&mut self, peer: DcId, address: &str);
+    fn add_peer(&mut self, peer: DcId, address: &str, generation: u16);
     fn figures(&self) -> Vec<LinkFigures>;
     /// Returns true if no link can work any more until a restart.
     fn have_failed(&self) -> bool;

@@ -316,12 +316,13 @@ impl Started {
         let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
         let lost_history = place.lost_history();
         let (datacenter, channels, plan) = place.parts(tls, wan);
+        let me = (dc, datacenter.replica.server);
         let (port, members) = members_port();
         let view = members.view.clone();
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
-        let departure = spawn(departure::watch(dc, links.clone(), view, server.handle()));
+        let departure = spawn(departure::watch(me, links.clone(), view, server.handle()));
         // It opens its file and looks for a leader meanwhile.
         let group = plan.start(channels, links, members);
         let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;

@@ -9,7 +9,7 @@ use crate::growth::{AUTO, all_settled, listed, start};
 use crate::leaving::{three, token};
 use geolock::client::AcquireRequest;
 
-fn evict(cluster: &Cluster, at: u8, lost: &str) -> Said {
+pub fn evict(cluster: &Cluster, at: u8, lost: &str) -> Said {
     run(&mut cluster.command(at, ["member", "evict", lost, "--confirm-dead", "--clients-are-dead"]))
 }
 

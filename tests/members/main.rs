@@ -12,4 +12,5 @@ mod growth;
 mod joining;
 mod leaving;
 mod refusals;
+mod returning;
 mod timed;

@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 
 use super::world::{World, dc};
 use crate::interdc::{
-    ControlFrame, InterdcConfig, JoinCallError, Lane, LinkEvent, MAX_JOIN_REQUEST, SendError, ask_to_join,
+    ControlFrame, DownReason, InterdcConfig, JoinCallError, Lane, LinkEvent, MAX_JOIN_REQUEST, SendError,
+    ask_to_join,
 };
 use crate::pki::Role;
 use geolock_api::names::DcSet;
@@ -55,11 +56,30 @@ async fn a_peer_that_becomes_known_is_linked() {
     let mut low = world.start_with(InterdcConfig { peers: Vec::new(), ..world.config(0) });
     let mut high = world.start(1);
     low.refusal("is no member").await;
-    low.interdc.links().add_peer(dc(0), "itself:1");
-    low.interdc.links().add_peer(dc(1), &world.address(1).to_string());
-    low.interdc.links().add_peer(dc(1), "twice:1");
+    low.interdc.links().add_peer(dc(0), "itself:1", 0);
+    low.interdc.links().add_peer(dc(1), &world.address(1).to_string(), 0);
+    low.interdc.links().add_peer(dc(1), "twice:1", 0);
     low.up().await;
     high.up().await;
+    assert_eq!(low.interdc.stats().peers.len(), 1);
+}
+
+#[tokio::test]
+async fn the_next_server_with_an_id_replaces_the_one_before() {
+    let world = World::new();
+    let (mut low, mut first) = (world.start(0), world.start(1));
+    let before = low.up().await;
+    first.up().await;
+    // It has not heard of the other one, and goes on dialling.
+    low.interdc.links().add_peer(dc(1), &world.address(1).to_string(), 1);
+    assert!(matches!(low.down().await, DownReason::ClosedHere(_)));
+    first.peer_error("it is server 0 with this id").await;
+    first.interdc.shutdown().await;
+    let mut second = world.start_with(InterdcConfig { generation: 1, ..world.config(1) });
+    let after = low.up().await;
+    second.up().await;
+    assert_ne!(before, after);
+    low.interdc.links().add_peer(dc(1), &world.address(1).to_string(), 1);
     assert_eq!(low.interdc.stats().peers.len(), 1);
 }
 

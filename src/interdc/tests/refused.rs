@@ -19,12 +19,15 @@ async fn quarrel(world: &World, changed: InterdcConfig, wanted: &str) -> [String
 }
 
 #[tokio::test]
-async fn another_epoch_is_refused_and_both_say_so() {
+async fn another_generation_is_refused_and_both_say_so() {
     let world = World::new();
-    let config = InterdcConfig { epoch: 7, ..world.config(1) };
-    let [right, wrong] = quarrel(&world, config, "epoch").await;
-    assert!(right.contains("epoch is 7, ours is 0") || right.contains("epoch is 0, ours is 7"), "{right}");
-    assert!(wrong.contains('7'), "{wrong}");
+    let right = world.start_with(InterdcConfig { peers: Vec::new(), ..world.config(0) });
+    right.interdc.links().add_peer(dc(1), &world.address(1).to_string(), 0);
+    let wrong = world.start_with(InterdcConfig { generation: 7, ..world.config(1) });
+    for node in [&right, &wrong] {
+        node.peer_error("it is server 7 with this id, known here is server 0").await;
+        assert!(!node.stats().up);
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
-use crate::membership::{Admission, Command, Config, Phase, Refused};
+use crate::membership::{Admission, Command, Config, Generation, Phase, Refused};
 use geolock_api::names::DcId;
 
 /// The answer to a request, and the command to be proposed for it.
@@ -51,8 +51,10 @@ fn decide(
     if config.member(from).is_some_and(|member| member.server == server) {
         // Only the machine makes peers of members: before that, a link would be refused.
         return match view.config.member(from) {
-            Some(_) => (JoinAnswer::Admitted(admitted(config)), None),
-            None => (JoinAnswer::Wait("its admission is decided".into()), None),
+            Some(known) if known.server == server => {
+                (JoinAnswer::Admitted(admitted(config, known.generation)), None)
+            }
+            _ => (JoinAnswer::Wait("its admission is decided".into()), None),
         };
     }
     let invited = config.invitations().find(|(invited, _)| **invited == name);
@@ -73,7 +75,8 @@ fn decide(
         Err(
             refused @ (Refused::ChangeUnderWay { .. }
             | Refused::EvictionUnderWay { .. }
-            | Refused::MemberLeaves { .. }),
+            | Refused::MemberLeaves { .. }
+            | Refused::SlotNotFree { .. }),
         ) => (JoinAnswer::Wait(refused.to_string()), None),
         Err(refused) => (JoinAnswer::Refused(refused.to_string()), None),
     }
@@ -85,11 +88,11 @@ fn sponsor(config: &Config, me: DcId) -> Option<DcId> {
     Some(me).filter(is_settled).or_else(|| config.staying().iter().find(is_settled))
 }
 
-fn admitted(config: &Config) -> Admitted {
+fn admitted(config: &Config, generation: Generation) -> Admitted {
     let member = |(dc, member): (DcId, &crate::membership::Member)| AdmittedMember {
         dc,
         name: member.name.clone(),
         address: member.address.clone(),
     };
-    Admitted { members: config.members().map(member).collect(), options: *config.options() }
+    Admitted { generation, members: config.members().map(member).collect(), options: *config.options() }
 }

@@ -47,7 +47,8 @@ pub struct JoinOptions {
 pub enum JoinError {
     #[error(
         "{} has data of another server: a server joins with an empty data directory; without --join, this one starts \
-         as the member that it is",
+         as the member that it is. If that member was evicted or has left, move the directory away: what it had that \
+         no other member has is only there",
         .0.display()
     )]
     NotEmpty(PathBuf),
@@ -110,7 +111,14 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         return Err(JoinError::OtherSlot { member, found, dc });
     }
     let saved = now.clone();
-    joined(spawn_blocking(move || joined_file::write(&data_dir, &saved)).await)?;
+    let file = joined(
+        spawn_blocking(move || {
+            joined_file::write(&data_dir, &saved)?;
+            let me = MemberId { dc: saved.dc, generation: saved.generation.0 };
+            file.of_member(me).map_err(JoinError::from)
+        })
+        .await,
+    )?;
     tracing::info!(%dc, members = now.members.len(), "admitted: this server is a member, and gets its state");
     Ok((now, file))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::wire::{Admitted, AdmittedMember};
-use crate::membership::{Address, AgreedOptions, MemberName, ServerId};
+use crate::membership::{Address, AgreedOptions, Generation, MemberName, ServerId};
 use geolock_api::names::DcId;
 
 const FILE: &str = "joined.json";
@@ -40,6 +40,8 @@ pub struct Joined {
     pub dc: DcId,
     /// The id by which the decisions name it.
     pub server: ServerId,
+    /// The number of servers that had its slot before.
+    pub generation: Generation,
     /// The members at its admission, itself included.
     pub members: Vec<(DcId, MemberName, Address)>,
     pub options: AgreedOptions,
@@ -53,6 +55,8 @@ struct Content {
     cluster: String,
     dc: u8,
     server: String,
+    #[serde(default)]
+    generation: Generation,
     options: AgreedOptions,
     members: Vec<MemberLine>,
 }
@@ -69,7 +73,8 @@ impl Joined {
     pub(super) fn new(cluster: &str, dc: DcId, server: ServerId, admitted: Admitted) -> Joined {
         let member = |AdmittedMember { dc, name, address }| (dc, name, address);
         let members = admitted.members.into_iter().map(member).collect();
-        Joined { cluster: cluster.into(), dc, server, members, options: admitted.options }
+        let Admitted { generation, options, .. } = admitted;
+        Joined { cluster: cluster.into(), dc, server, generation, members, options }
     }
 }
 
@@ -105,6 +110,7 @@ fn parse(content: Content) -> Result<Joined, String> {
         server: u128::from_str_radix(&content.server, 16)
             .map(|id| ServerId(id.to_be_bytes()))
             .map_err(|error| format!("its server id: {error}"))?,
+        generation: content.generation,
         members: content.members.into_iter().map(member).collect::<Result<_, String>>()?,
         cluster: content.cluster,
         options: content.options,
@@ -118,6 +124,7 @@ pub(super) fn write(dir: &Path, joined: &Joined) -> Result<(), JoinedFileError> 
         cluster: joined.cluster.clone(),
         dc: joined.dc.get(),
         server: joined.server.to_string(),
+        generation: joined.generation,
         options: joined.options,
         members: joined
             .members

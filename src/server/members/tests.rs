@@ -178,8 +178,8 @@ fn the_messages_of_servers_that_join_never_change() {
         (JoinAnswer::Wait("w".into()), vec![1, 1, b'w']),
         (JoinAnswer::Refused("r".into()), vec![2, 1, b'r']),
         (
-            JoinAnswer::Admitted(Admitted { members: vec![member], options }),
-            vec![0, 1, 1, 1, b'a', 8, b'd', b'c', b'1', b':', b'7', b'4', b'0', b'1', 1, 2, 3],
+            JoinAnswer::Admitted(Admitted { generation: Generation(9), members: vec![member], options }),
+            vec![0, 9, 1, 1, 1, b'a', 8, b'd', b'c', b'1', b':', b'7', b'4', b'0', b'1', 1, 2, 3],
         ),
     ];
     for (answer, golden) in answers {
@@ -203,6 +203,7 @@ fn a_server_remembers_that_it_joined() {
         cluster: "test".into(),
         dc: dc(1),
         server: ServerId([0x0f; 16]),
+        generation: Generation(2),
         members: vec![(dc(0), name("city0"), address(0)), (dc(1), name("city1"), address(1))],
         options: AgreedOptions::default(),
     };

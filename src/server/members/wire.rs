@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::membership::{Address, AgreedOptions, Credentials, MemberName, ServerId};
+use crate::membership::{Address, AgreedOptions, Credentials, Generation, MemberName, ServerId};
 use geolock_api::names::DcId;
 
 /// The request of a server to become a member. Its slot is that of its certificate.
@@ -33,6 +33,8 @@ pub(super) enum JoinAnswer {
 /// Everything that a new member needs to start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Admitted {
+    /// The number of servers that had its slot before.
+    pub generation: Generation,
     /// All members, the new one included.
     pub members: Vec<AdmittedMember>,
     pub options: AgreedOptions,

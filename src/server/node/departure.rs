@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::interdc::Links;
 use crate::lock_server::{LockServerHandle, MembersView};
-use crate::membership::EndCause;
+use crate::membership::{EndCause, ServerId};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a server that has left, and is started again, waits for links.
@@ -30,23 +30,24 @@ pub(super) enum Departure {
 /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
 /// which it was; `None` if the server has stopped for another reason.
 pub(super) async fn watch(
-    me: DcId,
+    (me, id): (DcId, ServerId),
     links: Links,
     mut view: watch::Receiver<MembersView>,
     server: LockServerHandle,
 ) -> Option<Departure> {
-    // A server that joins learns the decisions before its own admission first.
-    let has_ended = |view: &MembersView| view.config.has_ended(me);
+    // An earlier server with its slot may have ended, too: a server that joins learns that first.
+    let end = |view: &MembersView| view.config.end_of(id).map(|past| past.cause);
+    let has_ended = |view: &MembersView| end(view).is_some();
     tokio::select! {
         ended = view.wait_for(has_ended) => if ended.is_err() {
             return None;
         },
         () = server.stopped() => return None,
     }
-    let was_evicted = view.borrow().config.last_past(me).is_some_and(|past| past.cause != EndCause::Left);
+    let was_evicted = end(&view.borrow()).is_some_and(|cause| cause != EndCause::Left);
     if was_evicted {
-        tracing::error!(dc = %me, "this datacenter was evicted: stopping. To join again, start with \
-            an empty data directory and another id");
+        tracing::error!(dc = %me, "this datacenter was evicted: stopping. To return, start with an \
+            empty data directory and --join; what no other member has is only in the present one");
         server.drain();
         return Some(Departure::Evicted);
     }

@@ -15,7 +15,9 @@ use crate::control::{ControlFile, MemberId, Timing};
 use crate::interdc::{InterdcConfig, Links, Wan};
 use crate::journal::MemberNames;
 use crate::lock_server::{DatacenterConfig, MembersHandle};
-use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, TextError};
+use crate::membership::{
+    Address, AgreedOptions, Founder, Founding, Generation, MemberName, Policy, TextError,
+};
 use crate::pki::Credentials;
 use crate::replica::AgreedConfig;
 use crate::runtime::tasks::joined;
@@ -80,6 +82,7 @@ impl Place {
         let Place { config, joined, file } = self;
         let me = config.replica.dc;
         let (channels, control, joins) = channels();
+        let generation = joined.as_ref().map_or(Generation(0), |joined| joined.generation);
         let peers = match &joined {
             Some(joined) => {
                 joined.members.iter().map(|(dc, _, address)| (*dc, address.to_string())).collect()
@@ -94,12 +97,13 @@ impl Place {
             wan,
             control: Some(control),
             joins: Some(joins),
+            generation: generation.0,
             ..InterdcConfig::following(me, &config.cluster_name, config.listen.quic, tls)
         };
         let has_joined = joined.is_some();
         let founders: Option<MemberNames> = (!has_joined).then(|| config.member_names());
         let plan = GroupPlan {
-            me: MemberId { dc: me, generation: 0 },
+            me: MemberId { dc: me, generation: generation.0 },
             dir: config.journal.dir.clone(),
             file,
             founders: match joined {

@@ -1,0 +1,113 @@
+//! Datacenters come back after they have left, were evicted, or have lost their disks.
+//!
+//! Guarantees: docs/guarantees.md#order-and-availability.
+
+use crate::evicting::evict;
+use crate::fixture::calls::{acquire, put, read};
+use crate::fixture::said::run;
+use crate::fixture::{Cluster, lock, until};
+use crate::growth::{AUTO, all_settled, joined, listed, refused, start};
+use crate::leaving::{three, token};
+use geolock::client::AcquireRequest;
+use serde_json::Value;
+
+/// Returns the generation of a member, as a list shows it.
+fn generation(list: &Value, dc: u64) -> Option<u64> {
+    let rows = list["members"].as_array().expect("a list");
+    rows.iter().find(|row| row["dc"] == dc)?["generation"].as_u64()
+}
+
+fn lose_data(cluster: &Cluster, dc: u8) {
+    std::fs::remove_dir_all(cluster.data_dir(dc)).expect("nobody uses it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_has_lost_its_disk_is_evicted_and_joins_again() {
+    let (mut cluster, mut clients) = three(AUTO).await;
+    let held = acquire(&clients[0], AcquireRequest::exclusive(lock("held"))).await;
+    let written = put(&clients[2], "city", "Oslo").await;
+    assert_eq!(read(&clients[1], "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
+    let mut before = token(&clients[2], "used there").await;
+    drop(clients.pop());
+
+    for returned in 1..3 {
+        cluster.kill(2);
+        lose_data(&cluster, 2);
+        until("no member hears it any more, and it is evicted", || {
+            (evict(&cluster, 0, "dc2").code == 0).then_some(())
+        });
+        // Its id is that of a member that was evicted: an operator has to agree.
+        let said = refused(&cluster, 2, &[]);
+        assert!(said.code != 0 && said.stderr.contains("member add city2"), "{said:?}");
+        let said = run(&mut cluster.command(1, ["member", "add", "city2"]));
+        assert_eq!(said.code, 0, "{said:?}");
+        let client = joined(&mut cluster, 2).await;
+        for dc in 0..3 {
+            let list = listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+            assert_eq!((generation(&list, 2), generation(&list, 1)), (Some(returned), Some(0)));
+        }
+        assert_eq!(held.is_lost(), None, "nobody lost a lock");
+        assert_eq!(read(&client, "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
+        for name in ["used there", "never used"] {
+            let after = token(&client, name).await;
+            assert!(after > before && after >> 54 == 16 + returned, "{name}: {after} after {before}");
+            before = after;
+        }
+        let news = put(&client, "news", returned.to_string()).await;
+        let told = read(&clients[0], "news", &news).await;
+        assert_eq!(told.as_deref(), Some(returned.to_string().as_bytes()));
+    }
+
+    // It stays the same member over a restart.
+    cluster.kill(2);
+    cluster.restart(2);
+    for dc in 0..3 {
+        let list = listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+        assert_eq!(generation(&list, 2), Some(2));
+    }
+    held.release().await.expect("it was held");
+    token(&clients[1], "held").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_evicted_alive_is_refused_until_it_joins_anew() {
+    let (mut cluster, mut clients) = three(AUTO).await;
+    let before = token(&clients[2], "used there").await;
+    drop(clients.pop());
+    cluster.kill(2);
+    let old = cluster.dir().join("evicted");
+    std::fs::rename(cluster.data_dir(2), &old).expect("nobody uses it");
+    until("no member hears it any more, and it is evicted", || {
+        (evict(&cluster, 0, "dc2").code == 0).then_some(())
+    });
+    let said = run(&mut cluster.command(0, ["member", "policy", "--rejoin", "auto"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let client = joined(&mut cluster, 2).await;
+    assert!(token(&client, "used there").await > before);
+    drop(client);
+    let said = run(&mut cluster.command(0, ["member", "remove", "2", "--wait"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    cluster.server(2).line("has left the cluster");
+    assert_eq!(cluster.server(2).wait(), 0);
+
+    // The directory of its first life: it has a certificate, but is not the one that returns.
+    let second = cluster.dir().join("left");
+    std::fs::rename(cluster.data_dir(2), &second).expect("nobody uses it");
+    let client = joined(&mut cluster, 2).await;
+    assert_eq!(generation(&listed(&cluster, 0, "three", |list| all_settled(list, 3)), 2), Some(2));
+    drop(client);
+    cluster.kill(2);
+    let third = cluster.dir().join("third");
+    std::fs::rename(cluster.data_dir(2), &third).expect("nobody uses it");
+    std::fs::rename(&old, cluster.data_dir(2)).expect("it is there");
+    start(&mut cluster, 2);
+    cluster.server(2).line("it is server 0 with this id, known here is server 2");
+    cluster.kill(2);
+    std::fs::remove_dir_all(cluster.data_dir(2)).expect("nobody uses it");
+    std::fs::rename(&third, cluster.data_dir(2)).expect("it is there");
+    cluster.restart(2);
+    for dc in 0..3 {
+        listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+    }
+    token(&clients[0], "used there").await;
+}
