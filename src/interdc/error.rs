@@ -100,7 +100,8 @@ pub enum Refusal {
     )]
     UnknownDc(DcId),
     #[error(
-        "it is server {found} with this id, known here is server {known}: the lower one was evicted or has left, and          returns only with an empty data directory and `geolock server --join`"
+        "it is server {found} with this id, known here is server {known}: the lower one was evicted or has left, and \
+         returns only with an empty data directory and `geolock server --join`"
     )]
     WrongGeneration { found: u32, known: u16 },
     #[error("it speaks protocol versions {} to {}, here it is {} to {}", theirs.0, theirs.1, ours.0, ours.1)]

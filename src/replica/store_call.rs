@@ -237,7 +237,8 @@ pub enum TxnRefusal {
     )]
     SnapshotAhead { seq: u64, made: u64 },
     #[error(
-        "the snapshot asked for has entry {seq} of {dc}, which was lost with that server: its entries count up to {cut};          read again, without that snapshot"
+        "the snapshot asked for has entry {seq} of {dc}, which was lost with that server: its entries count up to {cut}; \
+         read again, without that snapshot"
     )]
     SnapshotLost { dc: DcId, seq: u64, cut: u64 },
     #[error("{0} is no member of this cluster")]
