@@ -94,12 +94,14 @@ impl Leading {
         over.for_each(|dc| self.links.remove_peer(dc, "it has left the cluster"));
     }
 
-    /// Returns the decision that gives a member its vote, once all have entered the last change.
+    /// Returns the decision that gives a member its vote, once all have entered the last change. One that is not
+    /// heard would only be missing in a majority.
     fn next_vote(&self, config: &Config) -> Option<Command> {
         let dc = config.next_voter()?;
         let generation = config.generation(dc)?;
         let view = self.view.borrow();
         let have_entered = view.config.index() == config.index() && view.behind().is_empty();
-        have_entered.then_some(Command::Vote { dc, generation, votes: true })
+        let may_vote = have_entered && view.heard.contains(dc);
+        may_vote.then_some(Command::Vote { dc, generation, votes: true })
     }
 }

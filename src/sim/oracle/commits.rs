@@ -206,10 +206,14 @@ impl Commits {
         }
     }
 
+    /// Returns the number of the last entry of a log; 0 for an empty one.
+    pub fn last_of(&self, dc: DcId) -> u64 {
+        self.logs.get(&dc).and_then(|log| log.last()).map_or(0, |last| last.seq)
+    }
+
     /// Returns true if an entry may be the next one of its log.
     pub fn is_next(&self, entry: &Entry) -> bool {
-        let last = self.logs.get(&entry.dc).and_then(|log| log.last());
-        follows(entry.seq, last.map_or(0, |last| last.seq))
+        follows(entry.seq, self.last_of(entry.dc))
     }
 
     /// Returns the entries of a log after `after` up to `upto`.

@@ -270,8 +270,9 @@ impl Transactions {
         self.commits.get(dot)
     }
 
-    /// No node has the entries of `dc` after `seq` any more: the answers that rest on them are lost.
-    pub fn on_lost(&mut self, dc: DcId, seq: u64) {
+    /// No node has the entries of `dc` after `seq` any more: the answers that rest on them are lost. Returns the
+    /// number of the last one that is left.
+    pub fn on_lost(&mut self, dc: DcId, seq: u64) -> u64 {
         let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
         self.lost.extend(self.commits.cut(dc, seq));
         let Transactions { made, told, .. } = self;
@@ -280,6 +281,7 @@ impl Transactions {
         });
         made.retain(|_, dot| !is_lost(*dot));
         self.locks.values_mut().for_each(|commits| commits.retain(|commit| !is_lost(commit.dot)));
+        self.commits.last_of(dc)
     }
 
     /// Adds an entry again that seemed to be lost and was on its way to a node. Returns true if it was such

@@ -1,6 +1,6 @@
 //! The events of the world.
 
-use crate::membership::{Index, Proposal};
+use crate::membership::{Generation, Index, Proposal};
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::replica::{Message, Notice};
 use crate::sim::client::Timer;
@@ -108,6 +108,7 @@ pub(in crate::sim) enum Action {
     /// A lost member is to be evicted.
     Evict {
         node: DcId,
+        generation: Generation,
     },
     MakeRoom {
         node: DcId,

@@ -51,8 +51,9 @@ impl World {
     /// No node has the entries of `dc` after `seq` any more.
     pub(super) fn lose_after(&mut self, dc: DcId, seq: u64) {
         self.judge_lost(dc, seq);
-        self.txns.on_lost(dc, seq);
-        self.holders.forget_entries(dc, seq);
+        // A generation without an entry ends where the one before it did.
+        let last = self.txns.on_lost(dc, seq);
+        self.holders.forget_entries(dc, last);
     }
 
     /// The entries of `dc` after `seq` are lost. None of them may be a commit that a majority had,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::rng::Rng;
-use crate::membership::{Command, Cut, Evictee, Eviction, Vouch};
+use crate::membership::{Command, Cut, Evictee, Eviction, Generation, Vouch};
 use crate::replica::Event;
 use crate::sim::world::members::ASK_AGAIN;
 use crate::sim::world::returns::server;
@@ -61,11 +61,11 @@ impl World {
             }
         }
         if self.plan.by_time {
-            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+            return self.evict_later(dc, ASK_AGAIN);
         }
         let clients = clients_are_over(self.plan.load.ttl.1);
         let after = clients + self.chance.members.duration(Duration::ZERO, Duration::from_secs(2));
-        self.queue.push(self.now + after, Action::Evict { node: dc });
+        self.evict_later(dc, after);
     }
 
     /// Cuts a member off from all but one, and that one from the others, for longer. So when the member is
@@ -84,11 +84,19 @@ impl World {
         self.queue.push(self.now + after, Action::Lose { node: dc });
     }
 
+    /// The present member with this slot is to be evicted.
+    fn evict_later(&mut self, dc: DcId, after: Duration) {
+        let generation = self.control.config.generation(dc).unwrap_or_default();
+        self.queue.push(self.now + after, Action::Evict { node: dc, generation });
+    }
+
     /// Returns true if a majority of the voters is left when this member is lost, also when those that leave
     /// have left.
     fn can_lose(&self, dc: DcId) -> bool {
         let lost = self.control.lost.union(DcSet::only(dc));
-        let settled = self.control.config.is_settled(dc) && !self.is_leaving(dc);
+        // In production the vote is not given to a member that is not heard.
+        let is_voting = self.control.config.next_voter() != Some(dc);
+        let settled = self.control.config.is_settled(dc) && !self.is_leaving(dc) && is_voting;
         settled && self.can_decide(DcSet::EMPTY, lost) && self.can_decide(self.control.leaving, lost)
     }
 
@@ -107,7 +115,7 @@ impl World {
         self.control.lost.insert(dc);
         self.control.cut_off.insert(dc, self.now + lasts);
         if self.chance.members.percent(20) && self.pause_for(dc, lasts) {
-            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+            return self.evict_later(dc, ASK_AGAIN);
         }
         let others: Vec<DcId> = self.members().iter().filter(|other| *other != dc).collect();
         for other in others {
@@ -115,7 +123,7 @@ impl World {
             self.cut_for(other, dc, lasts);
         }
         self.trace.line(self.now, dc, || format!("is cut off for {lasts:?}"));
-        self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+        self.evict_later(dc, ASK_AGAIN);
     }
 
     /// Returns true if nobody reaches a member: neither others nor the control group.
@@ -163,17 +171,19 @@ impl World {
     }
 
     /// A lost member is evicted: an operator asks for it until that is decided, unless it is evicted by time.
-    pub(super) fn on_evict(&mut self, dc: DcId) {
-        if self.control.config.generation(dc).is_none() {
-            self.control.lost.remove(dc);
-            return;
+    pub(super) fn on_evict(&mut self, dc: DcId, generation: Generation) {
+        match self.control.config.generation(dc) {
+            None => return self.control.lost.remove(dc),
+            // Another server has its slot.
+            Some(now) if now != generation => return,
+            Some(_) => {}
         }
         if self.plan.by_time && self.is_back(dc) {
             self.control.lost.remove(dc);
             return;
         }
         if self.plan.by_time && !self.needs_operator(dc) {
-            return self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+            return self.evict_later(dc, ASK_AGAIN);
         }
         self.control.without_clients.insert(dc);
         let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
@@ -188,7 +198,7 @@ impl World {
                 Eviction { members: lost.filter_map(evictee).collect(), vouch: Vouch::Operator, recut: None };
             self.step(asked, Event::Propose { command: Box::new(Command::Begin(eviction)) });
         }
-        self.queue.push(self.now + ASK_AGAIN, Action::Evict { node: dc });
+        self.evict_later(dc, ASK_AGAIN);
     }
 
     /// The eviction of a member is decided. One that was only cut off, or that was joining and had a lost

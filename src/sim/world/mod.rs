@@ -357,7 +357,7 @@ impl World {
             Action::Lose { node } => self.on_lose(node),
             Action::Vote { node } => self.on_vote(node),
             Action::SetPolicy => self.on_set_policy(),
-            Action::Evict { node } => self.on_evict(node),
+            Action::Evict { node, generation } => self.on_evict(node, generation),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),
             Action::Relief { node } => self.on_relief(node),
