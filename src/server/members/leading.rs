@@ -47,7 +47,7 @@ impl Leading {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
                 Err(error) => tracing::debug!(?step, %error, "the voters do not follow the decisions yet"),
             }
-        } else if let Some(command) = self.next_vote(&config) {
+        } else if let Some(command) = next_vote(&config, &self.view.borrow()) {
             // If the lock server has no room or stops, the next round repeats it.
             let _ = self.inputs.try_send(MembersInput::Propose(Box::new(command)));
         }
@@ -93,15 +93,14 @@ impl Leading {
         let over = config.slots().map(|(dc, _)| dc).filter(has_left);
         over.for_each(|dc| self.links.remove_peer(dc, "it has left the cluster"));
     }
+}
 
-    /// Returns the decision that gives a member its vote, once all have entered the last change. One that is not
-    /// heard would only be missing in a majority.
-    fn next_vote(&self, config: &Config) -> Option<Command> {
-        let dc = config.next_voter()?;
-        let generation = config.generation(dc)?;
-        let view = self.view.borrow();
-        let have_entered = view.config.index() == config.index() && view.behind().is_empty();
-        let may_vote = have_entered && view.heard.contains(dc);
-        may_vote.then_some(Command::Vote { dc, generation, votes: true })
-    }
+/// Returns the decision that gives a member its vote, once all have entered the last change. One that is not
+/// heard would only be missing in a majority.
+pub(super) fn next_vote(config: &Config, view: &MembersView) -> Option<Command> {
+    let dc = config.next_voter()?;
+    let generation = config.generation(dc)?;
+    let have_entered = view.config.index() == config.index() && view.behind().is_empty();
+    let may_vote = have_entered && view.heard.contains(dc);
+    may_vote.then_some(Command::Vote { dc, generation, votes: true })
 }

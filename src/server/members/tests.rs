@@ -3,6 +3,7 @@
 
 use super::admission::{Response, respond};
 use super::joined_file::{self, Joined, JoinedFileError};
+use super::leading::next_vote;
 use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
 use super::{DecisionList, founder_id};
 use crate::base::wire;
@@ -12,7 +13,7 @@ use crate::membership::{
     Address, Admission, AgreedOptions, Command, Credentials, Epoch, Founder, Founding, Generation,
     JoinPolicy, MemberName, Policy, Proposal, ServerId,
 };
-use geolock_api::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId, DcSet};
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -186,6 +187,25 @@ fn the_messages_of_servers_that_join_never_change() {
         assert_eq!(wire::encode("answer", &answer).expect("it is small"), golden);
         assert_eq!(wire::decode::<JoinAnswer>("answer", &golden).expect("it can be read"), answer);
     }
+}
+
+#[test]
+fn a_member_gets_its_vote_when_it_is_settled_and_heard() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    let (_, propose) = members.ask(1, &request(7, "city1"));
+    members.decide(propose.expect("it may join"));
+    let next = |members: &Members, heard: DcSet| {
+        let view = MembersView { heard, ..members.view() };
+        next_vote(&view.config, &view)
+    };
+    let is_heard = DcSet::only(dc(1));
+    assert_eq!(next(&members, is_heard), None, "it is joining");
+    members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
+    assert_eq!(next(&members, DcSet::EMPTY), None, "of two voters it would be the one that is missing");
+    let vote = Command::Vote { dc: dc(1), generation: Generation(0), votes: true };
+    assert_eq!(next(&members, is_heard), Some(vote.clone()));
+    members.decide(vote);
+    assert_eq!(next(&members, is_heard), None);
 }
 
 #[test]
