@@ -270,8 +270,8 @@ impl Transactions {
         self.commits.get(dot)
     }
 
-    /// No node has the entries of `dc` after `seq` any more: the answers that rest on them are lost. Returns the
-    /// number of the last one that is left.
+    /// No node has the entries of `dc` after `seq` any more: the answers that rest on them are lost. Returns
+    /// the number of the last one that is left.
     pub fn on_lost(&mut self, dc: DcId, seq: u64) -> u64 {
         let is_lost = |dot: Dot| dot.dc == dc && dot.seq > seq;
         self.lost.extend(self.commits.cut(dc, seq));
