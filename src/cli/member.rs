@@ -258,12 +258,12 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     let names = dcs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let list = admin.members().await.map_err(connect::failure)?;
     // Another server may join with the id of one that is evicted.
-    let lost: Vec<(u32, u32)> = list.members.iter().map(|member| (member.dc, member.generation)).collect();
-    let is_lost =
-        |member: &Member| ids.contains(&member.dc) && lost.contains(&(member.dc, member.generation));
+    let is_named = |member: &&Member| ids.contains(&member.dc);
+    let server = |member: &Member| (member.dc, member.generation);
+    let lost: Vec<(u32, u32)> = list.members.iter().filter(is_named).map(server).collect();
     let is_member = async || -> Result<bool, Failure> {
         let list = admin.members().await.map_err(connect::failure)?;
-        Ok(list.members.iter().any(is_lost))
+        Ok(list.members.iter().map(server).any(|member| lost.contains(&member)))
     };
     // One that is evicted already is no error.
     let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;

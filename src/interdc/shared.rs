@@ -18,6 +18,8 @@ use geolock_api::names::{ClusterId, DcId, DcSet, MAX_DCS};
 
 /// Most incoming connections that wait for a peer's task.
 const WAITING_CANDIDATES: usize = 2;
+/// The reason to end the link to a server whose id another one has.
+const ANOTHER_SERVER: &str = "its id was given to another server";
 /// Least time between two log lines about refused connections: a stranger must not fill the log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -122,17 +124,17 @@ impl Context {
         if id == self.me {
             return;
         }
-        if let Some(known) = self.peer(id) {
-            if generation.is_none() || known.learn_generation(generation, address) {
+        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
+        if let Some(place) = peers.iter().position(|known| known.id == id) {
+            if generation.is_none_or(|generation| peers[place].learn_generation(generation, address)) {
                 return;
             }
-            self.remove_peer(id, "its id was given to another server");
+            self.forget(peers.remove(place), ANOTHER_SERVER);
         }
         let former = self.former.lock().expect("nothing panics while it holds the peers").remove(&id);
         let links = former.as_ref().map_or(0, |former| former.links.load(Ordering::Relaxed));
         let (peer, candidates) = Peer::new(id, address.into(), generation, links);
         let peer = Arc::new(peer);
-        let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
         // There is room for each id; without a receiver the endpoint has stopped.
         let _ = self.new_peers.try_send(NewPeer { peer: Arc::clone(&peer), candidates, former });
         peers.push(peer);
@@ -145,11 +147,15 @@ impl Context {
         let Some(place) = peers.iter().position(|known| known.id == id) else { return };
         let peer = peers.remove(place);
         drop(peers);
+        self.forget(peer, reason);
+    }
+
+    fn forget(&self, peer: Arc<Peer>, reason: &str) {
         peer.removed.send_replace(true);
         if let Some(link) = peer.link() {
             link.end(DownReason::ClosedHere(reason.into()));
         }
-        self.former.lock().expect("nothing panics while it holds the peers").insert(id, peer);
+        self.former.lock().expect("nothing panics while it holds the peers").insert(peer.id, peer);
     }
 
     /// Notes if there is a link to `peer` that has [`Lane::Control`].
@@ -285,20 +291,26 @@ impl Peer {
 
     /// Learns the number of servers that had its id before. Ends the link of another one. Returns false if
     /// this peer is another one, or has another address.
-    fn learn_generation(&self, generation: Option<u16>, address: &str) -> bool {
+    fn learn_generation(&self, generation: u16, address: &str) -> bool {
         let mut known = self.generation.lock().expect("nothing panics while it holds a number");
         // The address of a founder is that of the configuration.
-        let is_moved = generation != Some(0) && self.address != address;
-        if *known == generation || (known.is_none() && !is_moved) {
-            *known = generation;
+        let is_moved = generation > 0 && self.address != address;
+        if *known == Some(generation) || (known.is_none() && !is_moved) {
+            *known = Some(generation);
             drop(known);
-            let said = self.said_generation.load(Ordering::Relaxed);
-            if let Some(link) = self.link().filter(|_| generation.is_some_and(|it| u32::from(it) != said)) {
-                link.end(DownReason::ClosedHere("its id was given to another server".into()));
-            }
+            self.end_link_of_another();
             return true;
         }
         false
+    }
+
+    /// Ends the link if it is that of another server with its id.
+    fn end_link_of_another(&self) {
+        let said = self.said_generation.load(Ordering::Relaxed);
+        let is_another = self.generation().is_some_and(|known| u32::from(known) != said);
+        if let Some(link) = self.link().filter(|_| is_another) {
+            link.end(DownReason::ClosedHere(ANOTHER_SERVER.into()));
+        }
     }
 
     pub(super) fn last_link(&self) -> u64 {
@@ -314,6 +326,8 @@ impl Peer {
         self.last_link.store(nonce, Ordering::Relaxed);
         tracing::info!(peer = %self.id, from = %link.connection.remote_address(), "link up");
         *self.link.lock().expect("nothing panics while it holds a link") = Some(link);
+        // That may have become known since the hello.
+        self.end_link_of_another();
     }
 
     pub(super) fn link_down(&self, reason: &DownReason) {

@@ -209,12 +209,6 @@ impl Config {
         self.slots.values().flat_map(|slot| &slot.past).find(|past| past.server == server)
     }
 
-    /// Returns true if the slot was given out more than once.
-    pub fn has_returned(&self, dc: DcId) -> bool {
-        let past = self.last_past(dc).map(|past| past.generation);
-        self.generation(dc).max(past) > Some(Generation(0))
-    }
-
     /// Returns true if this generation of the slot is over. One that never began is not.
     pub fn is_over(&self, dc: DcId, generation: Generation) -> bool {
         let Some(slot) = self.slots.get(&dc) else { return false };

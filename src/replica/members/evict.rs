@@ -15,7 +15,7 @@ use super::{Evicted, Kind, Members};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Past, Proposal, Voter};
+use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Proposal, Voter};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -98,18 +98,13 @@ impl Members {
         });
         let evicted = all.fold(DcSet::EMPTY, DcSet::union);
         let remain = self.all.difference(evicted).difference(self.parting.left);
-        let has_all = |dc| self.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
+        let has_all = |dc| self.config.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
         let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
         !evicted.contains(self.me)
             && (evicted.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
             && !self.joins.iter().any(|join| goes_along(join.part()))
             && self.have_entered(remain, self.entered)
-    }
-
-    /// Returns the last generation of a slot that is over.
-    fn last_past(&self, dc: DcId) -> Option<&Past> {
-        self.config.last_past(dc)
     }
 
     /// These members are over.
@@ -137,7 +132,7 @@ impl Writer<'_> {
     /// Acts without these members, which are over, from now on.
     pub(super) fn enter_end(&mut self, evicted: DcSet) {
         for dc in evicted.iter() {
-            let past = self.members.last_past(dc).expect("an end has a cut");
+            let past = self.members.config.last_past(dc).expect("an end has a cut");
             let (cut, applied) = (past.cut, self.log.applied().get(dc));
             let bug = self.config.bugs.has(Bug::EndWithoutCut) || self.config.bugs.has(Bug::PromiseBroken);
             let is_reached = past.is_reached_by(applied) && applied <= cut;

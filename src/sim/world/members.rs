@@ -334,7 +334,9 @@ impl World {
 
     /// Returns true for a member that is no founder.
     fn has_joined_later(&self, dc: DcId) -> bool {
-        dc.get() >= self.plan.founders || self.control.config.has_returned(dc)
+        let config = &self.control.config;
+        let past = config.last_past(dc).map(|past| past.generation);
+        dc.get() >= self.plan.founders || config.generation(dc).max(past) > Some(Generation(0))
     }
 
     /// Returns true if a server has joined and served.
