@@ -109,8 +109,11 @@ impl Members {
 
     /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
     fn begins_generation(&self, entry: &Entry) -> bool {
-        let generation = self.config.generation_at(entry.dc, Epoch(entry.epoch));
-        !self.are_decided() || generation == Some(Generation::of_seq(entry.seq))
+        let generation = match self.are_decided() {
+            true => self.config.generation_at(entry.dc, Epoch(entry.epoch)),
+            false => Some(Generation(0)),
+        };
+        generation == Some(Generation::of_seq(entry.seq))
     }
 
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait

@@ -2,13 +2,15 @@
 
 use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::Bug;
+use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
-    Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, MemberName,
-    Proposal, ServerId, Voter, Vouch,
+    Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, Index,
+    MemberName, Proposal, Revision, ServerId, Voter, Vouch,
 };
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
+use geolock_api::names::ClusterId;
 
 /// A cluster with a list of decisions, which every member that is up learns at once.
 struct Story {
@@ -288,4 +290,25 @@ fn a_slot_that_is_given_out_too_soon_gets_what_was_given_to_the_one_before() {
     s.c.pass(1_000);
     let owner = |id: usize| s.c.inspect(id).owner_of(&super::cluster::name("moved"), dc(1));
     assert_ne!(owner(0), owner(1), "dc0 gave it to the server that has the slot now");
+}
+
+/// With a list of decisions and without: its number would be one that no log reaches.
+#[test]
+fn an_entry_of_a_generation_that_nobody_admitted_closes_the_link() {
+    for (is_founded, generation) in [(false, 1), (false, u64::from(u16::MAX)), (true, 1)] {
+        let mut c = Cluster::new(3, 0, 0);
+        if is_founded {
+            let command = Command::Found(founding(3));
+            let proposal = Box::new(Proposal { checked: Revision(0), command });
+            c.handle(0, Event::Decided { index: Index(1), proposal });
+        }
+        let deps = c.inspect(0).status().applied;
+        let (cluster, seq) = (ClusterId::of("stories"), (generation << 48) + 1);
+        let at = crate::base::time::Timestamp::from_millis(1_700_000_001_001);
+        let entry =
+            Entry { cluster, epoch: 0, prev: 0, lead_ms: 0, dc: dc(1), seq, at, deps, ops: Vec::new() };
+        c.handle(0, Event::Received { peer: dc(1), message: Message::Entries(vec![entry.into()]) });
+        let fault = EntryFault::Generation { epoch: 0 };
+        assert_eq!(c.nodes[0].violations, [Violation::Entry { dc: dc(1), seq, fault }]);
+    }
 }
