@@ -234,9 +234,6 @@ impl Applier<'_> {
             Fate::Waits => return Admission::Missing,
             Fate::BeyondCut => return Admission::BeyondCut,
         }
-        if let Some(Err(fault)) = is_entered {
-            return Admission::Violation(fault);
-        }
         if let Some((dc, _)) = entry.deps.iter().find(|(dc, _)| !known.ever().contains(*dc)) {
             return Admission::Violation(EntryFault::UnknownDependency { dc });
         }
@@ -245,6 +242,10 @@ impl Applier<'_> {
         }
         if !applied.covers(&entry.deps) {
             return Admission::Missing;
+        }
+        // Only the next entry of its maker can be judged: those that are missing may enter epochs.
+        if let Some(Err(fault)) = is_entered {
+            return Admission::Violation(fault);
         }
         let latest = self.ids.clock.physical_millis() + agreed.max_clock_skew.as_millis() as u64;
         if entry.at.millis() > latest {

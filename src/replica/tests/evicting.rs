@@ -10,7 +10,7 @@ use crate::membership::{
 };
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
-use geolock_api::names::ClusterId;
+use geolock_api::names::{ClusterId, DcId};
 
 /// A cluster with a list of decisions, which every member that is up learns at once.
 struct Story {
@@ -64,6 +64,24 @@ impl Story {
             self.decide(Command::Have { attempt, by, vector: vector.clone() });
         }
         self.decide(Command::End { attempt });
+    }
+
+    /// A server joins with this id; dc0 gives it its state.
+    fn admit(&mut self, dc: DcId, generation: Generation) {
+        let name = MemberName::new(&format!("dc{}", dc.get())).expect("a short name");
+        let address = Address::new(&format!("{name}:7402")).expect("a host and a port");
+        let cluster = self.config.cluster().expect("it is founded");
+        self.decide(Command::Invite { name: name.clone(), sponsor: None });
+        self.decide(Command::Admit(Admission {
+            dc,
+            generation,
+            server: ServerId([9; 16]),
+            name,
+            address,
+            sponsor: super::cluster::dc(0),
+            votes: false,
+            credentials: Credentials { cluster, lineage: None, version: 3 },
+        }));
     }
 
     fn has_entered(&self, id: u8) -> bool {
@@ -271,20 +289,7 @@ fn a_slot_is_free_when_everybody_has_seen_all_others_enter_its_end() {
 fn a_slot_that_is_given_out_too_soon_gets_what_was_given_to_the_one_before() {
     let mut s = given_to_one_that_is_lost(Some(Bug::FreedUnseen));
     assert!(has_freed(&s, 0));
-    let name = MemberName::new("dc2").expect("a short name");
-    let address = Address::new("dc2:7402").expect("a host and a port");
-    let cluster = s.config.cluster().expect("it is founded");
-    s.decide(Command::Invite { name: name.clone(), sponsor: None });
-    s.decide(Command::Admit(Admission {
-        dc: dc(2),
-        generation: Generation(1),
-        server: ServerId([9; 16]),
-        name,
-        address,
-        sponsor: dc(0),
-        votes: false,
-        credentials: Credentials { cluster, lineage: None, version: 3 },
-    }));
+    s.admit(dc(2), Generation(1));
     s.c.link(0, 1);
     s.c.run();
     s.c.pass(1_000);
@@ -311,4 +316,26 @@ fn an_entry_of_a_generation_that_nobody_admitted_closes_the_link() {
         let fault = EntryFault::Generation { epoch: 0 };
         assert_eq!(c.nodes[0].violations, [Violation::Entry { dc: dc(1), seq, fault }]);
     }
+}
+
+/// It comes from somebody who has taken a state, and so lacks the entries before it.
+#[test]
+fn an_entry_of_a_later_epoch_waits_for_those_before_it_and_accuses_nobody() {
+    let mut s = Story::new(3, None);
+    s.c.isolate(1);
+    s.up.retain(|id| *id != 1);
+    s.admit(dc(3), Generation(0));
+    s.c.pass(1_000);
+    let epoch = s.config.epoch();
+    let known = s.c.inspect(0).applied().clone();
+    assert!(s.has_entered(0) && s.c.inspect(0).entered_by(dc(1)) < epoch, "dc0 has not seen dc1 enter");
+    let mut deps = known.clone();
+    deps.raise(dc(1), known.get(dc(1)) + 5);
+    let (cluster, seq) = (ClusterId::of("stories"), known.get(dc(1)) + 6);
+    let at = crate::base::time::Timestamp::from_millis(1_700_000_001_001);
+    let entry =
+        Entry { cluster, epoch: epoch.0, prev: 0, lead_ms: 0, dc: dc(1), seq, at, deps, ops: Vec::new() };
+    s.c.handle(0, Event::Received { peer: dc(2), message: Message::Entries(vec![entry.into()]) });
+    assert_eq!(s.c.nodes[0].violations, []);
+    assert_eq!(*s.c.inspect(0).applied(), known);
 }
