@@ -81,8 +81,9 @@ impl Requests {
     /// Removes a request that is in no queue any more.
     #[inline]
     pub fn remove(&mut self, request: RequestIndex) -> Request {
+        let id = self.rows[request].id;
+        debug_assert_eq!(self.find(id), Some(request), "request {id} is found by its id");
         let row = self.rows.remove(request);
-        debug_assert_eq!(self.by_id.get(row.id, |_| row.id), Some(request), "request {} is found", row.id);
         self.by_id.remove(row.id, request);
         match &row.origin {
             Origin::Local(local) if local.state == State::Waiting => self.counts.waiting -= 1,
@@ -197,5 +198,37 @@ impl Index<RequestIndex> for Requests {
     #[inline]
     fn index(&self, request: RequestIndex) -> &Request {
         &self.rows[request]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::tables::short_hash;
+    use crate::base::time::Timestamp;
+    use rustc_hash::{FxBuildHasher, FxHashMap};
+    use smallvec::SmallVec;
+    use std::hash::BuildHasher;
+
+    fn remote(id: RequestId) -> Request {
+        let at = Timestamp::from_millis(1);
+        Request { id, at, wants: SmallVec::new(), origin: Origin::Remote { seq: 1 }, parked: false }
+    }
+
+    #[test]
+    fn of_two_requests_with_one_hash_the_right_one_is_removed() {
+        let [me, other] = [0, 1].map(|dc| DcId::new(dc).expect("a small id"));
+        let mut seen = FxHashMap::default();
+        let (one, two) = (1..)
+            .map(|n| RequestId { dc: other, n })
+            .find_map(|id| Some((seen.insert(short_hash(FxBuildHasher.hash_one(id)), id)?, id)))
+            .expect("there are more numbers than hashes");
+        for removed in [one, two] {
+            let mut requests = Requests::new(me);
+            let rows = [one, two].map(|id| requests.insert(remote(id)));
+            let place = usize::from(removed == two);
+            assert_eq!(requests.remove(rows[place]).id, removed);
+            assert_eq!([one, two].map(|id| requests.find(id).is_some()), [removed != one, removed != two]);
+        }
     }
 }
