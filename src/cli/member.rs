@@ -99,7 +99,8 @@ enum MemberCommand {
         /// The servers that may join: those that an operator has invited, or all with a certificate
         #[arg(long, value_name = "WHO")]
         join: Option<Join>,
-        /// The same for servers that join with the id of a datacenter that was evicted
+        /// The same for servers that join with the id of a datacenter that was evicted. With `auto`, one that
+        /// learns that it was evicted joins again by itself
         #[arg(long, value_name = "WHO")]
         rejoin: Option<Join>,
         /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [at first: 10 s]

@@ -3,20 +3,21 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::spawn;
 
 use super::failure::Failure;
 use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
+use crate::interdc::Wan;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ServerArgs};
-use crate::server::node::{Node, Sockets, check_directory};
+use crate::server::node::{End, Node, Sockets, check_directory};
 use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
-/// Runs the server until a signal stops it.
+/// Runs the server until a signal stops it. One that was evicted is started anew, if it may join again.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut config = args.load()?;
     if args.check_config {
@@ -24,23 +25,36 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     }
     config.log.install()?;
     fit_connections(&mut config);
-    let mut signals = StopSignals::listen()?;
-    let mut hang_ups = signal(SignalKind::hangup())?;
-    let (cluster, listen) = (config.cluster_name.clone(), config.listen.clone());
-    let name = config.this_member().name.clone();
+    let mut signals = Signals { stop: StopSignals::listen()?, hang_up: signal(SignalKind::hangup())? };
     #[cfg(feature = "faults")]
     let wan = super::server_faults::begin(args.faults, &config).await?;
     #[cfg(not(feature = "faults"))]
     let wan = None;
-    let starting = Node::start(Sockets::bind(&config.listen)?, config, wan);
+    while run_once(&config, wan.clone(), &mut signals).await? == End::Returns {
+        tracing::info!("starting anew, to join the cluster again");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The signals that a server listens to.
+struct Signals {
+    stop: StopSignals,
+    hang_up: Signal,
+}
+
+/// Runs the server until it ends, or a signal stops it.
+async fn run_once(config: &Config, wan: Option<Wan>, signals: &mut Signals) -> Result<End, Failure> {
+    let starting = Node::start(Sockets::bind(&config.listen)?, config.clone(), wan);
     let node = tokio::select! {
         node = starting => node?,
-        _ = signals.next() => {
+        _ = signals.stop.next() => {
             // Recovery may be stopped at any point, as by a crash; the next start begins again.
             tracing::info!("told to stop while it started: leaving at once");
-            return Ok(());
+            return Ok(End::Stopped);
         }
     };
+    let (name, cluster, listen) = (&config.this_member().name, &config.cluster_name, &config.listen);
     tracing::info!(
         dc = %node.dc(), name, cluster, client = %listen.client, quic = %listen.quic, http = %listen.http, "listening"
     );
@@ -51,25 +65,24 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut ended = pin!(node.ended());
     loop {
         tokio::select! {
-            // Without a signal: the journal failed, or the API.
+            // Without a signal: the journal failed, or the API, or the datacenter is no member any more.
             ended = &mut ended => return Ok(ended?),
-            _ = signals.next() => break,
+            _ = signals.stop.next() => break,
             // In a task of its own, because a file may be on a disk that does not answer.
-            Some(()) = hang_ups.recv() => drop(spawn(reload(reloader.clone()))),
+            Some(()) = signals.hang_up.recv() => drop(spawn(reload(reloader.clone()))),
         }
     }
     manager.stopping();
     handle.drain();
     tokio::select! {
         ended = ended => ended?,
-        code = signals.next() => {
+        code = signals.stop.next() => {
             tracing::warn!("told again to stop: leaving at once");
             flush_log();
             std::process::exit(code.into());
         }
-    }
-    tracing::info!("stopped");
-    Ok(())
+    };
+    Ok(End::Stopped)
 }
 
 /// Lowers the limit of connections to the number of available files.

@@ -32,7 +32,7 @@ const MAX_IDENTITY: u64 = 4096;
 
 /// Creates the directory if need be and takes its lock, which lasts as long as the file is open. The lock
 /// file is never removed: two servers could then lock two files of that name.
-pub(super) fn own(dir: &Path) -> Result<File, JournalError> {
+pub fn own(dir: &Path) -> Result<File, JournalError> {
     create(dir)?;
     check_owner(dir)?;
     let path = dir.join(LOCK);

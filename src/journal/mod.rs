@@ -41,7 +41,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use data_dir::{is_begun, is_restored_copy};
+pub use data_dir::{is_begun, is_restored_copy, own as lock_directory};
 pub use error::{Identity, JournalError};
 pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Recovered};
 pub(crate) use members::keep_members;

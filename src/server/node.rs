@@ -30,7 +30,7 @@ use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
-use crate::server::members::{Group, JoinError, JoinedFileError};
+use crate::server::members::{Group, JoinError, JoinedFileError, ReturningError};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
 use departure::Departure;
@@ -54,6 +54,8 @@ pub enum NodeError {
     Join(#[from] JoinError),
     #[error(transparent)]
     Joined(#[from] JoinedFileError),
+    #[error(transparent)]
+    Returning(#[from] ReturningError),
     #[error(transparent)]
     Text(#[from] TextError),
     /// It has stopped, or was not started.
@@ -166,6 +168,15 @@ fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// The way in which a server has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It has stopped.
+    Stopped,
+    /// Its datacenter was evicted, and joins again when it is started anew with the same configuration.
+    Returns,
+}
+
 /// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].
 pub struct Node {
     dc: DcId,
@@ -265,7 +276,7 @@ impl Node {
 
     /// Waits until it has stopped: after a drain, or because it could not continue. Everything acknowledged
     /// is on disk, and every task and thread has ended.
-    pub async fn ended(self) -> Result<(), NodeError> {
+    pub async fn ended(self) -> Result<End, NodeError> {
         // The API ends when the actor has stopped. If it fails before, there is nothing left to serve.
         let api = joined(self.api.await);
         self.handle.drain();
@@ -286,10 +297,12 @@ impl Node {
             Some(Departure::Evicted) => {
                 tracing::warn!(dc = %self.dc, "stopped: this datacenter was evicted. Its data directory may have commits that no other member has");
             }
+            // Its data is given up here, so an error of the journal does not count.
+            Some(Departure::Returns) => return Ok(End::Returns),
             None => {}
         }
         server?;
-        Ok(api?)
+        Ok(api.map(|()| End::Stopped)?)
     }
 }
 
@@ -316,13 +329,13 @@ impl Started {
         let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
         let lost_history = place.lost_history();
         let (datacenter, channels, plan) = place.parts(tls, wan);
-        let me = (dc, datacenter.replica.server);
+        let (me, dir) = ((dc, datacenter.replica.server), datacenter.journal.dir.clone());
         let (port, members) = members_port();
         let view = members.view.clone();
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
-        let departure = spawn(departure::watch(me, links.clone(), view, server.handle()));
+        let departure = spawn(departure::watch(me, dir, links.clone(), view, server.handle()));
         // It opens its file and looks for a leader meanwhile.
         let group = plan.start(channels, links, members);
         let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;

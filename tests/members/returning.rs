@@ -4,6 +4,7 @@
 
 use crate::evicting::evict;
 use crate::fixture::calls::{acquire, put, read};
+use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, lock, until};
 use crate::growth::{AUTO, all_settled, joined, listed, refused, start};
@@ -110,4 +111,45 @@ async fn one_that_was_evicted_alive_is_refused_until_it_joins_anew() {
         listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
     }
     token(&clients[0], "used there").await;
+}
+
+/// It is the founder: its configuration has nobody to ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_evicted_and_is_started_again_returns_by_itself_if_it_may() {
+    let (mut cluster, mut clients) = three(AUTO).await;
+    let held = acquire(&clients[1], AcquireRequest::exclusive(lock("held"))).await;
+    let written = put(&clients[1], "city", "Oslo").await;
+    let said = run(&mut cluster.command(1, ["member", "policy", "--rejoin", "auto"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut before = token(&clients[0], "used there").await;
+    drop(clients.remove(0));
+
+    for returned in 1..3 {
+        cluster.kill(0);
+        until("no member hears it any more, and it is evicted", || {
+            let said = evict(&cluster, 1, "dc0");
+            eprintln!("{said:?}");
+            (said.code == 0).then_some(())
+        });
+        start(&mut cluster, 0);
+        cluster.server(0).line("this datacenter was evicted: stopping, to join again");
+        cluster.server(0).line("admitted: this server is a member");
+        let client = serving_at(&cluster, 0).await;
+        let list = listed(&cluster, 0, "three settled members", |list| all_settled(list, 3));
+        assert_eq!((generation(&list, 0), generation(&list, 1)), (Some(returned), Some(0)));
+        assert_eq!(read(&client, "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
+        let after = token(&client, "used there").await;
+        assert!(after > before, "{after} after {before}");
+        before = after;
+        let aside = cluster.data_dir(0).join(format!("evicted-{}", returned - 1));
+        assert!(aside.join("identity").exists(), "what it had is kept in {}", aside.display());
+    }
+    assert_eq!(held.is_lost(), None, "nobody else lost a lock");
+
+    // Over a restart it is that member, and returns no more.
+    cluster.kill(0);
+    cluster.restart(0);
+    let list = listed(&cluster, 1, "three settled members", |list| all_settled(list, 3));
+    assert_eq!(generation(&list, 0), Some(2));
+    assert!(!cluster.data_dir(0).join("returning.json").exists());
 }

@@ -26,7 +26,7 @@ use crate::replica::call::Phase;
 use crate::runtime::open_files::raise_limit;
 use crate::runtime::tasks::joined;
 use crate::server::config::HoldEntry;
-use crate::server::node::{Node, NodeError};
+use crate::server::node::{End, Node, NodeError};
 use crate::telemetry::{LogOptions, flush_log};
 pub(super) use data::DataDir;
 use plan::Server;
@@ -152,7 +152,7 @@ fn say(text: impl Display) {
     let _ = print(text);
 }
 
-pub(super) type Ends = JoinSet<Result<(), NodeError>>;
+pub(super) type Ends = JoinSet<Result<End, NodeError>>;
 
 /// Starts all servers, or none.
 pub(super) async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {

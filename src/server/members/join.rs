@@ -32,8 +32,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A server that is to join.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// The member to ask: `host:port` of its QUIC listener.
-    pub member: String,
+    /// The members to ask, one after the other: `host:port` of their QUIC listeners. At least one.
+    pub members: Vec<String>,
+    /// Asks until one answers: nobody waits for the server to end with a reason.
+    pub is_patient: bool,
     pub cluster: String,
     pub dc: DcId,
     pub name: MemberName,
@@ -75,7 +77,9 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         let (dir, dc) = (options.data_dir.clone(), options.dc);
         joined(spawn_blocking(move || identify(&dir, dc)).await)?
     };
-    let JoinOptions { member, cluster, dc, name, address, data_dir } = options;
+    let JoinOptions { members, is_patient, cluster, dc, name, address, data_dir } = options;
+    let mut to_ask = members.iter().cycle();
+    let mut member = to_ask.next().expect("there is a member to ask");
     let credentials =
         Statement { cluster: ClusterId::of(&cluster), lineage: None, version: PROTOCOL_VERSION };
     let request = wire::encode("join request", &JoinRequest::V1 { server, name, address, credentials });
@@ -83,12 +87,13 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
     let (mut told, mut failures, mut has_answered) = (None, 0, false);
     let admitted = loop {
-        let answer = match ask_to_join(tls, &member, &request, LIMIT).await {
+        let answer = match ask_to_join(tls, member, &request, LIMIT).await {
             Ok(answer) => answer,
             // One that has answered is there: it may have been restarted.
-            Err(error) if has_answered || failures + 1 < FAILURES => {
+            Err(error) if is_patient || has_answered || failures + 1 < FAILURES => {
                 failures += 1;
                 tell(&mut told, "no answer yet", error.to_string());
+                member = to_ask.next().expect("there is a member to ask");
                 sleep(PAUSE).await;
                 continue;
             }
@@ -97,7 +102,7 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         has_answered = true;
         let answer = wire::decode::<JoinAnswer>("join answer", &answer);
         match answer
-            .map_err(|error| JoinError::Answer { member: member.clone(), reason: error.to_string() })?
+            .map_err(|error| JoinError::Answer { member: member.to_owned(), reason: error.to_string() })?
         {
             JoinAnswer::Admitted(admitted) => break admitted,
             JoinAnswer::Refused(why) => return Err(JoinError::Refused(why)),
@@ -108,7 +113,7 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     let now = Joined::new(&cluster, dc, server, admitted);
     if !now.members.iter().any(|(member, ..)| *member == dc) {
         let found = now.members.iter().map(|(member, ..)| member.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(JoinError::OtherSlot { member, found, dc });
+        return Err(JoinError::OtherSlot { member: member.to_owned(), found, dc });
     }
     let saved = now.clone();
     let file = joined(

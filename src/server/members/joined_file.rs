@@ -4,22 +4,18 @@
 //! It is written once, before the journal begins. The journal then has the decisions, which count: the
 //! members here are only those to ask first.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::durable_file::{self, FileFault};
 use super::wire::{Admitted, AdmittedMember};
 use crate::membership::{Address, AgreedOptions, Generation, MemberName, ServerId};
 use geolock_api::names::DcId;
 
 const FILE: &str = "joined.json";
-const TEMP: &str = "joined.json.tmp";
 const FORMAT: u32 = 1;
-/// A file larger than this is not such a file; it is not read.
-const MAX_BYTES: u64 = 64 << 10;
 
 /// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +27,15 @@ pub enum JoinedFileError {
         path.display()
     )]
     Damaged { path: PathBuf, reason: String },
+}
+
+impl From<FileFault> for JoinedFileError {
+    fn from(fault: FileFault) -> JoinedFileError {
+        match fault {
+            FileFault::Io { doing, path, source } => JoinedFileError::Io { doing, path, source },
+            FileFault::Damaged { path, reason } => JoinedFileError::Damaged { path, reason },
+        }
+    }
 }
 
 /// A server that was admitted.
@@ -80,18 +85,9 @@ impl Joined {
 
 /// Reads the file of a data directory, if there is one.
 pub fn read(dir: &Path) -> Result<Option<Joined>, JoinedFileError> {
-    let path = dir.join(FILE);
-    let failed = |source| JoinedFileError::Io { doing: "read", path: path.clone(), source };
-    let damaged = |reason: String| JoinedFileError::Damaged { path: path.clone(), reason };
-    match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-        Ok(file) if file.len() > MAX_BYTES => return Err(damaged("it is too long".into())),
-        Ok(_) => {}
-    }
-    let text = fs::read(&path).map_err(failed)?;
-    let content: Content = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    parse(content).map(Some).map_err(damaged)
+    let damaged = |reason| JoinedFileError::Damaged { path: dir.join(FILE), reason };
+    let content = durable_file::read::<Content>(dir, FILE)?;
+    content.map(|content| parse(content).map_err(damaged)).transpose()
 }
 
 fn parse(content: Content) -> Result<Joined, String> {
@@ -136,17 +132,5 @@ pub(super) fn write(dir: &Path, joined: &Joined) -> Result<(), JoinedFileError> 
             })
             .collect(),
     };
-    let text = serde_json::to_vec_pretty(&content).expect("it is made of numbers and texts");
-    let (temp, path) = (dir.join(TEMP), dir.join(FILE));
-    let failed = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| JoinedFileError::Io { doing, path, source }
-    };
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&temp);
-    let mut file = file.map_err(failed("create", &temp))?;
-    file.write_all(&text).map_err(failed("write", &temp))?;
-    file.sync_all().map_err(failed("sync", &temp))?;
-    fs::rename(&temp, &path).map_err(failed("rename", &temp))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync the directory", dir))
+    Ok(durable_file::write(dir, FILE, &content)?)
 }

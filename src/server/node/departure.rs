@@ -1,18 +1,22 @@
 //! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! One that was evicted stops at once. One that has left may still be needed: its end is decided, so it
+//! One that was evicted stops at once, and joins again if the policy lets it. One that has left may still be needed: its end is decided, so it
 //! serves nothing any more, but the other members may need its vote to let it go: a majority of two is both.
 //! They end their links to it once they do not, and then it stops. If it hears of nobody for a while, nobody
 //! needs it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::interdc::Links;
 use crate::lock_server::{LockServerHandle, MembersView};
-use crate::membership::{EndCause, ServerId};
+use crate::membership::{Config, EndCause, JoinPolicy, ServerId};
+use crate::runtime::tasks::joined;
+use crate::server::members::Returning;
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a server that has left, and is started again, waits for links.
@@ -25,12 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) enum Departure {
     Left,
     Evicted,
+    /// It was evicted, and joins again when it is started anew.
+    Returns,
 }
 
 /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
 /// which it was; `None` if the server has stopped for another reason.
 pub(super) async fn watch(
     (me, id): (DcId, ServerId),
+    dir: PathBuf,
     links: Links,
     mut view: watch::Receiver<MembersView>,
     server: LockServerHandle,
@@ -46,10 +53,23 @@ pub(super) async fn watch(
     }
     let was_evicted = end(&view.borrow()).is_some_and(|cause| cause != EndCause::Left);
     if was_evicted {
-        tracing::error!(dc = %me, "this datacenter was evicted: stopping. To return, start with an \
-            empty data directory and --join; what no other member has is only in the present one");
+        let note = note(&view.borrow().config, me, id);
+        let returns = match note {
+            Some(note) => joined(spawn_blocking(move || note.remember(&dir)).await)
+                .inspect_err(
+                    |error| tracing::error!(dc = %me, %error, "this server cannot join again by itself"),
+                )
+                .is_ok(),
+            None => false,
+        };
+        if returns {
+            tracing::warn!(dc = %me, "this datacenter was evicted: stopping, to join again with an empty data directory");
+        } else {
+            tracing::error!(dc = %me, "this datacenter was evicted: stopping. To return, start with an \
+                empty data directory and --join; what no other member has is only in the present one");
+        }
         server.drain();
-        return Some(Departure::Evicted);
+        return Some(if returns { Departure::Returns } else { Departure::Evicted });
     }
     tracing::info!(dc = %me, "this datacenter has left the cluster: stopping as soon as no other needs it");
     let mut peers = links.control_peers();
@@ -62,4 +82,13 @@ pub(super) async fn watch(
     }
     server.drain();
     Some(Departure::Left)
+}
+
+/// Returns the note with which an evicted server joins again, if the policy lets it.
+fn note(config: &Config, me: DcId, id: ServerId) -> Option<Returning> {
+    let evicted = config.end_of(id)?.generation;
+    let others: Vec<String> =
+        config.members().filter(|(dc, _)| *dc != me).map(|(_, member)| member.address.to_string()).collect();
+    let may_return = config.policy().rejoin == JoinPolicy::Auto && !others.is_empty();
+    may_return.then(|| Returning::new(evicted, others))
 }

@@ -23,10 +23,27 @@ use crate::replica::AgreedConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
 use crate::server::members::{
-    Channels, Founders, Group, GroupConfig, JoinOptions, Joined, channels, founder_id, join, read_joined,
+    Channels, Founders, Group, GroupConfig, JoinOptions, Joined, channels, founder_id, is_returning, join,
+    read_joined, set_aside,
 };
 use geolock_api::names::{DcId, DcSet};
 use tokio::sync::watch;
+
+/// The place of a server as its data directory knows it.
+enum Known {
+    /// The configuration decides.
+    Nothing,
+    Joined(Box<Joined>),
+    /// It was evicted, and joins again. The addresses of members to ask.
+    Returning(Vec<String>),
+}
+
+fn known(dir: &Path) -> Result<Known, NodeError> {
+    if let Some(returning) = set_aside(dir)? {
+        return Ok(Known::Returning(returning.members));
+    }
+    Ok(read_joined(dir)?.map_or(Known::Nothing, |joined| Known::Joined(Box::new(joined))))
+}
 
 /// A server that knows its place.
 pub(super) struct Place {
@@ -43,14 +60,19 @@ impl Place {
     pub(super) async fn find(config: Config, tls: &Credentials) -> Result<Place, NodeError> {
         lost_history::check(&config)?;
         let dir = config.journal.dir.clone();
-        let known = joined(spawn_blocking(move || read_joined(&dir)).await)?;
-        let (joined, file) = match (known, &config.join) {
-            (Some(known), _) => (Some(known), None),
-            (None, Some(member)) => {
-                let (joined, file) = join(join_options(&config, member)?, tls).await?;
+        let known = joined(spawn_blocking(move || known(&dir)).await)?;
+        let to_ask = match &known {
+            Known::Nothing => config.join.clone().map(|member| (vec![member], false)),
+            Known::Returning(members) => Some((members.clone(), true)),
+            Known::Joined(_) => None,
+        };
+        let (joined, file) = match (known, to_ask) {
+            (Known::Joined(joined), _) => (Some(*joined), None),
+            (_, Some((members, is_patient))) => {
+                let (joined, file) = join(join_options(&config, members, is_patient)?, tls).await?;
                 (Some(joined), Some(file))
             }
-            (None, None) => (None, None),
+            (_, None) => (None, None),
         };
         let config = match &joined {
             Some(joined) => as_joined(config, joined)?,
@@ -148,10 +170,11 @@ impl GroupPlan {
     }
 }
 
-fn join_options(config: &Config, member: &str) -> Result<JoinOptions, NodeError> {
+fn join_options(config: &Config, members: Vec<String>, is_patient: bool) -> Result<JoinOptions, NodeError> {
     let this = config.this_member();
     Ok(JoinOptions {
-        member: member.to_owned(),
+        members,
+        is_patient,
         cluster: config.cluster_name.clone(),
         dc: this.dc,
         name: MemberName::new(&this.name)?,
@@ -215,6 +238,9 @@ fn founding(config: &Config) -> Result<Founding, TextError> {
 pub(crate) fn check(config: &Config) -> Result<(), NodeError> {
     let dir: &Path = &config.journal.dir;
     lost_history::check(config)?;
+    if is_returning(dir) {
+        return Ok(());
+    }
     match read_joined(dir)? {
         Some(joined) => as_joined(config.clone(), &joined).map(drop),
         None if config.join.is_some() => Ok(()),
