@@ -108,8 +108,10 @@ impl Describer<'_> {
     /// Returns the description of a lock as it is known here, with at most `most` holders and waiters.
     pub(super) fn describe(&self, lock: &LockName, most: usize) -> LockDescription {
         let owners: Vec<(DcId, DcId)> = self.locks.inspect().owners(lock).collect();
-        let (all, unreachable) =
-            (owners.iter().map(|(_, owner)| *owner).collect(), self.peers.reachability.unreachable());
+        let all: DcSet = owners.iter().map(|(_, owner)| *owner).collect();
+        let unreachable = self.peers.reachability.unreachable().intersection(all);
+        let unreachable =
+            unreachable.iter().filter(|peer| !self.peers.is_starting(*peer, self.log)).collect();
         let (rows, waiting) = self.locks.inspect().waiters(lock, most);
         work::count(owners.len() + rows.len());
         LockDescription {
@@ -118,7 +120,7 @@ impl Describer<'_> {
             unknown: DcSet::EMPTY,
             waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),
             waiting,
-            unreachable: unreachable.intersection(all),
+            unreachable,
             not_serving: self.not_serving_of(all),
             owners,
         }

@@ -163,6 +163,11 @@ impl Links {
         row.clock_ahead_ms.filter(|_| !row.is_bare)
     }
 
+    /// Returns true if the peer has said last that it has just started.
+    pub fn is_starting(&self, peer: DcId) -> bool {
+        self.rows[peer.index()].is_bare
+    }
+
     /// Our clock was set forward by so many milliseconds.
     pub fn note_clock_step(&mut self, by_ms: u64) {
         for ahead_ms in self.rows.iter_mut().filter_map(|row| row.clock_ahead_ms.as_mut()) {

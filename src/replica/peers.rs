@@ -2,7 +2,7 @@
 
 use super::anti_entropy::AntiEntropy;
 use super::config::ReplicaConfig;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, NotServing};
 use super::links::Links;
 use super::member_lease::MemberLease;
 use super::members::Members;
@@ -10,7 +10,7 @@ use super::reachability::Reachability;
 use super::round_trips::RoundTrips;
 use super::stability::Stability;
 use crate::base::time::{Instant, Now};
-use crate::causal_log::Inbox;
+use crate::causal_log::{Inbox, Log};
 use crate::lock_state::Locks;
 use geolock_api::names::{DcId, DcSet};
 
@@ -44,6 +44,17 @@ impl Peers {
     /// another history, which they do not show. Version 1 does not announce heads.
     pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
         lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+    }
+
+    /// Returns true if this peer is linked and has just started: it is unreachable, and the reason is known.
+    pub fn is_starting(&self, peer: DcId, log: &Log) -> bool {
+        log.is_linked(peer) && self.links.is_starting(peer)
+    }
+
+    /// Returns the reason why a peer does not serve, if it was told.
+    pub fn not_serving(&self, peer: DcId, log: &Log, now: Instant) -> Option<NotServing> {
+        let starting = self.is_starting(peer, log).then_some(NotServing::Starting);
+        starting.or_else(|| self.reachability.not_serving(peer, now))
     }
 
     /// Returns the members that are away, as seen from here.

@@ -71,7 +71,7 @@ impl StatusView<'_> {
             too_far_behind: self.peers.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.peers.links.is_paused(peer),
-            not_serving: self.peers.reachability.not_serving(peer, self.now.mono),
+            not_serving: self.peers.not_serving(peer, self.log, self.now.mono),
         }
     }
 

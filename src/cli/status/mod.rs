@@ -135,7 +135,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
 fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     // A clock that is behind holds the entries of all peers back, and is named once.
-    if !(peer.reachable || is_behind && peer.connected) {
+    if !(peer.reachable || is_behind && peer.connected || peer.not_serving() == NotServing::Starting) {
         warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
     }
     if peer.not_serving() != NotServing::Unspecified {

@@ -1,9 +1,9 @@
 //! Members that are reachable and do not serve: they grant nothing, or transfer nothing
 //! (`docs/algorithm.md#53-parking`).
 //!
-//! A member announces that in its heartbeats; one that has just started sends none. The others park requests
-//! that need it, as if it were dead, and send it no parts, which it could not use. Like parking, this is each
-//! datacenter's own view and affects speed only.
+//! A member announces that in its heartbeats; one that has just started sends only its wall clock. The others
+//! park requests that need it, as if it were dead, and send it no parts, which it could not use. As parking,
+//! this is the own view of each datacenter and affects speed only.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use geolock_api::names::{DcId, DcSet};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum NotServing {
-    /// It has just started.
+    /// It has just started: it is linked, and announces only its wall clock.
     Starting,
     /// It does not know if it has all of its own log.
     ReadOnly,
@@ -84,7 +84,7 @@ impl Describer<'_> {
             .map(|why| (self.config.dc, why));
         let peers = all.intersection(self.members.peers()).iter();
         let there =
-            peers.filter_map(|peer| Some((peer, self.peers.reachability.not_serving(peer, self.now.mono)?)));
+            peers.filter_map(|peer| Some((peer, self.peers.not_serving(peer, self.log, self.now.mono)?)));
         here.into_iter().chain(there).collect()
     }
 }

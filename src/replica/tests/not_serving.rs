@@ -7,7 +7,7 @@ use crate::base::capacity::DiskSpace;
 use crate::leases::Proof;
 use crate::replica::NotServing;
 use crate::replica::call::{Call, LockDescription, Phase, Refusal, Reply, Wait};
-use geolock_api::names::Mode;
+use geolock_api::names::{DcSet, Mode};
 
 impl Cluster {
     /// dc1 has all parts of "b", and is in grace after a restart because of a client that is dead.
@@ -84,7 +84,7 @@ impl Cluster {
 }
 
 /// A clock that most others contradict is waited for. Meanwhile the datacenter says nothing that is stamped,
-/// so it counts as unreachable.
+/// so it counts as unreachable, and the others say that it starts.
 #[test]
 fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
     let mut c = Cluster::new(3, 0, 0);
@@ -96,7 +96,12 @@ fn what_needs_a_datacenter_that_starts_stops_nobody_else() {
     c.pass(5_000);
     assert_eq!(c.inspect(1).phase(), Phase::Starting);
     let both = c.assert_bystanders_go_on();
-    assert_eq!(c.described(0, "b").unreachable.iter().collect::<Vec<_>>(), [dc(1)]);
+    let described = c.described(0, "b");
+    assert_eq!(
+        (described.unreachable, described.not_serving),
+        (DcSet::EMPTY, vec![(dc(1), NotServing::Starting)])
+    );
+    assert_eq!(c.why(0, 1), Some(NotServing::Starting));
     c.ahead.clear();
     c.pass_with_lease(30);
     c.granted(0, both);
