@@ -117,7 +117,12 @@ impl Dialler {
             sleep(backoff.next()).await;
             match self.attempt().await {
                 Ok(established) => return established,
-                Err(error) => self.peer.failed(&error),
+                Err(error) => {
+                    if let AttemptError::NotMember(_) = error {
+                        self.context.disowned_by.send_replace(Some(self.peer.address.clone()));
+                    }
+                    self.peer.failed(&error);
+                }
             }
         }
     }
@@ -234,7 +239,7 @@ fn of_all(mut failures: Vec<(SocketAddr, AttemptError)>) -> AttemptError {
     if failures.iter().any(is_superseded) {
         return AttemptError::Superseded;
     }
-    if let [(_, error @ AttemptError::RefusedByPeer(_))] = &failures[..] {
+    if let [(_, error @ (AttemptError::RefusedByPeer(_) | AttemptError::NotMember(_)))] = &failures[..] {
         return error.clone();
     }
     let reason = |(address, error): &(SocketAddr, AttemptError)| match error {

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use quinn::{ConnectionError, ReadError, ReadExactError, TransportErrorCode, VarInt, WriteError};
+use quinn::{
+    ApplicationClose, ConnectionError, ReadError, ReadExactError, TransportErrorCode, VarInt, WriteError,
+};
 
 use super::event::Lane;
 use crate::base::time::brief;
@@ -189,6 +191,9 @@ pub(super) enum AttemptError {
     NotTrusted(String),
     #[error("refused by it: {0}")]
     RefusedByPeer(String),
+    /// The same, because this datacenter, or this generation of it, is no member as the peer knows it.
+    #[error("refused by it: {0}")]
+    NotMember(String),
     /// The peer uses another connection instead: not a failure.
     #[error("it uses another connection")]
     Superseded,
@@ -202,6 +207,10 @@ pub(super) enum AttemptError {
 /// not know: the alert `unknown_ca` of TLS (RFC 8446, 6.2).
 fn unknown_authority() -> TransportErrorCode {
     TransportErrorCode::crypto(48)
+}
+
+fn names_no_member(close: &ApplicationClose) -> bool {
+    [CloseCode::UnknownDc, CloseCode::WrongGeneration].iter().any(|code| close.error_code == code.value())
 }
 
 impl From<ConnectionError> for AttemptError {
@@ -224,6 +233,9 @@ impl From<ConnectionError> for AttemptError {
             ConnectionError::ConnectionClosed(close) if close.error_code == unknown_authority() => {
                 let said = "this server's certificate is not of the authority in its ca.pem";
                 AttemptError::RefusedByPeer(format!("{said} ({close})"))
+            }
+            ConnectionError::ApplicationClosed(close) if names_no_member(&close) => {
+                AttemptError::NotMember(close.to_string())
             }
             ConnectionError::ApplicationClosed(close) => AttemptError::RefusedByPeer(close.to_string()),
             ConnectionError::ConnectionClosed(close) => AttemptError::RefusedByPeer(close.to_string()),

@@ -168,6 +168,12 @@ impl Links {
         self.context.stranger.subscribe()
     }
 
+    /// Returns the address of the last peer that refused a link because this datacenter is no member as that
+    /// peer knows it, to be watched for changes: each refusal is one.
+    pub fn disowned_by(&self) -> watch::Receiver<Option<String>> {
+        self.context.disowned_by.subscribe()
+    }
+
     /// Dials one more peer, and accepts links from it, from now on. Does nothing if it is known already, or
     /// is this datacenter. `generation`: the number of servers that had its id before. The link to one of
     /// these ends, and it is refused from now on.

@@ -1,8 +1,7 @@
-//! The request of a server that is no member yet, on the first bidirectional stream of a connection of its
-//! own:
+//! The request of a server that is no member, on the first bidirectional stream of a connection of its own:
 //!
 //! ```text
-//!   server that joins                  member
+//!   server                             member
 //!      ── format, length, request ──────>
 //!          <──── format, length, answer ──     the connection ends
 //! ```
@@ -64,7 +63,9 @@ pub async fn ask_to_join(
         match timeout(limit, ask_at(tls, to, request, limit)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(AskError::Setup(error))) => return Err(error.into()),
-            Ok(Err(AskError::Attempt(AttemptError::RefusedByPeer(reason)))) => {
+            Ok(Err(AskError::Attempt(
+                AttemptError::RefusedByPeer(reason) | AttemptError::NotMember(reason),
+            ))) => {
                 return Err(JoinCallError::Refused { address: address.into(), reason });
             }
             Ok(Err(AskError::Attempt(error))) => last = failed(error.to_string()),

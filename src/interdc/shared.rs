@@ -41,6 +41,8 @@ pub(super) struct Context {
     new_peers: mpsc::Sender<NewPeer>,
     /// The last datacenter that wanted a link and is no peer here.
     pub stranger: watch::Sender<Option<DcId>>,
+    /// The address of the last peer that refused a link because this datacenter is no member there.
+    pub disowned_by: watch::Sender<Option<String>>,
     /// The peers with a link that has [`Lane::Control`].
     pub control_peers: watch::Sender<DcSet>,
     pub control: Option<mpsc::Sender<ControlFrame>>,
@@ -76,6 +78,7 @@ impl Context {
             former: Mutex::default(),
             new_peers,
             stranger: watch::Sender::new(None),
+            disowned_by: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: config.control.clone(),
             joins: config.joins.clone(),
@@ -100,6 +103,7 @@ impl Context {
             former: Mutex::default(),
             new_peers: mpsc::channel(1).0,
             stranger: watch::Sender::new(None),
+            disowned_by: watch::Sender::new(None),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: None,
             joins: None,

@@ -33,7 +33,7 @@ use crate::server::config::{Config, Listen};
 use crate::server::members::{Group, JoinError, JoinedFileError, ReturningError};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
-use departure::Departure;
+use departure::{Departing, Departure};
 use geolock_api::names::DcId;
 use place::Place;
 pub(crate) use place::check as check_directory;
@@ -328,14 +328,16 @@ impl Started {
         let place = Place::find(config, &credentials).await?;
         let mut info = ServerInfo::new(dc, place.names()).map_err(|_| NodeError::NoRandomness)?;
         let lost_history = place.lost_history();
-        let (datacenter, channels, plan) = place.parts(tls, wan);
-        let (me, dir) = ((dc, datacenter.replica.server), datacenter.journal.dir.clone());
+        let (datacenter, channels, plan) = place.parts(tls.clone(), wan);
+        let (id, data_dir) = (datacenter.replica.server, datacenter.journal.dir.clone());
         let (port, members) = members_port();
         let view = members.view.clone();
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
-        let departure = spawn(departure::watch(me, dir, links.clone(), view, server.handle()));
+        let departing =
+            Departing { me: dc, id, data_dir, tls, links: links.clone(), view, server: server.handle() };
+        let departure = spawn(departing.watch());
         // It opens its file and looks for a leader meanwhile.
         let group = plan.start(channels, links, members);
         let group = group.map_err(|source| NodeError::Start(StartError::Thread(source)))?;

@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 
-use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
+use super::end::ServerEnd;
+use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
 use crate::membership::{Admission, Command, Config, Generation, Phase, Refused};
@@ -28,21 +29,27 @@ pub(super) fn respond(
     last: Option<String>,
 ) -> Response {
     let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
-        Ok(request) => decide(view, newest, (me, from), request, last),
+        Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, last),
+        Ok(JoinRequest::EndOf(server)) => (JoinAnswer::End(ServerEnd::of(newer(view, newest), server)), None),
         Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
     };
     let answer = wire::encode("join answer", &answer).expect("64 members fit a frame");
     Response { answer: answer.into(), propose }
 }
 
+/// Returns the state after the most decisions.
+fn newer<'a>(view: &'a MembersView, newest: &'a Config) -> &'a Config {
+    if newest.index() > view.config.index() { newest } else { &view.config }
+}
+
 fn decide(
     view: &MembersView,
     newest: &Config,
     (me, from): (DcId, DcId),
-    JoinRequest::V1 { server, name, address, credentials }: JoinRequest,
+    Applicant { server, name, address, credentials }: Applicant,
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
-    let config = if newest.index() > view.config.index() { newest } else { &view.config };
+    let config = newer(view, newest);
     if config.cluster().is_none() {
         let why =
             "the cluster has no list of decisions yet: that needs all its members, running this release";

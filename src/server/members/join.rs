@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 pub use super::joined_file::Joined;
 use super::joined_file::{self, JoinedFileError};
-use super::wire::{JoinAnswer, JoinRequest};
+use super::wire::{Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire::{self, PROTOCOL_VERSION};
 use crate::control::{ControlFile, MemberId, StoreError};
 use crate::interdc::{JoinCallError, MAX_JOIN_REQUEST, ask_to_join};
@@ -82,7 +82,8 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     let mut member = to_ask.next().expect("there is a member to ask");
     let credentials =
         Statement { cluster: ClusterId::of(&cluster), lineage: None, version: PROTOCOL_VERSION };
-    let request = wire::encode("join request", &JoinRequest::V1 { server, name, address, credentials });
+    let request =
+        wire::encode("join request", &JoinRequest::V1(Applicant { server, name, address, credentials }));
     let request = request.expect("its texts are limited");
     debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
     let (mut told, mut failures, mut has_answered) = (None, 0, false);
@@ -106,6 +107,12 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         {
             JoinAnswer::Admitted(admitted) => break admitted,
             JoinAnswer::Refused(why) => return Err(JoinError::Refused(why)),
+            JoinAnswer::End(_) => {
+                return Err(JoinError::Answer {
+                    member: member.to_owned(),
+                    reason: "it answers another request".into(),
+                });
+            }
             JoinAnswer::Wait(why) => tell(&mut told, "waiting", why),
         }
         sleep(PAUSE).await;

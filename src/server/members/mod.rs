@@ -20,12 +20,14 @@
 //! | `lanes.rs` | the links as the control group sees them |
 //! | `admission.rs`, `wire.rs` | answers servers that ask to join; their messages |
 //! | `join.rs`, `joined_file.rs` | the server that joins: asks, and remembers that it was admitted |
+//! | `end.rs` | the end of a server, and the question for it of one that is refused |
 //! | `returning.rs` | the server that was evicted and joins again: its old files, out of the way |
 //! | `durable_file.rs` | small files of the data directory |
 
 mod admission;
 mod decisions;
 mod durable_file;
+mod end;
 mod group;
 mod join;
 mod joined_file;
@@ -39,7 +41,8 @@ mod wire;
 mod tests;
 
 pub use decisions::{DecisionList, founder_id};
+pub use end::{EndError, ServerEnd, ask_for_end};
 pub use group::{Channels, Founders, Group, GroupConfig, GroupError, MembersApi, ProposalError, channels};
 pub use join::{JoinError, JoinOptions, Joined, join};
 pub use joined_file::{JoinedFileError, read as read_joined};
-pub use returning::{Returning, ReturningError, is_returning, set_aside};
+pub use returning::{ReturningError, is_returning, set_aside};

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! evicted   `remember` writes the file, while the server still has its directory
-//! stopped   `set_aside` moves all that the directory has into `evicted-GENERATION`, and notes that in the file
+//! stopped   `set_aside` moves all other files into `evicted-GENERATION`, and notes that in the file
 //! joins     as any server with an empty directory; the file names the members to ask
 //! admitted  there is a later generation in the directory, and `set_aside` removes the file
 //! ```
 //!
-//! It is on disk before the first file is moved, so a server that is stopped anywhere goes on at its next start,
-//! and never takes the directory for a new one. Nothing of the old data is deleted: commits that no other member
-//! has are only there.
+//! It is on disk before the first file is moved, so a server that is stopped anywhere continues at its next
+//! start, and never takes the directory for a new one. Nothing of the old data is deleted: commits that no
+//! other member has are only there.
 
 use std::fs::{self, File};
 use std::io;

@@ -4,14 +4,15 @@
 use super::admission::{Response, respond};
 use super::joined_file::{self, Joined, JoinedFileError};
 use super::leading::next_vote;
-use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
+use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use super::{DecisionList, founder_id};
 use crate::base::wire;
 use crate::control::Fold;
+use crate::crdt::VersionVector;
 use crate::lock_server::MembersView;
 use crate::membership::{
-    Address, Admission, AgreedOptions, Command, Credentials, Epoch, Founder, Founding, Generation,
-    JoinPolicy, MemberName, Policy, Proposal, ServerId,
+    Address, Admission, AgreedOptions, Command, Credentials, Epoch, Evictee, Eviction, Founder, Founding,
+    Generation, JoinPolicy, MemberName, Policy, Proposal, ServerId, Voter, Vouch,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
@@ -60,6 +61,15 @@ impl Members {
         self.0.apply(index, &Proposal { checked, command });
     }
 
+    fn evict(&mut self, lost: DcId) {
+        let member = Evictee { dc: lost, generation: Generation(0), run: 0 };
+        self.decide(Command::Begin(Eviction { members: vec![member], vouch: Vouch::Operator, recut: None }));
+        let attempt = self.0.0.attempt().expect("it has begun").id;
+        let by = Voter::Member { dc: dc(0), generation: Generation(0) };
+        self.decide(Command::Have { attempt, by, vector: VersionVector::default() });
+        self.decide(Command::End { attempt });
+    }
+
     fn view(&self) -> MembersView {
         let config = self.0.0.clone();
         let entered = config.members().map(|(dc, _)| (dc, config.epoch())).collect();
@@ -79,7 +89,11 @@ fn asked(view: &MembersView, from: u8, request: &JoinRequest) -> (JoinAnswer, Op
 }
 
 fn request(id: u8, called: &str) -> JoinRequest {
-    JoinRequest::V1 {
+    JoinRequest::V1(applicant(id, called))
+}
+
+fn applicant(id: u8, called: &str) -> Applicant {
+    Applicant {
         server: ServerId([id; 16]),
         name: name(called),
         address: address(id),
@@ -90,7 +104,7 @@ fn request(id: u8, called: &str) -> JoinRequest {
 fn why(answer: &JoinAnswer) -> &str {
     match answer {
         JoinAnswer::Wait(why) | JoinAnswer::Refused(why) => why,
-        JoinAnswer::Admitted(_) => panic!("{answer:?}"),
+        JoinAnswer::Admitted(_) | JoinAnswer::End(_) => panic!("{answer:?}"),
     }
 }
 
@@ -148,10 +162,9 @@ fn requests_that_do_not_fit_are_refused() {
     let members = Members::founded(JoinPolicy::Auto);
     let (answer, _) = members.ask(1, &request(7, "city0"));
     assert!(why(&answer).contains("the name city0 is used"), "{answer:?}");
-    let JoinRequest::V1 { server, name, address, credentials } = request(7, "city1");
-    let other = Credentials { cluster: ClusterId::of("other"), ..credentials };
-    let foreign = JoinRequest::V1 { server, name, address, credentials: other };
-    let (answer, _) = members.ask(1, &foreign);
+    let asks = applicant(7, "city1");
+    let other = Credentials { cluster: ClusterId::of("other"), ..asks.credentials };
+    let (answer, _) = members.ask(1, &JoinRequest::V1(Applicant { credentials: other, ..asks }));
     assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("cluster"), "{answer:?}");
     for bytes in [&[][..], &[9], &[0; 5], &[0xff; 64]] {
         let Response { answer, propose } = respond(&members.view(), &members.0.0, dc(0), dc(1), bytes, None);
@@ -169,10 +182,12 @@ fn the_messages_of_servers_that_join_never_change() {
         bytes.extend([3, 0, 4]);
         bytes
     };
-    let JoinRequest::V1 { server, address, credentials, .. } = request(7, "a");
-    let credentials = Credentials { cluster: ClusterId::from_raw(3), ..credentials };
-    let asked = JoinRequest::V1 { server, name: name("a"), address, credentials };
+    let asks = applicant(7, "a");
+    let credentials = Credentials { cluster: ClusterId::from_raw(3), ..asks.credentials };
+    let end_of = JoinRequest::EndOf(asks.server);
+    let asked = JoinRequest::V1(Applicant { credentials, ..asks });
     assert_eq!(wire::encode("request", &asked).expect("it is small"), golden);
+    assert_eq!(wire::encode("request", &end_of).expect("it is small"), [&[1][..], &[7; 16]].concat());
     let member = AdmittedMember { dc: dc(1), name: name("a"), address: self::address(1) };
     let options = AgreedOptions { heartbeat_ms: 1, peer_timeout_ms: 2, max_clock_skew_ms: 3 };
     let answers = [
@@ -182,11 +197,41 @@ fn the_messages_of_servers_that_join_never_change() {
             JoinAnswer::Admitted(Admitted { generation: Generation(9), members: vec![member], options }),
             vec![0, 9, 1, 1, 1, b'a', 8, b'd', b'c', b'1', b':', b'7', b'4', b'0', b'1', 1, 2, 3],
         ),
+        (JoinAnswer::End(None), vec![3, 0]),
     ];
     for (answer, golden) in answers {
         assert_eq!(wire::encode("answer", &answer).expect("it is small"), golden);
         assert_eq!(wire::decode::<JoinAnswer>("answer", &golden).expect("it can be read"), answer);
     }
+}
+
+#[test]
+fn one_that_is_refused_is_told_if_its_end_is_decided_and_if_it_may_return() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    let (_, propose) = members.ask(1, &request(7, "city1"));
+    let Some(Command::Admit(admission)) = propose else { panic!("it may join") };
+    members.decide(Command::Admit(admission.clone()));
+    let end_of = |members: &Members, id| match members.ask(1, &JoinRequest::EndOf(ServerId([id; 16]))) {
+        (JoinAnswer::End(end), None) => end,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(end_of(&members, 7), None, "it is a member");
+    assert_eq!(end_of(&members, 9), None, "it never was one");
+    members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
+    members.evict(dc(1));
+    let end = end_of(&members, 7).expect("it was evicted");
+    assert!(end.was_evicted() && end.returning().is_none(), "an operator has to agree: {end:?}");
+    members.decide(Command::SetPolicy(Policy { rejoin: JoinPolicy::Auto, ..Policy::default() }));
+    let returning = end_of(&members, 7).and_then(|end| end.returning()).expect("it may return");
+    assert_eq!(returning.members, [address(0).to_string()]);
+    let golden = vec![3, 1, 0, 1, 1, 1, 8, b'd', b'c', b'0', b':', b'7', b'4', b'0', b'1'];
+    let answer = JoinAnswer::End(end_of(&members, 7));
+    assert_eq!(wire::encode("answer", &answer).expect("it is small"), golden);
+    // Another server with its slot: the earlier one does not return.
+    let (server, generation) = (ServerId([8; 16]), Generation(1));
+    members.decide(Command::Admit(Admission { server, generation, ..admission }));
+    assert!(members.view().config.member(dc(1)).is_some_and(|member| member.server == server));
+    assert!(end_of(&members, 7).is_some_and(|end| end.was_evicted() && end.returning().is_none()));
 }
 
 #[test]

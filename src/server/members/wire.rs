@@ -1,22 +1,30 @@
-//! The messages of a server that joins and the member that it asks. Wire types: append only, with golden
-//! bytes in the tests.
+//! The messages of a server that is no member and the member that it asks. Wire types: append only, with
+//! golden bytes in the tests.
 
 use serde::{Deserialize, Serialize};
 
+use super::end::ServerEnd;
 use crate::membership::{Address, AgreedOptions, Credentials, Generation, MemberName, ServerId};
 use geolock_api::names::DcId;
 
-/// The request of a server to become a member. Its slot is that of its certificate.
+/// The request of a server. Its slot is that of its certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum JoinRequest {
-    V1 {
-        /// The id of its data directory.
-        server: ServerId,
-        name: MemberName,
-        /// The address at which other members reach it.
-        address: Address,
-        credentials: Credentials,
-    },
+    /// It asks to become a member.
+    V1(Applicant),
+    /// A member whose link was refused asks if its end is decided. It names the id of its data directory.
+    EndOf(ServerId),
+}
+
+/// A server that asks to become a member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Applicant {
+    /// The id of its data directory.
+    pub server: ServerId,
+    pub name: MemberName,
+    /// The address at which other members reach it.
+    pub address: Address,
+    pub credentials: Credentials,
 }
 
 /// The answer.
@@ -28,6 +36,8 @@ pub(super) enum JoinAnswer {
     Wait(String),
     /// It does not become one, and nothing was changed. The text says why, and what to do.
     Refused(String),
+    /// The end of the server that asks for it. `None`: none is decided, as the member knows it.
+    End(Option<ServerEnd>),
 }
 
 /// Everything that a new member needs to start.

@@ -1,10 +1,11 @@
 //! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! One that was evicted stops at once, and joins again if the policy lets it. One that has left may still be needed: its end is decided, so it
-//! serves nothing any more, but the other members may need its vote to let it go: a majority of two is both.
-//! They end their links to it once they do not, and then it stops. If it hears of nobody for a while, nobody
-//! needs it.
+//! One that was evicted stops at once, and joins again if the policy lets it. One that has left may still be
+//! needed: its end is decided, so it serves nothing any more, but the other members may need its vote to let
+//! it go: a majority of two is both. They end their links to it once they do not, and then it stops. If it
+//! hears of nobody for a while, nobody needs it.
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use tokio::time::timeout;
 
 use crate::interdc::Links;
 use crate::lock_server::{LockServerHandle, MembersView};
-use crate::membership::{Config, EndCause, JoinPolicy, ServerId};
+use crate::membership::ServerId;
+use crate::pki::Credentials;
 use crate::runtime::tasks::joined;
-use crate::server::members::Returning;
+use crate::server::members::{ServerEnd, ask_for_end};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a server that has left, and is started again, waits for links.
@@ -33,33 +35,70 @@ pub(super) enum Departure {
     Returns,
 }
 
-/// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
-/// which it was; `None` if the server has stopped for another reason.
-pub(super) async fn watch(
-    (me, id): (DcId, ServerId),
-    dir: PathBuf,
-    links: Links,
-    mut view: watch::Receiver<MembersView>,
-    server: LockServerHandle,
-) -> Option<Departure> {
-    // An earlier server with its slot may have ended, too: a server that joins learns that first.
-    let end = |view: &MembersView| view.config.end_of(id).map(|past| past.cause);
-    let has_ended = |view: &MembersView| end(view).is_some();
-    tokio::select! {
-        ended = view.wait_for(has_ended) => if ended.is_err() {
-            return None;
-        },
-        () = server.stopped() => return None,
+/// A server that may cease to be a member.
+pub(super) struct Departing {
+    pub me: DcId,
+    pub id: ServerId,
+    pub data_dir: PathBuf,
+    pub tls: watch::Receiver<Credentials>,
+    pub links: Links,
+    pub view: watch::Receiver<MembersView>,
+    pub server: LockServerHandle,
+}
+
+impl Departing {
+    /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
+    /// which it was; `None` if the server has stopped for another reason.
+    pub(super) async fn watch(self) -> Option<Departure> {
+        let end = tokio::select! {
+            end = self.decided() => end?,
+            end = self.told() => end,
+            () = self.server.stopped() => return None,
+        };
+        match end.was_evicted() {
+            true => Some(self.evicted(&end).await),
+            false => Some(self.left().await),
+        }
     }
-    let was_evicted = end(&view.borrow()).is_some_and(|cause| cause != EndCause::Left);
-    if was_evicted {
-        let note = note(&view.borrow().config, me, id);
-        let returns = match note {
-            Some(note) => joined(spawn_blocking(move || note.remember(&dir)).await)
-                .inspect_err(
-                    |error| tracing::error!(dc = %me, %error, "this server cannot join again by itself"),
-                )
-                .is_ok(),
+
+    /// Waits for the decision that ends this member. `None` if there are no more decisions.
+    async fn decided(&self) -> Option<ServerEnd> {
+        // An earlier server with its slot may have ended, too: a server that joins learns that first.
+        let has_ended = |view: &MembersView| view.config.end_of(self.id).is_some();
+        let mut view = self.view.clone();
+        let view = view.wait_for(has_ended).await.ok()?;
+        ServerEnd::of(&view.config, self.id)
+    }
+
+    /// Asks whoever refuses a link because this datacenter is no member there, until one says that it has
+    /// ended.
+    async fn told(&self) -> ServerEnd {
+        let mut refusals = self.links.disowned_by();
+        loop {
+            if refusals.changed().await.is_err() {
+                return pending().await;
+            }
+            let Some(address) = refusals.borrow_and_update().clone() else { continue };
+            let credentials = self.tls.borrow().clone();
+            match ask_for_end(&credentials, &address, self.id).await {
+                Ok(Some(end)) => return end,
+                // It may have fewer decisions than this server.
+                Ok(None) => tracing::debug!(address, "refused by a member that knows no end of this one"),
+                Err(error) => tracing::debug!(%error, "refused, without an answer to why"),
+            }
+        }
+    }
+
+    async fn evicted(&self, end: &ServerEnd) -> Departure {
+        let me = self.me;
+        let returns = match end.returning() {
+            Some(note) => {
+                let dir = self.data_dir.clone();
+                let noted = joined(spawn_blocking(move || note.remember(&dir)).await);
+                let failed =
+                    |error: &_| tracing::error!(dc = %me, %error, "this server cannot join again by itself");
+                noted.inspect_err(failed).is_ok()
+            }
             None => false,
         };
         if returns {
@@ -68,27 +107,22 @@ pub(super) async fn watch(
             tracing::error!(dc = %me, "this datacenter was evicted: stopping. To return, start with an \
                 empty data directory and --join; what no other member has is only in the present one");
         }
-        server.drain();
-        return Some(if returns { Departure::Returns } else { Departure::Evicted });
+        self.server.drain();
+        if returns { Departure::Returns } else { Departure::Evicted }
     }
-    tracing::info!(dc = %me, "this datacenter has left the cluster: stopping as soon as no other needs it");
-    let mut peers = links.control_peers();
-    // After a restart the links come first.
-    let linked = peers.wait_for(|peers| *peers != DcSet::EMPTY);
-    let _linked = timeout(LINKED_WITHIN, linked).await.is_ok();
-    let released = peers.wait_for(|peers| *peers == DcSet::EMPTY);
-    if timeout(PATIENCE, released).await.is_err() {
-        tracing::warn!("other members still have links to this one: stopping all the same");
-    }
-    server.drain();
-    Some(Departure::Left)
-}
 
-/// Returns the note with which an evicted server joins again, if the policy lets it.
-fn note(config: &Config, me: DcId, id: ServerId) -> Option<Returning> {
-    let evicted = config.end_of(id)?.generation;
-    let others: Vec<String> =
-        config.members().filter(|(dc, _)| *dc != me).map(|(_, member)| member.address.to_string()).collect();
-    let may_return = config.policy().rejoin == JoinPolicy::Auto && !others.is_empty();
-    may_return.then(|| Returning::new(evicted, others))
+    /// Waits until the others need this server no more.
+    async fn left(&self) -> Departure {
+        tracing::info!(dc = %self.me, "this datacenter has left the cluster: stopping as soon as no other needs it");
+        let mut peers = self.links.control_peers();
+        // After a restart the links come first.
+        let linked = peers.wait_for(|peers| *peers != DcSet::EMPTY);
+        let _linked = timeout(LINKED_WITHIN, linked).await.is_ok();
+        let released = peers.wait_for(|peers| *peers == DcSet::EMPTY);
+        if timeout(PATIENCE, released).await.is_err() {
+            tracing::warn!("other members still have links to this one: stopping all the same");
+        }
+        self.server.drain();
+        Departure::Left
+    }
 }
