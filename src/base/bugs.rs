@@ -138,6 +138,8 @@ pub enum Bug {
     RefusedIsDone,
     /// A sponsor splits a part off without naming it for the locks that it holds exclusively.
     SplitUnnamed,
+    /// A sponsor keeps the new part of locks that were in use, also where its own part is elsewhere.
+    NamedElsewhere,
     /// A member says that nothing goes along any more and has named nothing.
     DoneUnnamed,
     /// A sponsor says so without having named the new part of homed locks.

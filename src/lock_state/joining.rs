@@ -2,9 +2,10 @@
 //! (`crdt/sponsors.rs`).
 //!
 //! No idle lock is enumerated. A member that learns of the new one walks its lock table once, to note that
-//! the part goes along. Before the sponsor splits the part off, it *names* the part for locks that it holds
-//! exclusively: they keep it. After that, every other member names the part wherever the sponsor's part is in
-//! its hands, some locks per step: the part of an idle lock goes home.
+//! the part goes along. Before the sponsor splits the part off, it *names* the part for locks that are held
+//! exclusively there, and for those that were so a moment ago: they keep it, so their next use costs no round
+//! trip to the new member. After that, every other member names the part of each lock whose sponsor's part it
+//! owns, some locks per step: the part of an idle lock goes home.
 
 use super::leaving::Parting;
 use super::lock::LockIndex;
@@ -22,6 +23,8 @@ use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 const ROWS_PER_STEP: usize = 1_024;
 /// Most parts that one step names, before the last one.
 const NAMED_PER_STEP: usize = 64;
+/// Most locks that are not held and keep the part all the same: each costs a row everywhere.
+const MOST_KEPT: usize = 100_000;
 
 /// Progress of naming the part of one new member.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct Naming {
     left: usize,
     /// Parts named in this walk over the rows.
     named: usize,
+    /// At the sponsor: in the first walk, so many locks that are not held may still keep the part.
+    kept: usize,
     /// At the sponsor: the rows of homed locks below this one are still to be examined, before the others.
     homed_left: usize,
 }
@@ -111,7 +116,8 @@ impl Locks {
 
     /// Begins to name the part of a new member for locks that are here.
     pub fn begin_naming(&self, of: Sponsored) -> Naming {
-        let mut naming = Naming { part: of.part, sponsor: of.sponsor, left: 0, named: 0, homed_left: 0 };
+        let Sponsored { part, sponsor, .. } = of;
+        let mut naming = Naming { part, sponsor, left: 0, named: 0, kept: MOST_KEPT, homed_left: 0 };
         if of.sponsor == self.tables.view.me && !self.tables.view.bugs.has(Bug::HomedUnnamed) {
             naming.homed_left = self.tables.owners.map().len();
         }
@@ -163,6 +169,8 @@ impl Naming {
     fn name_held(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
         let is_last = self.left == 0 && self.named <= NAMED_PER_STEP;
         if self.left == 0 {
+            // Under load, locks come as fast as they are walked over.
+            self.kept = 0;
             self.begin_walk(tables);
         }
         let (mut examined, before) = (0, self.named);
@@ -170,14 +178,17 @@ impl Naming {
         {
             self.left -= 1;
             examined += 1;
-            let held = tables.locks.get(LockIndex::from_row(self.left)).filter(|lock| {
-                let is_held = lock.holders.mode == Some(Mode::Exclusive);
-                is_held
-                    && tables.owners.going_along(&lock.name, DcSet::only(self.sponsor)).contains(self.part)
-            });
-            if let Some(name) = held.map(|lock| lock.name.clone()) {
+            let Some(lock) = tables.locks.get(LockIndex::from_row(self.left)) else { continue };
+            let is_held = lock.holders.mode == Some(Mode::Exclusive);
+            let is_kept = is_held || (self.kept > 0 && lock.is_used_exclusively());
+            let bug = tables.view.bugs.has(Bug::NamedElsewhere);
+            if is_kept
+                && (self.goes_along_here(tables, &lock.name) || bug && self.goes_along(tables, &lock.name))
+            {
+                let name = lock.name.clone();
                 schedule.name_part(tables, &name, self.part, tables.view.me);
                 self.named += 1;
+                self.kept = self.kept.saturating_sub(usize::from(!is_held));
             }
         }
         work::count(if is_last { self.named } else { examined });
@@ -194,7 +205,7 @@ impl Naming {
             let Some(name) = tables.owners.map().lock_at(self.left).cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 // The home of a lock may be away; its new part returns to it with the others.
-                let stays = tables.owners.home(&name).is_some() || is_held(tables, &name);
+                let stays = tables.owners.home(&name).is_some() || is_used_exclusively(tables, &name);
                 let to = if stays { tables.view.me } else { self.part };
                 schedule.name_part(tables, &name, self.part, to);
                 self.named += 1;
@@ -227,11 +238,14 @@ impl Naming {
         // A part that is at home there stays when it is settled.
         owners.home(name) != Some(tables.view.me)
             && owners.owner(name, self.sponsor) == tables.view.me
-            && owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
+            && self.goes_along(tables, name)
+    }
+
+    fn goes_along(&self, tables: &Tables, name: &LockName) -> bool {
+        tables.owners.going_along(name, DcSet::only(self.sponsor)).contains(self.part)
     }
 }
 
-fn is_held(tables: &Tables, name: &LockName) -> bool {
-    let index = tables.locks.find(name);
-    index.is_some_and(|index| tables.locks[index].holders.mode == Some(Mode::Exclusive))
+fn is_used_exclusively(tables: &Tables, name: &LockName) -> bool {
+    tables.locks.find(name).is_some_and(|index| tables.locks[index].is_used_exclusively())
 }

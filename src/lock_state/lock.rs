@@ -102,6 +102,13 @@ impl Lock {
         self.holders.mode.is_some_and(|held| held.conflicts_with(mode))
     }
 
+    /// Returns true if it is held or wanted exclusively here, or was so a moment ago.
+    pub fn is_used_exclusively(&self) -> bool {
+        self.holders.mode == Some(Mode::Exclusive)
+            || self.last_exclusive_release.is_some()
+            || self.queue.first_local_conflict(Mode::Shared).is_some()
+    }
+
     /// Returns the usage of the lock, as seen by a request for `mode` of a datacenter at `distance`.
     pub fn usage(&self, mode: Mode, distance: Option<Duration>) -> Usage {
         let (last_release, reuse) = match mode {

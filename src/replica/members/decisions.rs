@@ -152,6 +152,7 @@ impl Decisions<'_> {
             return;
         }
         self.members.goes_on_at = None;
+        self.propose_settled();
         self.drive_eviction();
         self.drive_silence();
     }

@@ -144,6 +144,10 @@ impl Writer<'_> {
         let complete: DcSet = self.members.joins.iter().filter(is_complete).map(Join::part).collect();
         self.members.joins.retain(|join| !complete.contains(join.part()));
         complete.iter().for_each(|part| self.locks.settle(part));
+        if complete.contains(self.config.dc) {
+            self.members.settled_by = Some(self.out.position);
+            self.members.goes_on_at = Some(self.out.position);
+        }
     }
 
     /// Applies what entries beyond an installed state, which is recorded at `position`, say of the members.
@@ -157,13 +161,16 @@ impl Writer<'_> {
 }
 
 impl Decisions<'_> {
-    /// A new member proposes that it is settled, once it has on disk that all are done. A proposal may be
-    /// lost, so it is repeated with each heartbeat.
+    /// A new member proposes that it is settled as soon as it has on disk that all are done. A proposal may
+    /// be lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
         let Some(generation) = self.members.unsettled_generation() else { return };
         let is_done = self.members.contains(me) && self.locks.sponsors().get(me).is_none();
-        let is_durable = self.log.durable().covers(self.log.applied());
+        let is_durable = match self.members.settled_by {
+            Some(position) => self.out.output_commit.may_emit(position),
+            None => self.log.durable().covers(self.log.applied()),
+        };
         if is_done && is_durable && !self.members.awaits_state() {
             let command = Command::Settled { dc: me, generation };
             let proposal = Proposal { checked: self.members.config().revision(), command };

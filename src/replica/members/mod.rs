@@ -70,7 +70,10 @@ pub(super) struct Members {
     silences: Silences,
     /// When no lease of a client is longer than the policy to be entered permits.
     leases_fit_at: Option<Instant>,
-    /// An eviction goes on when the record at this position is on disk.
+    /// The part of this datacenter is settled by entries that are recorded up to this position. Not set if
+    /// that came with a state.
+    settled_by: Option<Position>,
+    /// An eviction or the own joining goes on when the record at this position is on disk.
     goes_on_at: Option<Position>,
     /// The longest time to live of the leases that were read from the journal.
     longest_before: Duration,
@@ -142,6 +145,7 @@ impl Members {
             told: [None; MAX_DCS],
             silences: Silences::default(),
             leases_fit_at: None,
+            settled_by: None,
             goes_on_at: None,
             longest_before: Duration::ZERO,
         }
@@ -276,7 +280,7 @@ impl Members {
         members.iter().all(|dc| self.entered_by(dc) >= epoch)
     }
 
-    /// Returns true if an eviction may go on before the next heartbeat.
+    /// Returns true if an eviction or the own joining may go on before the next heartbeat.
     #[inline]
     pub fn goes_on(&self) -> bool {
         self.goes_on_at.is_some()
