@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// `0.1.0 (0123456789ab)`; without the commit where it is not known, as in a source archive.
 ///
-/// Whoever builds without the repository names the commit in `GEOLOCK_COMMIT`. A debug build does not look: a commit would
-/// make it compile everything again.
+/// A build without the repository gets the commit from `GEOLOCK_COMMIT`. A debug build does not look: a
+/// commit would make it compile everything again.
 fn version() -> String {
     println!("cargo::rerun-if-env-changed=GEOLOCK_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();

@@ -17,7 +17,7 @@
 //! - [`base`]: time, clocks, deadlines, histograms, tables, the codec.
 //! - [`crdt`]: what merges: version vectors, the owners of parts, values.
 //! - [`causal_log`]: the log of each datacenter, and what each peer has of it.
-//! - [`lock_state`]: who holds, who waits, when parts leave.
+//! - [`lock_state`]: holders, waiters, and the decision when parts leave.
 //! - [`leases`]: leases of clients, and the grace period after a restart.
 //! - [`store_state`]: keys and values at every open snapshot.
 //! - [`membership`]: the members and policies of the cluster, as a list of decisions.
@@ -27,7 +27,7 @@
 //! Edges:
 //!
 //! - [`runtime`]: small additions to the runtime and the operating system.
-//! - [`pki`]: certificates. [`access`]: who may do what. [`telemetry`]: logs, metrics and health.
+//! - [`pki`]: certificates. [`access`]: authorization. [`telemetry`]: logs, metrics and health.
 //! - [`journal`]: the disk. [`interdc`]: links to other datacenters.
 //! - [`control`]: the list of decisions on which the datacenters agree by majority.
 //! - [`lock_server`]: the threads around the state machine.

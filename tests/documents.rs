@@ -97,6 +97,32 @@ fn links_of_documents_lead_somewhere() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
+/// Returns the lines of a document that were to be filled in later.
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    let is_open = |line: &&str| {
+        let mut words = line.split('@').skip(1).step_by(2);
+        let is_name =
+            |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        words.any(is_name) || ["TODO", "TBD", "the commit of this row"].iter().any(|open| line.contains(open))
+    };
+    text.lines().filter(is_open)
+}
+
+#[test]
+fn documents_are_complete() {
+    let open: Vec<String> = documents()
+        .iter()
+        .flat_map(|(path, text)| placeholders(text).map(move |line| format!("{}: {line}", path.display())))
+        .collect();
+    assert!(open.is_empty(), "these were to be filled in:\n{}", open.join("\n"));
+}
+
+#[test]
+fn a_placeholder_is_found() {
+    let text = "a @FIGURE@ b\nann@batch1 and bob@batch2\nmeasured on the commit of this row\nplain";
+    assert_eq!(placeholders(text).count(), 2);
+}
+
 #[test]
 fn comments_cite_sections_that_exist() {
     let documents = documents();

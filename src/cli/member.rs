@@ -34,8 +34,8 @@ enum MemberCommand {
     ///
     /// GENERATION says how often the id was given out before, PHASE is `joining` until the member has its
     /// state and serves, VOTES says if it takes part in decisions, EPOCH is the last change of the members
-    /// that it acts by, HEARD says if the answering datacenter hears it, or which voters have not heard it
-    /// for `evict_after`.
+    /// that it has applied, HEARD says if the answering datacenter hears it, or which voters have not heard
+    /// it for `evict_after`.
     List {
         /// For programs: one JSON object
         #[arg(long)]
@@ -69,10 +69,10 @@ enum MemberCommand {
     /// Evict datacenters that are lost for good
     ///
     /// You vouch that no server of them runs. The command first waits until none of their clients believes in
-    /// a lease any more. What they owned goes home to the others, which need them no more; commits that only
-    /// they had are lost. Needs a majority of the voters, and every other member. Refused while a member
-    /// hears one of them. May be repeated. A server of an evicted datacenter that is started again does not
-    /// serve; with an empty data directory it may join again.
+    /// a lease any more. Their lock parts return to the other datacenters, which need them no more; commits
+    /// that only they had are lost. Needs a majority of the voters, and every other member. Refused while a
+    /// member hears one of them. May be repeated. A server of an evicted datacenter that is started again
+    /// does not serve; with an empty data directory it may join again.
     Evict {
         /// The ids of the datacenters, such as 2; those that are lost together are evicted together
         #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
@@ -103,14 +103,14 @@ enum MemberCommand {
         /// learns that it was evicted joins again by itself
         #[arg(long, value_name = "WHO")]
         rejoin: Option<Join>,
-        /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [at first: 10 s]
+        /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [initially 10 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         fence_after: Option<Duration>,
         /// A datacenter that is not heard for this long is evicted: at least 1.04 times `--fence-after` and
-        /// `--max-lease-ttl` together, and 1 s [at first: 30 s]
+        /// `--max-lease-ttl` together, and 1 s [initially 30 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         evict_after: Option<Duration>,
-        /// Longest time to live of a lease (1 s to 1 h) [at first: 15 s]
+        /// Longest time to live of a lease (1 s to 1 h) [initially 15 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         max_lease_ttl: Option<Duration>,
         /// For programs: one JSON object

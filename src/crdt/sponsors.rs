@@ -1,7 +1,7 @@
 //! Sponsors: the owners of the parts of a member that has just joined.
 //!
-//! No lock is enumerated when a member joins. Its part of every lock at first *goes along* with the part of
-//! one old member, its sponsor, wherever that part is. Later the sponsor splits it off: from then on it
+//! A member joins without a walk over all locks. Its part of every lock at first *goes along* with the part
+//! of one old member, its sponsor, wherever that part is. Later the sponsor splits it off: from then on it
 //! belongs to the new member wherever the sponsor's part is at home. When nothing goes along any more, the
 //! part is *settled*, and this table forgets it.
 //!

@@ -98,7 +98,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             tracing::warn!(%peer, "datacenter {peer} lacks entries that are no longer kept here: it can have our state");
         }
         Report::StateWanted { peer } => {
-            tracing::warn!(%peer, "datacenter {peer} keeps what we lack no more: asking for its state");
+            tracing::warn!(%peer, "datacenter {peer} has truncated entries that are missing here: asking for its state");
         }
         Report::StateTaken { peer, vector } => tracing::info!(%peer, %vector, "took its state over"),
         Report::StateOfNoUse { peer, why } => tracing::warn!(%peer, why, "its state was not taken over"),

@@ -1,5 +1,5 @@
-//! Registers that name members that have ended: they read as those of parts at home, and are written so bit
-//! by bit. When none is left, the slot may have another member (`replica/members/free.rs`).
+//! Registers that name an ended member count as those of parts at home. Each step rewrites a few of them.
+//! When none is left, the slot may have another member (`replica/members/free.rs`).
 
 use super::locks::Locks;
 use crate::base::work;

@@ -1,4 +1,4 @@
-//! Own entries: what this datacenter did, in the order in which it did it.
+//! Appends the entries of this datacenter's own log.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A restart: a member that was down asks whether it still is one, before it serves.
+//! A restart: a restarted server asks the voters if it was evicted while it was down, before it serves.
 //!
 //! It may have been evicted meanwhile: its parts are at home then, and it knows nothing of that. Each member
 //! that remained has the decision that began its eviction, so it waits until a majority of the voters has

@@ -8,8 +8,8 @@
 //! decision  Abort   instead of `End`, if the lost one is heard again, or one that has to report is lost, too
 //! ```
 //!
-//! So no member ever has more of the lost one than the cut, none has shown a client what is beyond it, and
-//! nothing that a member has is lost.
+//! So no member ever has more of the lost one than the cut, none has shown a client an entry beyond the cut,
+//! and nothing that a member has is lost.
 
 use super::{Evicted, Kind, Members};
 use crate::base::bugs::{Bug, Bugs};
