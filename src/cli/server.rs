@@ -52,7 +52,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     loop {
         tokio::select! {
             // Without a signal: the journal failed, or the API.
-            ended = &mut ended => return Ok(ended?),
+            ended = &mut ended => return Ok(ended.map(drop)?),
             _ = signals.next() => break,
             // In a task of its own, because a file may be on a disk that does not answer.
             Some(()) = hang_ups.recv() => drop(spawn(reload(reloader.clone()))),
@@ -61,7 +61,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     manager.stopping();
     handle.drain();
     tokio::select! {
-        ended = ended => ended?,
+        ended = ended => drop(ended?),
         code = signals.next() => {
             tracing::warn!("told again to stop: leaving at once");
             flush_log();

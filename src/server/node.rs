@@ -30,10 +30,10 @@ use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
-use crate::server::members::{Group, JoinError, JoinedFileError};
+use crate::server::members::{Group, JoinError, JoinedFileError, MembersApi};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
-use departure::Departure;
+pub use departure::Departure;
 use geolock_api::names::DcId;
 use place::Place;
 pub(crate) use place::check as check_directory;
@@ -258,14 +258,20 @@ impl Node {
         self.handle.clone()
     }
 
+    /// Returns the members of its cluster, as an operator sees and changes them.
+    pub fn members(&self) -> MembersApi {
+        self.group.api()
+    }
+
     /// Returns the handle with which to make it read rules, tokens and certificates again.
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
     /// Waits until it has stopped: after a drain, or because it could not continue. Everything acknowledged
-    /// is on disk, and every task and thread has ended.
-    pub async fn ended(self) -> Result<(), NodeError> {
+    /// is on disk, and every task and thread has ended. Returns the reason if its datacenter is no member any
+    /// more.
+    pub async fn ended(self) -> Result<Option<Departure>, NodeError> {
         // The API ends when the actor has stopped. If it fails before, there is nothing left to serve.
         let api = joined(self.api.await);
         self.handle.drain();
@@ -279,7 +285,8 @@ impl Node {
         if let Some(lost) = joined(self.lost_history.await) {
             return Err(lost);
         }
-        match joined(self.departure.await) {
+        let departure = joined(self.departure.await);
+        match departure {
             Some(Departure::Left) => {
                 tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
             }
@@ -289,7 +296,8 @@ impl Node {
             None => {}
         }
         server?;
-        Ok(api?)
+        api?;
+        Ok(departure)
     }
 }
 

@@ -37,4 +37,4 @@ mod tests;
 pub use decisions::{DecisionList, founder_id};
 pub use group::{Channels, Founders, Group, GroupConfig, GroupError, MembersApi, ProposalError, channels};
 pub use join::{JoinError, JoinOptions, Joined, join};
-pub use joined_file::{JoinedFileError, read as read_joined};
+pub use joined_file::{JoinedFileError, is_joined, read as read_joined};

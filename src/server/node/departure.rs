@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The reason why a datacenter is no member any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Departure {
+pub enum Departure {
     Left,
     Evicted,
 }
