@@ -7,6 +7,7 @@
 mod fixture;
 
 mod evicting;
+mod explained;
 mod founding;
 mod growth;
 mod joining;
