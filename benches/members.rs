@@ -2,10 +2,10 @@
 //!
 //! | part | question |
 //! |---|---|
-//! | `pairs` | how fast the state machine grants and releases locks that are there, with 1 to 16 members: no IO, in alternating rounds, the fastest of each; the baseline is one member |
+//! | `pairs` | pairs/s of the state machine with 1 to 16 members, without IO; the fastest of some rounds |
 //! | `idle` | the bytes on each link, and the memory of a server, while nothing happens |
 //! | `homed` | locks used once each at their home: memory, and entries for the others |
-//! | `join` | a server joins when many locks have moved and many keys are there: how long it takes, and how long others wait meanwhile |
+//! | `join` | a server joins when many locks have moved: how long it takes, and how long others wait |
 //!
 //! `cargo bench --bench members [-- pairs idle homed join]` measures those parts only.
 #![allow(clippy::disallowed_methods, reason = "benches are edges")]

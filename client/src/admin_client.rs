@@ -9,7 +9,7 @@ use super::error::ClientError;
 use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
-    AddMemberRequest, AuditRecord, AuditRequest, EvictMembersRequest, ForceReleaseRequest,
+    AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, ForceReleaseRequest,
     ForceReleaseResponse, ListMembersRequest, ListMembersResponse, MemberPolicy, RemoveMemberRequest,
     SetPolicyRequest,
 };
@@ -53,8 +53,12 @@ impl AdminClient {
     /// Returns the last 1 000 requests of this datacenter that lost their locks to operators, the latest
     /// last.
     pub async fn audit(&self) -> Result<Vec<AuditRecord>, ClientError> {
-        let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
-        Ok(answer.records)
+        Ok(self.whole_audit().await?.records)
+    }
+
+    /// Returns the same, and the last 1 000 decisions about the members of the cluster, the latest last.
+    pub async fn whole_audit(&self) -> Result<AuditResponse, ClientError> {
+        self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await
     }
 
     /// Returns the members of the cluster, as this datacenter knows them.

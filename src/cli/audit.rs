@@ -1,20 +1,23 @@
-//! `geolock audit`: lists the force releases of operators.
+//! `geolock audit`: lists the force releases of operators, and the decisions about the members.
 
 use serde_json::{Value, json};
 
 use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
-use super::print::{lock_name, named, number, print, utc};
-use geolock_client::AuditRecord;
+use super::print::{harmless, lock_name, named, number, print, utc};
+use geolock_api::proto::AuditResponse;
+use geolock_client::{AuditRecord, DecisionRecord};
 
-/// Show the force releases of operators in this datacenter: time, victim, operator and reason.
+/// Show the force releases of operators in this datacenter, and the decisions about the members.
 ///
-/// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
-/// list.
+/// The last 1000 force releases, the latest last, a line for each request that lost its locks: time, victim,
+/// operator and reason. Every datacenter has its own list. Then the last 1000 decisions: when this datacenter
+/// learnt them since its last start, and what was decided. They are the same in every datacenter.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
-    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8
+    /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8; an object
+    /// with `decision` is a decision
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -22,11 +25,25 @@ pub struct AuditArgs {
 }
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
-    let rows = args.connect.admin_client().await?.audit().await.map_err(connect::failure)?;
-    if rows.is_empty() && !args.json {
-        return print("No lock was ever taken away here.");
+    let audit = args.connect.admin_client().await?.whole_audit().await.map_err(connect::failure)?;
+    let AuditResponse { records, decisions } = audit;
+    if records.is_empty() && !args.json {
+        print("No lock was ever taken away here.")?;
     }
-    rows.iter().try_for_each(|row| if args.json { print(json(row)) } else { print(text(row)) })
+    records.iter().try_for_each(|row| if args.json { print(json(row)) } else { print(text(row)) })?;
+    decisions.iter().try_for_each(|it| if args.json { print(decision_json(it)) } else { print(decided(it)) })
+}
+
+/// `decision 8  2026-01-02 03:04:05 UTC  dc2 leaves`
+fn decided(decision: &DecisionRecord) -> String {
+    let at = decision.at_ms.map_or_else(|| "before the last start  ".into(), utc);
+    let void = if decision.refused { " (without effect: the members had changed)" } else { "" };
+    format!("decision {}  {at}  {}{void}", decision.number, harmless(&decision.text))
+}
+
+fn decision_json(decision: &DecisionRecord) -> Value {
+    let DecisionRecord { number, at_ms, text, refused } = decision;
+    json!({ "decision": number, "at_ms": at_ms, "text": text, "refused": refused })
 }
 
 /// `3  2026-01-02 03:04:05 UTC  client ann took orders (exclusive, token 77) from bob@web: it hangs`
@@ -70,6 +87,22 @@ mod tests {
 
     use super::*;
     use geolock_api::proto::{ForceReleased, Mode};
+
+    #[test]
+    fn a_decision_is_a_line_with_or_without_its_time() {
+        let mut decision = DecisionRecord {
+            number: 8,
+            at_ms: Some(1_767_323_045_678),
+            text: "dc2 leaves".into(),
+            refused: false,
+        };
+        assert_eq!(decided(&decision), "decision 8  2026-01-02 03:04:05 UTC  dc2 leaves");
+        assert_eq!(decision_json(&decision)["at_ms"], 1_767_323_045_678_u64);
+        (decision.at_ms, decision.refused) = (None, true);
+        let said =
+            "decision 8  before the last start    dc2 leaves (without effect: the members had changed)";
+        assert_eq!(decided(&decision), said);
+    }
 
     #[test]
     fn a_line_says_it_all_and_plays_no_tricks() {

@@ -1,6 +1,9 @@
 //! Names of datacenters, for people.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::time::brief;
 
 use geolock_api::names::{DcId, MAX_DCS};
 use geolock_client::{ClientError, Status};
@@ -17,6 +20,8 @@ pub struct DcNames {
     names: BTreeMap<u32, String>,
     /// The datacenter that answered.
     own: Option<u32>,
+    /// How long ago it heard others, in ms.
+    heard_ms: BTreeMap<u32, u64>,
 }
 
 impl DcNames {
@@ -28,7 +33,8 @@ impl DcNames {
     pub fn of(status: &Status) -> DcNames {
         let peers = status.peers.iter().map(|peer| (peer.dc, peer.dc_name.clone()));
         let names = peers.chain([(status.dc, status.dc_name.clone())]).collect();
-        DcNames { names, own: Some(status.dc) }
+        let heard = status.peers.iter().filter_map(|peer| Some((peer.dc, peer.at_stake?.heard_ms?)));
+        DcNames { names, own: Some(status.dc), heard_ms: heard.collect() }
     }
 
     /// Returns true if it is not the datacenter that answered.
@@ -43,6 +49,15 @@ impl DcNames {
             Some(name) if !name.is_empty() && *name != id => format!("{id} ({name})"),
             _ => id,
         }
+    }
+
+    /// Returns them with the times since they were heard, separated by commas.
+    pub fn list_unheard(&self, dcs: &[u32]) -> String {
+        let one = |dc: &u32| match self.heard_ms.get(dc) {
+            Some(ms) => format!("{}, last heard {} ago", self.show(*dc), brief(Duration::from_millis(*ms))),
+            None => self.show(*dc),
+        };
+        dcs.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
     /// Returns all of them, separated by commas.

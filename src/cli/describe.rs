@@ -69,8 +69,11 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
         line("not known", &format!("who holds it in {}: no answer in time", names.list(&lock.unknown_dcs)));
     }
     if !lock.unreachable_dcs.is_empty() {
-        let away = names.list(&lock.unreachable_dcs);
-        line("unreachable", &format!("{away}: what needs the parts there waits until that ends"));
+        let away = names.list_unheard(&lock.unreachable_dcs);
+        line(
+            "unreachable",
+            &format!("{away}: what needs the parts there waits until that ends, or it is evicted"),
+        );
     }
     for owner in &lock.not_serving {
         let why = why_not_serving(owner.reason(), owner.grace_remaining_ms);
@@ -212,12 +215,14 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use geolock_api::proto::{PartOwner, PeerStatus, RequestId};
+    use geolock_api::proto::{AtStake, PartOwner, PeerStatus, RequestId};
     use geolock_client::Status;
 
     fn names() -> DcNames {
         let peer = PeerStatus { dc: 1, dc_name: "virginia".into(), ..PeerStatus::default() };
-        DcNames::of(&Status { dc: 0, dc_name: "fra".into(), peers: vec![peer], ..Status::default() })
+        let heard = AtStake { heard_ms: Some(12_500), ..AtStake::default() };
+        let lost = PeerStatus { dc: 2, at_stake: Some(heard), ..PeerStatus::default() };
+        DcNames::of(&Status { dc: 0, dc_name: "fra".into(), peers: vec![peer, lost], ..Status::default() })
     }
 
     #[test]
@@ -258,7 +263,7 @@ lock orders
   parts        1 of 2 in dc0 (fra), 1 of 2 in dc1 (virginia)
   held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
   not known    who holds it in dc0 (fra): no answer in time
-  unreachable  dc2: what needs the parts there waits until that ends
+  unreachable  dc2, last heard 12.5 s ago: what needs the parts there waits until that ends, or it is evicted
   not serving  dc1 (virginia) is in grace for 12 s more: what needs it waits until that ends
   waiting      1.  bob@web     exclusive  from dc0 (fra)  since 2.5 s
                2.  (no label)  exclusive  from dc0 (fra)  since 1.0 s  parked: needs a datacenter that does not serve now

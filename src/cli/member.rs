@@ -7,6 +7,7 @@ use geolock_client::AdminClient;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::at_stake;
 use super::connect::{self, ConnectArgs};
 use super::dc_names;
 use super::failure::Failure;
@@ -14,7 +15,9 @@ use super::lock::duration;
 use super::print::{number, print, table};
 use crate::base::time::brief;
 use geolock_api::names::DcId;
-use geolock_api::proto::{EvictPolicy, JoinPolicy, ListMembersResponse, Member, MemberPhase, MemberPolicy};
+use geolock_api::proto::{
+    AtStake, EvictPolicy, JoinPolicy, ListMembersResponse, Member, MemberPhase, MemberPolicy,
+};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
 ///
@@ -34,8 +37,11 @@ enum MemberCommand {
     ///
     /// GENERATION says how often the id was given out before, PHASE is `joining` until the member has its
     /// state and serves, VOTES says if it takes part in decisions, EPOCH is the last change of the members
-    /// that it has applied, HEARD says if the answering datacenter hears it, or which voters have not heard
-    /// it for `evict_after`.
+    /// that it has applied, HEARD says if the answering datacenter hears it, or how long ago it did, or which
+    /// voters have not heard it for `evict_after`. If it died now, LOCKS is the number of locks that nobody
+    /// else could take exclusively, beside those that were never used: it has parts of them that are named
+    /// after others. WAITING is the number of requests that wait for it now. Both as far as the answering
+    /// datacenter knows.
     List {
         /// For programs: one JSON object
         #[arg(long)]
@@ -260,6 +266,10 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     let list = admin.members().await.map_err(connect::failure)?;
     // Another server may join with the id of one that is evicted.
     let is_named = |member: &&Member| ids.contains(&member.dc);
+    list.members.iter().filter(is_named).try_for_each(|member| match &member.at_stake {
+        Some(at_stake) if !member.heard => print(lost(member, at_stake, &list)),
+        _ => Ok(()),
+    })?;
     let server = |member: &Member| (member.dc, member.generation);
     let lost: Vec<(u32, u32)> = list.members.iter().filter(is_named).map(server).collect();
     let is_member = async || -> Result<bool, Failure> {
@@ -303,19 +313,36 @@ async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
 
 const NO_LIST: &str = "The cluster has no list of decisions yet: that needs all its members, running this release. \
                        Until then the members are those of the configuration.";
-const COLUMNS: [&str; 8] = ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH", "HEARD"];
+const COLUMNS: [&str; 10] =
+    ["DC", "NAME", "ADDRESS", "GENERATION", "PHASE", "VOTES", "EPOCH", "HEARD", "LOCKS", "WAITING"];
 
 fn text(list: &ListMembersResponse) -> String {
     if list.members.is_empty() {
         return NO_LIST.into();
     }
     let header = COLUMNS.map(String::from).to_vec();
-    let rows: Vec<_> = [header].into_iter().chain(list.members.iter().map(cells)).collect();
+    let rows: Vec<_> =
+        [header].into_iter().chain(list.members.iter().map(|member| cells(member, list))).collect();
     let leader = match list.leader {
         Some(leader) => format!("led by dc{leader}"),
         None => "no leader is known here: nothing can be decided now".into(),
     };
-    let mut text = format!("{}\nDecision {}, {leader}.", table(&rows), list.decision);
+    let mut text = format!("{}\nDecision {}, epoch {}, {leader}.", table(&rows), list.decision, list.epoch);
+    match list.backed_for_ms {
+        Some(0) => {
+            text += "\nNo majority backs the answering datacenter: it grants nothing, and may be evicted."
+        }
+        Some(ms) => {
+            let backed = brief(Duration::from_millis(ms));
+            text += &format!("\nA majority backs the answering datacenter for {backed} more.");
+        }
+        None => {}
+    }
+    for member in list.members.iter().filter(|member| !member.heard) {
+        if let Some(at_stake) = &member.at_stake {
+            text += &format!("\n{}", lost(member, at_stake, list));
+        }
+    }
     if !list.missing_reports.is_empty() {
         text += &format!("\nThe eviction waits for the report of {}.", names(&list.missing_reports));
     }
@@ -326,7 +353,13 @@ fn text(list: &ListMembersResponse) -> String {
     text
 }
 
-fn cells(member: &Member) -> Vec<String> {
+/// Returns what stops while a member is down, and the price of its eviction.
+fn lost(member: &Member, at_stake: &AtStake, list: &ListMembersResponse) -> String {
+    at_stake::about_lost(&format!("dc{}", member.dc), at_stake, list.waiting_is_least)
+}
+
+fn cells(member: &Member, list: &ListMembersResponse) -> Vec<String> {
+    let at_stake = member.at_stake.unwrap_or_default();
     vec![
         format!("dc{}", member.dc),
         member.name.clone(),
@@ -335,14 +368,16 @@ fn cells(member: &Member) -> Vec<String> {
         phase(member).into(),
         if member.votes { "yes" } else { "no" }.into(),
         member.entered_epoch.to_string(),
-        heard(member),
+        heard(member, &at_stake),
+        at_stake.away_locks.to_string(),
+        at_stake::waiting(&at_stake, list.waiting_is_least),
     ]
 }
 
-fn heard(member: &Member) -> String {
+fn heard(member: &Member, at_stake: &AtStake) -> String {
     match (member.heard, &member.silent[..]) {
         (true, []) => "yes".into(),
-        (false, []) => "no".into(),
+        (false, []) => at_stake::heard(at_stake).map_or_else(|| "no".into(), |ago| format!("{ago} ago")),
         (_, silent) => format!("not by {}", names(silent)),
     }
 }
@@ -373,6 +408,7 @@ fn json(list: &ListMembersResponse) -> Value {
             "entered_epoch": number(member.entered_epoch),
             "heard": member.heard,
             "silent": member.silent,
+            "at_stake": at_stake::json(member.at_stake.as_ref()),
         })
     };
     let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
@@ -383,6 +419,9 @@ fn json(list: &ListMembersResponse) -> Value {
         "invitations": list.invitations.iter().map(invited).collect::<Vec<_>>(),
         "leader": list.leader,
         "missing_reports": list.missing_reports,
+        "backed_for_ms": list.backed_for_ms,
+        "waiting_is_least": list.waiting_is_least,
+        "evictions_left": list.evictions_left,
     })
 }
 
@@ -399,6 +438,7 @@ mod tests {
             votes: dc == 0,
             entered_epoch: 3,
             heard: dc == 0,
+            at_stake: Some(AtStake { away_locks: 412, waiting: 3, ..AtStake::default() }),
             ..Member::default()
         }
     }
@@ -409,15 +449,26 @@ mod tests {
         let mut list =
             ListMembersResponse { members, decision: 4, epoch: 3, leader: Some(0), ..Default::default() };
         let shown = "\
-DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH  HEARD
-dc0  city0  city0:7401  0           member   yes    3      yes
-dc2  city2  city2:7401  0           joining  no     3      no
-Decision 4, led by dc0.";
+DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH  HEARD  LOCKS  WAITING
+dc0  city0  city0:7401  0           member   yes    3      yes    412    3
+dc2  city2  city2:7401  0           joining  no     3      no     412    3
+Decision 4, epoch 3, led by dc0.
+dc2 was not heard since this server started: 412 locks have parts there, and 3 requests wait for it. An eviction frees them, and loses what dc2 has acknowledged since then and sent to nobody.";
         assert_eq!(text(&list), shown);
+        let dc2 = list.members[1].at_stake.as_mut().expect("it has one");
+        dc2.heard_ms = Some(12_500);
+        list.backed_for_ms = Some(9_200);
+        let shown = text(&list);
+        assert!(
+            shown.contains("3      12.5 s ago  412    3\n") && shown.contains("datacenter for 9.2 s more"),
+            "{shown}"
+        );
+        assert_eq!(json(&list)["members"][1]["at_stake"]["heard_ms"], 12_500);
+        (list.members[1].heard, list.backed_for_ms) = (true, None);
         assert_eq!(json(&list)["members"][1]["phase"], "joining");
         list.members[1].silent = vec![0, 1];
         list.missing_reports = vec![1];
-        assert!(text(&list).contains("3      not by dc0, dc1\n"), "{}", text(&list));
+        assert!(text(&list).contains("3      not by dc0, dc1  412    3\n"), "{}", text(&list));
         assert!(text(&list).ends_with("led by dc0.\nThe eviction waits for the report of dc1."));
         list.missing_reports.clear();
         list.leader = None;

@@ -2,6 +2,7 @@
 //!
 //! Subcommands that talk to a server use [`client`](geolock_client), like any other program.
 
+mod at_stake;
 mod audit;
 mod bench;
 mod ca;

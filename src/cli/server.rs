@@ -13,7 +13,7 @@ use super::stopping::StopSignals;
 use crate::interdc::Wan;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ServerArgs};
-use crate::server::node::{End, Node, Sockets, check_directory};
+use crate::server::node::{Departure, Node, Sockets, check_directory};
 use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
@@ -30,7 +30,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let wan = super::server_faults::begin(args.faults, &config).await?;
     #[cfg(not(feature = "faults"))]
     let wan = None;
-    while run_once(&config, wan.clone(), &mut signals).await? == End::Returns {
+    while let Some(Departure::Returns) = run_once(&config, wan.clone(), &mut signals).await? {
         tracing::info!("starting anew, to join the cluster again");
     }
     tracing::info!("stopped");
@@ -43,15 +43,20 @@ struct Signals {
     hang_up: Signal,
 }
 
-/// Runs the server until it ends, or a signal stops it.
-async fn run_once(config: &Config, wan: Option<Wan>, signals: &mut Signals) -> Result<End, Failure> {
+/// Runs the server until it ends, or a signal stops it. Returns the reason if its datacenter is no member any
+/// more.
+async fn run_once(
+    config: &Config,
+    wan: Option<Wan>,
+    signals: &mut Signals,
+) -> Result<Option<Departure>, Failure> {
     let starting = Node::start(Sockets::bind(&config.listen)?, config.clone(), wan);
     let node = tokio::select! {
         node = starting => node?,
         _ = signals.stop.next() => {
             // Recovery may be stopped at any point, as by a crash; the next start begins again.
             tracing::info!("told to stop while it started: leaving at once");
-            return Ok(End::Stopped);
+            return Ok(None);
         }
     };
     let (name, cluster, listen) = (&config.this_member().name, &config.cluster_name, &config.listen);
@@ -75,14 +80,14 @@ async fn run_once(config: &Config, wan: Option<Wan>, signals: &mut Signals) -> R
     manager.stopping();
     handle.drain();
     tokio::select! {
-        ended = ended => ended?,
+        ended = ended => drop(ended?),
         code = signals.stop.next() => {
             tracing::warn!("told again to stop: leaving at once");
             flush_log();
             std::process::exit(code.into());
         }
     };
-    Ok(End::Stopped)
+    Ok(None)
 }
 
 /// Lowers the limit of connections to the number of available files.

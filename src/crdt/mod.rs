@@ -14,6 +14,8 @@ pub mod value;
 mod version_vector;
 
 pub use default_owner::default_owner;
-pub use ownership::{DoubleOwner, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Register};
+pub use ownership::{
+    AwayCounts, DoubleOwner, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Register,
+};
 pub use sponsors::{Sponsored, Sponsors};
 pub use version_vector::VersionVector;

@@ -19,6 +19,7 @@
 //! This replaces `crdts::Map<LockName, Map<DcId, MVReg<..>>>`, which costs 1.5 to 3.3 KB a lock and 5 us a
 //! transfer; this costs 8 bytes a part and some 40 ns. Property-tested against the crate's `LWWReg`.
 
+mod away;
 mod check;
 mod encoding;
 mod ended;
@@ -34,6 +35,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+pub use self::away::AwayCounts;
 use self::recency::{Recency, Use};
 pub use self::register::{DoubleOwner, PartMove, Register};
 pub use self::sums::OwnershipSums;

@@ -17,7 +17,7 @@ use crate::crdt::{Ownership, VersionVector};
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
 use crate::replica::Urgency;
 use crate::replica::call::{
-    Acquire, Acquires, Call, CallId, Counts, Grant, Limit, Phase, Refusal, Reply, Status,
+    Acquire, Acquires, Call, CallId, Counts, Grant, Limit, MembersStatus, Phase, Refusal, Reply, Status,
 };
 use crate::replica::{Checkpoint, Effect, Event, Message, Past, Position, Record};
 use crate::telemetry::LinkFigures;
@@ -250,6 +250,7 @@ impl FakeMachine {
             | Call::Unwatch { .. }
             | Call::ForceRelease(_)
             | Call::Audit
+            | Call::Decisions
             | Call::WatchTaken { .. } => {
                 self.reply(call, Reply::Refused(Refusal::Draining));
             }
@@ -312,6 +313,7 @@ impl FakeMachine {
             load: Load::default(),
             applied: VersionVector::default(),
             durable: VersionVector::default(),
+            members: MembersStatus::default(),
             peers: vec![],
             counts: self.counts,
             acquires: Acquires::default(),

@@ -15,10 +15,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::causal_log::Change;
-use crate::replica::Notice;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::TxnRefusal;
+use crate::replica::{Decision, Notice};
 use geolock_api::names::MAX_DCS;
 use geolock_api::value::Reading;
 
@@ -264,6 +264,9 @@ impl Output {
             } => BASE + forced.weight(),
             Output::Reply { reply: Reply::Audited(rows), .. } => {
                 BASE + rows.iter().map(|forced| forced.weight()).sum::<usize>()
+            }
+            Output::Reply { reply: Reply::Decisions(rows), .. } => {
+                BASE + rows.iter().map(Decision::weight).sum::<usize>()
             }
             Output::Notice(Notice::Progress { .. } | Notice::WatchEnded { .. })
             | Output::Reply { reply: Reply::Watching { .. }, .. } => BASE + 8 * MAX_DCS,

@@ -7,7 +7,7 @@
 //! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
 //! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join,
 //! `leaving.rs` those of members that leave, `evicting.rs` and `forgetting.rs` what is left of one that has
-//! ended.
+//! ended. `waiting.rs` counts what waits for each.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
@@ -41,6 +41,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod view;
+mod waiting;
 
 pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
@@ -57,3 +58,4 @@ pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};
 pub(crate) use request_table::Piece;
 pub(crate) use view::Permissions;
+pub(crate) use waiting::WaitingFor;

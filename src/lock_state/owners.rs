@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors};
+use crate::crdt::{AwayCounts, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The datacenters that an entry may name, by its epoch.
@@ -35,6 +35,8 @@ pub(crate) struct Owners {
     map: Ownership,
     /// [`Ownership::sums`] of `map`, kept up to date, and further ones of members that have ended.
     sums: OwnershipSums,
+    /// [`Ownership::away_counts`] of `map`, kept up to date.
+    away: AwayCounts,
 }
 
 impl Owners {
@@ -45,6 +47,7 @@ impl Owners {
             left: DcSet::EMPTY,
             map: Ownership::new(hash_seed),
             sums: OwnershipSums::default(),
+            away: AwayCounts::default(),
         }
     }
 
@@ -104,6 +107,11 @@ impl Owners {
         self.map.listed()
     }
 
+    /// Returns the number of locks of which a datacenter has parts that are named after others.
+    pub fn away_in(&self, owner: DcId) -> u64 {
+        self.away.of(owner)
+    }
+
     /// Returns true if no lock has foreign parts here. Walks all rows: for tests and the simulator.
     pub fn are_home_here(&self) -> bool {
         let mut locks = (0..self.map.len()).filter_map(|row| self.map.lock_at(row));
@@ -114,6 +122,7 @@ impl Owners {
     pub(super) fn check(&self) {
         self.map.check();
         assert_eq!(self.sum(), self.map.sums().total(), "the sum over who owns what");
+        assert_eq!(self.away, self.map.away_counts(), "the numbers of locks with parts away");
         for lock in (0..self.map.len()).filter_map(|row| self.map.lock_at(row)) {
             // Those whose parts have fallen home stay listed until they are looked at.
             let is_missed = !self.map.is_listed(lock) && !self.foreign_parts(lock).is_empty();
@@ -179,6 +188,7 @@ impl Owners {
     /// Writes the registers of parts that an entry moved, in whose epoch these slots were no homes.
     pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, no_homes: DcSet) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
+        let were_away = self.map.away_owners(&moved.lock);
         let has_ended = self.map.sponsors().left();
         for (part, version) in moved.parts.iter().filter(|(part, _)| !has_ended.contains(*part)) {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
@@ -201,6 +211,7 @@ impl Owners {
                     .all(|(part, _)| self.has_ended(*part) || self.owner(&moved.lock, *part) == to),
             "moved parts have their new owner, or fall home from there"
         );
+        self.away.change(were_away, self.map.away_owners(&moved.lock));
         let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
         if was_away_here != is_away_here {
             self.map.set_listed(&moved.lock, is_away_here);
@@ -247,7 +258,10 @@ impl Owners {
 
     /// Writes the row at this place of the map without what names members that have ended.
     pub(super) fn forget_ended(&mut self, row: usize) {
+        let Some(lock) = self.map.lock_at(row).cloned() else { return };
+        let were_away = self.map.away_owners_at(row);
         self.map.forget_ended(row);
+        self.away.change(were_away, self.map.away_owners(&lock));
     }
 
     /// A slot whose member had ended has another one, and no register names the earlier one.
@@ -258,7 +272,12 @@ impl Owners {
 
     /// Drops the row at this place of the map if it says nothing any more; returns true if it did.
     pub(super) fn drop_settled(&mut self, row: usize) -> bool {
-        self.map.drop_settled(row)
+        let were_away = self.map.away_owners_at(row);
+        let is_dropped = self.map.drop_settled(row);
+        if is_dropped {
+            self.away.change(were_away, DcSet::EMPTY);
+        }
+        is_dropped
     }
 
     /// Returns the parts that have another owner in the other map; some of them twice.
@@ -273,7 +292,7 @@ impl Owners {
     /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
         debug_assert_eq!(map.readers(), 0, "a map that replaces another is read by nobody");
-        self.sums = map.sums();
+        (self.sums, self.away) = (map.sums(), map.away_counts());
         let before = std::mem::replace(&mut self.map, map);
         let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
         let known: Vec<usize> = known.collect();

@@ -191,6 +191,7 @@ impl ClientCalls<'_> {
             Call::WatchTaken { watch, weight } => lend!(WatchCalls, self).on_watch_taken(call, watch, weight),
             Call::ForceRelease(force) => self.on_force_release(call, &force),
             Call::Audit => lend!(LeaseCalls, self).on_audit(call),
+            Call::Decisions => lend!(Describer, self).on_list_decisions(call),
             Call::Status => {
                 let status = Box::new(lend!(StatusView, self).status());
                 self.out.reply(call, Reply::Status(status));

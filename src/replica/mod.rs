@@ -73,7 +73,7 @@ pub use event::Event;
 pub use geolock_api::names::Position;
 pub use inspect::Inspect;
 pub use lifecycle::{Fork, NotServing};
-pub use members::{JoinState, MembersState};
+pub use members::{Decision, JoinState, MAX_LISTED, MembersState};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::call::{CallId, Counts, ListCursor, LockSummary, PeerStatus, Reply, Status};
+use super::call::{
+    AtStake, CallId, Counts, ListCursor, LockSummary, MembersStatus, PeerStatus, Reply, Status,
+};
 use super::clients::Clients;
 use super::config::ReplicaConfig;
 use super::data::Data;
@@ -13,9 +15,11 @@ use super::outputs::Outputs;
 use super::peers::Peers;
 use super::watches::Watches;
 use crate::base::time::Now;
+use crate::base::work;
 use crate::causal_log::Log;
-use crate::lock_state::Locks;
-use geolock_api::names::DcId;
+use crate::lock_state::{Locks, WaitingFor};
+use crate::membership::Attempt;
+use geolock_api::names::{DcId, DcSet};
 
 /// Most locks in one page of a listing.
 const MAX_PAGE: usize = 1000;
@@ -38,6 +42,7 @@ pub(super) struct StatusView<'a> {
 impl StatusView<'_> {
     /// Returns the state of this datacenter.
     pub(super) fn status(&self) -> Status {
+        let waiting = self.locks.inspect().waiting_for();
         Status {
             dc: self.config.dc,
             phase: self.lifecycle.phase(),
@@ -49,14 +54,41 @@ impl StatusView<'_> {
             load: self.lifecycle.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
-            peers: self.members.peers().iter().map(|peer| self.peer_status(peer)).collect(),
+            members: self.members_status(&waiting),
+            peers: self.members.peers().iter().map(|peer| self.peer_status(peer, &waiting)).collect(),
             counts: self.counts(),
             acquires: self.clients.acquires,
             majority_waits: self.data.majority_waits,
         }
     }
 
-    fn peer_status(&self, peer: DcId) -> PeerStatus {
+    fn members_status(&self, waiting: &WaitingFor) -> MembersStatus {
+        let config = self.members.config();
+        MembersStatus {
+            decision: config.index().0,
+            epoch: self.members.epoch().0,
+            evicting: config.attempt().map_or(DcSet::EMPTY, Attempt::evicting),
+            only_here: self.log.only_here(),
+            own: self.at_stake(self.config.dc, waiting),
+            waiting_is_least: !waiting.is_complete,
+        }
+    }
+
+    /// Returns the consequences if this datacenter or a peer died now.
+    fn at_stake(&self, peer: DcId, waiting: &WaitingFor) -> AtStake {
+        let heard = match peer {
+            own if own == self.config.dc => Some(self.now.mono),
+            _ => self.peers.reachability.last_heard(peer),
+        };
+        AtStake {
+            away_locks: self.locks.owners().away_in(peer),
+            waiting: waiting.of(peer),
+            heard_ms: heard.map(|at| self.now.mono.saturating_since(at).as_millis() as u64),
+            silent: self.members.config().silent_about(peer).filter_map(|by| by.dc()).collect(),
+        }
+    }
+
+    fn peer_status(&self, peer: DcId, waiting: &WaitingFor) -> PeerStatus {
         let lag = self.log.lag(peer);
         let waited = lag.since.map_or(Duration::ZERO, |since| self.now.mono.saturating_since(since));
         PeerStatus {
@@ -72,6 +104,7 @@ impl StatusView<'_> {
             clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),
             paused_by_skew: self.peers.links.is_paused(peer),
             not_serving: self.peers.not_serving(peer, self.log, self.now.mono),
+            at_stake: self.at_stake(peer, waiting),
         }
     }
 
@@ -113,6 +146,12 @@ impl StatusView<'_> {
 }
 
 impl Describer<'_> {
+    pub(super) fn on_list_decisions(&mut self, call: CallId) {
+        let listed = self.members.listed();
+        work::count(listed.len());
+        self.out.reply(call, Reply::Decisions(listed));
+    }
+
     pub(super) fn on_list(&mut self, call: CallId, prefix: &[u8], cursor: ListCursor, limit: usize) {
         let (rows, next) = self.locks.inspect().list(prefix, cursor.0, limit.clamp(1, MAX_PAGE));
         let summary = |row: crate::lock_state::LockRow| LockSummary {

@@ -30,10 +30,11 @@ use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
-use crate::server::members::{Group, JoinError, JoinedFileError, ReturningError};
+use crate::server::members::{Group, JoinError, JoinedFileError, MembersApi, ReturningError};
 use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
-use departure::{Departing, Departure};
+use departure::Departing;
+pub use departure::Departure;
 use geolock_api::names::DcId;
 use place::Place;
 pub(crate) use place::check as check_directory;
@@ -168,15 +169,6 @@ fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The way in which a server has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It has stopped.
-    Stopped,
-    /// Its datacenter was evicted, and joins again when it is started anew with the same configuration.
-    Returns,
-}
-
 /// A running server. It has to be ended: [`LockServerHandle::drain`], then [`Node::ended`].
 pub struct Node {
     dc: DcId,
@@ -269,14 +261,20 @@ impl Node {
         self.handle.clone()
     }
 
+    /// Returns the members of its cluster, as an operator sees and changes them.
+    pub fn members(&self) -> MembersApi {
+        self.group.api()
+    }
+
     /// Returns the handle with which to make it read rules, tokens and certificates again.
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
     /// Waits until it has stopped: after a drain, or because it could not continue. Everything acknowledged
-    /// is on disk, and every task and thread has ended.
-    pub async fn ended(self) -> Result<End, NodeError> {
+    /// is on disk, and every task and thread has ended. Returns the reason if its datacenter is no member any
+    /// more.
+    pub async fn ended(self) -> Result<Option<Departure>, NodeError> {
         // The API ends when the actor has stopped. If it fails before, there is nothing left to serve.
         let api = joined(self.api.await);
         self.handle.drain();
@@ -290,7 +288,8 @@ impl Node {
         if let Some(lost) = joined(self.lost_history.await) {
             return Err(lost);
         }
-        match joined(self.departure.await) {
+        let departure = joined(self.departure.await);
+        match departure {
             Some(Departure::Left) => {
                 tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
             }
@@ -298,11 +297,12 @@ impl Node {
                 tracing::warn!(dc = %self.dc, "stopped: this datacenter was evicted. Its data directory may have commits that no other member has");
             }
             // Its data is given up here, so an error of the journal does not count.
-            Some(Departure::Returns) => return Ok(End::Returns),
+            Some(Departure::Returns) => return Ok(departure),
             None => {}
         }
         server?;
-        Ok(api.map(|()| End::Stopped)?)
+        api?;
+        Ok(departure)
     }
 }
 

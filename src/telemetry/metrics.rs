@@ -14,7 +14,7 @@ use crate::base::capacity::Load;
 use crate::base::histogram::{Bucket, Histogram};
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
-use crate::replica::call::{Counts, PeerStatus, Phase, Status};
+use crate::replica::call::{Counts, MembersStatus, PeerStatus, Phase, Status};
 
 use super::logs::lines_lost;
 use super::memory::resident_bytes;
@@ -231,6 +231,15 @@ impl Page<'_> {
             let mut gauge = self.0.encode_descriptor("backed_for_seconds", help, None, MetricType::Gauge)?;
             gauge.encode_gauge(&(backed_for_ms as f64 / 1_000.0))?;
         }
+        let MembersStatus { decision, epoch, only_here, evicting, .. } = snapshot.status.members;
+        self.gauge("members_decision", "Last decision about the members that is known here", decision)?;
+        self.gauge("members_epoch", "Last change of the members that this datacenter has entered", epoch)?;
+        let help = "Members that are being evicted";
+        self.gauge("members_evicting", help, evicting.len() as u64)?;
+        if let Some(only_here) = only_here {
+            let help = "Entries of the own log that no other datacenter has acknowledged: they would be lost with this one";
+            self.gauge("entries_only_here", help, only_here)?;
+        }
         let help = "1 if two datacenters have different entries of one log: only reads are served";
         self.gauge("forked", help, matches!(snapshot.status.phase, Phase::Forked { .. }).into())?;
         let help = "1 while the server is overloaded: new work of clients is refused";
@@ -341,6 +350,23 @@ impl Page<'_> {
         let serves = |peer: &PeerStatus| peer.reachable && peer.not_serving.is_none();
         let serving = peers.iter().map(|peer| (peer.dc.to_string(), f64::from(u8::from(serves(peer)))));
         self.by_peer(gauge, None, help, serving)?;
+        let help = (
+            "peer_away_locks",
+            "Locks of which the peer has parts that are named after others: while it is down they cannot be taken exclusively",
+        );
+        self.by_peer(gauge, None, help, series(|peer| peer.at_stake.away_locks as f64))?;
+        let help = (
+            "peer_awaited_requests",
+            "Requests that wait and need a part that the peer has; of very many only the first are counted",
+        );
+        self.by_peer(gauge, None, help, series(|peer| peer.at_stake.waiting as f64))?;
+        let help = ("peer_silent_voters", "Voters that have said that they hear nothing of the peer");
+        self.by_peer(gauge, None, help, series(|peer| peer.at_stake.silent.len() as f64))?;
+        let silence = peers.iter().filter_map(|peer| Some((peer, peer.at_stake.heard_ms?)));
+        let silence = silence.map(|(peer, ms)| (peer.dc.to_string(), ms as f64 / 1e3));
+        let help =
+            ("peer_silence", "Time since the peer was heard for the last time, directly or through others");
+        self.by_peer(gauge, Some(&Unit::Seconds), help, silence)?;
         let help = ("peer_unacked_entries", "Log entries here that the peer has not acknowledged");
         self.by_peer(gauge, None, help, series(|peer| peer.unacked_entries as f64))?;
         let help = (

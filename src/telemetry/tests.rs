@@ -14,8 +14,8 @@ use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::Histogram;
 use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
-use crate::replica::call::{Acquires, Counts, PeerStatus, Phase, Status};
-use geolock_api::names::DcId;
+use crate::replica::call::{Acquires, AtStake, Counts, MembersStatus, PeerStatus, Phase, Status};
+use geolock_api::names::{DcId, DcSet};
 
 use super::http::MAX_CONNECTIONS;
 use super::{Board, CertificateFigures, LinkFigures, Places, Snapshot, serve};
@@ -43,6 +43,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         clock_ahead_ms: -250,
         paused_by_skew: false,
         not_serving: None,
+        at_stake: AtStake { away_locks: 6, waiting: 2, heard_ms: Some(1_500), silent: DcSet::only(dc(0)) },
     };
     let status = Status {
         dc: dc(0),
@@ -55,6 +56,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         load: Load::TooMuch,
         applied: [(dc(1), 9)].into_iter().collect(),
         durable: VersionVector::default(),
+        members: MembersStatus { decision: 9, epoch: 7, only_here: Some(3), ..MembersStatus::default() },
         peers: vec![peer],
         counts: Counts { grants: 5, held: 3, calls_shed: 9, ..Counts::default() },
         acquires: Acquires { remote: took(&[3, 70, 70_000]), ..Acquires::default() },
@@ -173,7 +175,14 @@ async fn a_server_is_ready_only_while_it_serves() {
 }
 
 /// Lines of the page, examples of each kind.
-const METRICS: [&str; 41] = [
+const METRICS: [&str; 48] = [
+    "geolock_members_decision 9",
+    "geolock_members_epoch 7",
+    "geolock_entries_only_here 3",
+    "geolock_peer_away_locks{peer=\"dc1\"} 6.0",
+    "geolock_peer_awaited_requests{peer=\"dc1\"} 2.0",
+    "geolock_peer_silence_seconds{peer=\"dc1\"} 1.5",
+    "geolock_peer_silent_voters{peer=\"dc1\"} 1.0",
     "geolock_grants_total 5",
     "geolock_requests_held 3",
     "geolock_journal_position 44",

@@ -7,10 +7,12 @@
 mod fixture;
 
 mod evicting;
+mod explained;
 mod founding;
 mod growth;
 mod joining;
 mod leaving;
+mod playground;
 mod refusals;
 mod returning;
 mod timed;

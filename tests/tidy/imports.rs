@@ -135,10 +135,12 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 9] = [
         &[
             "interdc",
             "lock_server",
+            "membership",
             "pki",
             "replica",
             "runtime::open_files",
             "runtime::tasks",
+            "server::members",
             "server::node",
             "telemetry",
         ],

@@ -46,6 +46,13 @@ impl Log {
         self.acknowledged(peer).iter().map(|(dc, seq)| entries_between(self.applied.get(dc), seq)).sum()
     }
 
+    /// Returns the number of own entries that no peer has acknowledged: those that are lost with this disk.
+    /// `None` if there are no peers.
+    pub fn only_here(&self) -> Option<u64> {
+        let own = self.applied.get(self.me);
+        self.peers.iter().map(|peer| entries_between(self.acknowledged(peer).get(self.me), own)).min()
+    }
+
     /// Updates the mark after a peer acknowledged another vector than `before`.
     pub(super) fn move_mark(&mut self, peer: DcId, before: &VersionVector) {
         if !self.acknowledged(peer).covers(before) {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::connect::Places;
-use super::dev::{DevArgs, Shape};
+use super::dev::{Shape, StartArgs};
 use super::failure::{Code, Failure, OrFail as _};
 use super::print::{print, tell};
 use super::stopping::StopSignals;
@@ -159,7 +159,7 @@ async fn measured(args: &BenchArgs, options: &Options) -> Result<Report, Failure
             let why = "the WAN of a playground delays geolock alone: compare without --wan, --jitter and --loss, or with servers that run";
             return Err(Failure::new(Code::Usage, anyhow!(why)));
         }
-        let playground = Playground::start(DevArgs::fresh(args.shape.clone(), args.data.clone())).await?;
+        let playground = Playground::start(StartArgs::fresh(args.shape.clone(), args.data.clone())).await?;
         let connections = connect(args, async || playground.connect(args.transport.into()).await).await?;
         let report = test(args, options, connections, &playground.distances()).await;
         playground.stop().await?;

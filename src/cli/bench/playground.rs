@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow};
 use tokio::runtime::Runtime;
 use tokio::time::{interval, timeout};
 
-use crate::cli::dev::{self, DataDir, DevArgs, Ends, LOOK, Plan};
+use crate::cli::dev::{self, DataDir, Ends, LOOK, Plan, StartArgs};
 use crate::cli::failure::{Code, Failure};
 use crate::lock_server::LockServerHandle;
 use crate::server::node::NodeError;
@@ -54,7 +54,7 @@ impl Drop for Threads {
 
 impl Playground {
     /// Starts all datacenters. Returns when all serve and are linked.
-    pub(super) async fn start(args: DevArgs) -> Result<Playground, Failure> {
+    pub(super) async fn start(args: StartArgs) -> Result<Playground, Failure> {
         let (plan, taken) = take(&args)?;
         let folder = Folder(plan.data.clone());
         let dev::Playground { servers, data } = taken;
@@ -113,7 +113,7 @@ impl Drop for Folder {
 }
 
 /// Takes the first free ports.
-fn take(args: &DevArgs) -> Result<(Plan, dev::Playground), Failure> {
+fn take(args: &StartArgs) -> Result<(Plan, dev::Playground), Failure> {
     let mut tries = (0..TRIES).map(|n| args.at_port(FIRST_PORT + n * NEXT_PORT));
     loop {
         let args = tries

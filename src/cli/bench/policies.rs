@@ -6,7 +6,7 @@ use clap::builder::TypedValueParser;
 
 use super::playground::Playground;
 use super::{BenchArgs, connect, test};
-use crate::cli::dev::DevArgs;
+use crate::cli::dev::StartArgs;
 use crate::cli::failure::{Code, Failure};
 use crate::cli::print::tell;
 use crate::cli::suggest::Suggested;
@@ -63,7 +63,7 @@ async fn measure(
 ) -> Result<Report, Failure> {
     let mut shape = args.shape.clone();
     shape.hold = vec![policy.rule.clone()];
-    let playground = Playground::start(DevArgs::fresh(shape, args.data.clone())).await?;
+    let playground = Playground::start(StartArgs::fresh(shape, args.data.clone())).await?;
     let mut connections = connect(args, async || playground.connect(args.transport.into()).await).await?;
     if is_alone {
         for client in connections.drain(1..).flatten() {

@@ -1,10 +1,13 @@
 //! `geolock dev`: a playground with several datacenters in one process.
 //!
 //! It uses real certificates, disks and QUIC. Only the distances are simulated, inside the QUIC sockets, and
-//! all datacenters share one process.
+//! all datacenters share one process. They come and go while it runs: `geolock dev add`, `stop` and `start`
+//! ask the running process, `geolock member` asks the datacenters as it would ask any others.
 
+mod calls;
 mod data;
 mod plan;
+mod running;
 mod welcome;
 
 use std::convert::Infallible;
@@ -13,9 +16,11 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Subcommand;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
+use super::dc_names;
 use super::failure::Failure;
 use super::print::print;
 use super::state_dir;
@@ -26,11 +31,14 @@ use crate::replica::call::Phase;
 use crate::runtime::open_files::raise_limit;
 use crate::runtime::tasks::joined;
 use crate::server::config::HoldEntry;
-use crate::server::node::{End, Node, NodeError};
+use crate::server::node::{Node, NodeError};
 use crate::telemetry::{LogOptions, flush_log};
+use calls::{Calls, Request};
 pub(super) use data::DataDir;
+use geolock_api::names::DcId;
 use plan::Server;
 pub(super) use plan::{Plan, Playground};
+use running::Running;
 use welcome::welcome;
 
 /// Start datacenters on this machine, to try geolock or to develop against it. Ctrl-C stops them.
@@ -38,8 +46,63 @@ use welcome::welcome;
 /// Datacenter I (from 0) listens on 127.0.0.1: clients on port BASE + 10 I, other datacenters on the next
 /// one, /metrics, /livez and /readyz on the one after that. Locks and certificates stay in the data folder
 /// for the next run; DIR/client is the folder for the --tls option of clients.
+///
+/// While it runs, `geolock dev add` adds a datacenter, `geolock member remove ID` lets one leave, and
+/// `geolock dev stop ID` stops one, as if its machine were switched off: then `geolock dev start ID` starts
+/// it again, or `geolock member evict ID --confirm-dead` evicts it. The next run has the same datacenters.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DevArgs {
+    #[command(subcommand)]
+    command: Option<DevCommand>,
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum DevCommand {
+    /// Add a datacenter to the running playground
+    ///
+    /// It joins as with `geolock server --join`, and listens on the ports of its id. One that has left or was
+    /// evicted returns, with an empty directory; the old one is kept beside it.
+    Add {
+        /// Its id [default: the lowest that no member has]
+        #[arg(value_name = "ID", value_parser = dc_names::parse)]
+        dc: Option<DcId>,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+    /// Stop the server of one datacenter of the running playground
+    ///
+    /// It stays a member: the others miss it, as if its machine were switched off.
+    Stop {
+        /// The id of the datacenter, such as 2
+        #[arg(value_name = "ID", value_parser = dc_names::parse)]
+        dc: DcId,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+    /// Start a datacenter that was stopped
+    Start {
+        /// The id of the datacenter, such as 2
+        #[arg(value_name = "ID", value_parser = dc_names::parse)]
+        dc: DcId,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+}
+
+/// The playground that a command is for.
+#[derive(clap::Args, Clone, Debug)]
+struct FolderArgs {
+    /// Folder of the playground [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// The options of a playground that starts.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StartArgs {
     #[command(flatten)]
     pub(super) shape: Shape,
     /// Folder for locks and certificates [default: geolock/dev in $XDG_STATE_HOME or ~/.local/state]
@@ -55,7 +118,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "PORT", default_value_t = state_dir::BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
     /// Log of the servers on standard error: a level, or levels by module
-    #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error", value_parser = LEVELS, hide_possible_values = true)]
+    #[arg(long, value_name = "FILTER", env = "GEOLOCK_LOG_FILTER", default_value = "error,openraft=off", value_parser = LEVELS, hide_possible_values = true)]
     log: String,
 }
 
@@ -63,9 +126,9 @@ pub struct DevArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[group(id = "shape")]
 pub struct Shape {
-    /// Number of datacenters
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(super) dcs: u8,
+    /// Number of datacenters to begin with [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(super) dcs: Option<u8>,
     /// Distances: zero; eu (round trips of 10, 15, 20 ms); world (80, 150, 220 ms); or a TOML file with a
     /// table `rtt_ms` of lines such as 0-1 = 80
     #[arg(long, value_name = "zero|eu|world|FILE", default_value = "zero", value_parser = Suggested(&["zero", "eu", "world"]), hide_possible_values = true)]
@@ -90,12 +153,12 @@ impl Shape {
     }
 }
 
-impl DevArgs {
+impl StartArgs {
     /// Returns the arguments of a new playground in a folder of its own, in `dir` or beside the default one.
-    pub(super) fn fresh(shape: Shape, dir: Option<PathBuf>) -> DevArgs {
+    pub(super) fn fresh(shape: Shape, dir: Option<PathBuf>) -> StartArgs {
         let beside = || state_dir::default_playground().and_then(|dev| dev.parent().map(PathBuf::from));
         let dir = dir.or_else(beside).unwrap_or_else(std::env::temp_dir);
-        DevArgs {
+        StartArgs {
             shape,
             data: Some(dir.join(format!("bench-{}", std::process::id()))),
             fresh: true,
@@ -105,8 +168,8 @@ impl DevArgs {
         }
     }
 
-    pub(super) fn at_port(&self, base_port: u16) -> DevArgs {
-        DevArgs { base_port, ..self.clone() }
+    pub(super) fn at_port(&self, base_port: u16) -> StartArgs {
+        StartArgs { base_port, ..self.clone() }
     }
 }
 
@@ -114,29 +177,48 @@ impl DevArgs {
 const SLOW: Duration = Duration::from_secs(3);
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs the playground until a signal stops it.
+/// Runs a playground until a signal stops it, or asks the one that runs.
 pub async fn run(args: DevArgs) -> Result<(), Failure> {
+    let (folder, request) = match args.command {
+        None => return playground(args.start).await,
+        Some(DevCommand::Add { dc, folder }) => (folder, Request::Add(dc)),
+        Some(DevCommand::Stop { dc, folder }) => (folder, Request::Stop(dc)),
+        Some(DevCommand::Start { dc, folder }) => (folder, Request::Start(dc)),
+    };
+    calls::ask(&plan::folder(folder.data.as_deref())?, request).await
+}
+
+async fn playground(args: StartArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let plan = Plan::new(&args)?;
     LogOptions { filter: args.log.clone(), ..LogOptions::default() }.install()?;
     raise_limit();
     let Playground { servers, data } = plan.take()?;
-    let (handles, mut ends) = start(servers).await?;
+    let mut running = Running::new(&plan, start_nodes(servers).await?);
     let stops_at = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     say(welcome(&plan));
+    let mut calls = match Calls::open(&plan.data) {
+        Ok(calls) => Some(calls),
+        Err(error) => {
+            say(format_args!(
+                "`geolock dev add`, `stop` and `start` do not work: no socket in the folder ({error})"
+            ));
+            None
+        }
+    };
 
+    let handles = running.handles();
     let ended = tokio::select! {
         // Without a signal, as when a disk fails.
-        ended = all_ended(&mut ends) => ended,
+        ended = running.run(&mut calls) => ended,
         _ = signals.next() => Ok(()),
         () = at(stops_at) => Ok(()),
         never = say_when_ready(&handles) => match never {},
     };
-    for handle in &handles {
-        handle.drain();
-    }
+    drop(calls);
+    running.drain();
     tokio::select! {
-        stopped = all_ended(&mut ends) => ended.and(stopped)?,
+        stopped = running.stopped() => ended.and(stopped)?,
         code = signals.next() => {
             flush_log();
             std::process::exit(code.into());
@@ -152,26 +234,35 @@ fn say(text: impl Display) {
     let _ = print(text);
 }
 
-pub(super) type Ends = JoinSet<Result<End, NodeError>>;
+pub(super) type Ends = JoinSet<Result<(), NodeError>>;
 
 /// Starts all servers, or none.
 pub(super) async fn start(servers: Vec<Server>) -> Result<(Vec<LockServerHandle>, Ends), NodeError> {
-    let (mut handles, mut ends) = (Vec::new(), JoinSet::new());
+    let nodes = start_nodes(servers).await?;
+    let handles = nodes.iter().map(Node::handle).collect();
+    let mut ends = JoinSet::new();
+    for node in nodes {
+        ends.spawn(async move { node.ended().await.map(drop) });
+    }
+    Ok((handles, ends))
+}
+
+async fn start_nodes(servers: Vec<Server>) -> Result<Vec<Node>, NodeError> {
+    let mut nodes: Vec<Node> = Vec::new();
     for server in servers {
         match Node::start(server.sockets, server.config, Some(server.wan)).await {
-            Ok(node) => {
-                handles.push(node.handle());
-                ends.spawn(node.ended());
-            }
+            Ok(node) => nodes.push(node),
             Err(error) => {
-                handles.iter().for_each(LockServerHandle::drain);
-                // The error to report is that of the start.
-                let _ = all_ended(&mut ends).await;
+                nodes.iter().for_each(|node| node.handle().drain());
+                for node in nodes {
+                    // The error to report is that of the start.
+                    let _ = node.ended().await;
+                }
                 return Err(error);
             }
         }
     }
-    Ok((handles, ends))
+    Ok(nodes)
 }
 
 /// Waits until all have ended, or one has failed. Cancel-safe.

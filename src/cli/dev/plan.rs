@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 
-use super::DevArgs;
-use super::data::{DataDir, Earlier};
+use super::StartArgs;
+use super::data::{self, DataDir, Earlier, Place};
 use crate::base::time::brief;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::state_dir::{BASE_PORT, default_playground};
@@ -15,8 +15,10 @@ use crate::interdc::{Wan, WanPath, WanProfile};
 use crate::pki;
 use crate::server::config::{Config, HoldEntry, Listen, Options, ServerArgs};
 use crate::server::node::Sockets;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, MAX_DCS};
 
+/// The number of datacenters with which a playground begins.
+const DEFAULT_DCS: u8 = 3;
 const CLUSTER: &str = "playground";
 /// Distance between the first ports of two datacenters.
 const STRIDE: u16 = 10;
@@ -25,7 +27,11 @@ const DRAIN: &str = "1 s";
 
 /// A playground that was checked and not started.
 pub(in crate::cli) struct Plan {
+    /// The datacenters that are members, except those that end as soon as they hear that they are none.
     pub dcs: Vec<DcId>,
+    /// Those that were about to join when the playground was stopped.
+    pub(super) joining: Vec<DcId>,
+    founders: u8,
     pub data: PathBuf,
     pub is_default: bool,
     base_port: u16,
@@ -50,25 +56,22 @@ pub(in crate::cli) struct Server {
 }
 
 impl Plan {
-    pub(in crate::cli) fn new(args: &DevArgs) -> Result<Plan, Failure> {
-        let last_port = u32::from(args.base_port) + u32::from(STRIDE) * (u32::from(args.shape.dcs) - 1) + 2;
-        if last_port > u16::MAX.into() {
-            let text = format!(
-                "{} datacenters from port {} on need ports up to {last_port}",
-                args.shape.dcs, args.base_port
-            );
-            return Err(Failure::new(
-                Code::Usage,
-                anyhow!("{text}; the last one is 65535: lower --base-port"),
-            ));
-        }
+    pub(in crate::cli) fn new(args: &StartArgs) -> Result<Plan, Failure> {
         let default = default_playground();
         let is_default = args.base_port == BASE_PORT && (args.data.is_none() || args.data == default);
-        let data = args.data.clone().or(default).context(
-            "no folder for the playground: there is neither $XDG_STATE_HOME nor $HOME, so name one (--data DIR)",
-        );
-        let data = std::path::absolute(data.or_fail(Code::Usage)?)?;
-        let dcs: Vec<DcId> = (0..args.shape.dcs).filter_map(DcId::new).collect();
+        let data = folder(args.data.as_deref()).or_fail(Code::Usage)?;
+        let earlier = if args.fresh { Earlier::Forget } else { Earlier::Continue };
+        let before = if args.fresh { None } else { data::founders(&data) };
+        let founders = args.shape.dcs.or(before).unwrap_or(DEFAULT_DCS);
+        let places = match before {
+            Some(before) => data::places(&data, before),
+            None => (0..founders).filter_map(|id| Some((DcId::new(id)?, Place::Founder))).collect(),
+        };
+        let of = |joins: bool| {
+            let wanted = places.iter().filter(move |(_, place)| (*place == Place::Joins) == joins);
+            wanted.map(|(dc, _)| *dc).collect::<Vec<_>>()
+        };
+        let (dcs, joining) = (of(false), of(true));
         let wan = WanProfile::load(&args.shape.wan).or_fail(Code::Usage)?;
         for (a, b) in pairs(&dcs) {
             wan.one_way(a, b).or_fail(Code::Usage)?;
@@ -78,9 +81,10 @@ impl Plan {
                 anyhow!("--loss is a percentage from 0 to less than 100; {} is none", args.shape.loss);
             return Err(Failure::new(Code::Usage, error));
         }
-        let earlier = if args.fresh { Earlier::Forget } else { Earlier::Continue };
-        Ok(Plan {
+        let plan = Plan {
             dcs,
+            joining,
+            founders,
             data,
             is_default,
             base_port: args.base_port,
@@ -89,7 +93,23 @@ impl Plan {
             jitter: Duration::from_millis(args.shape.jitter),
             loss: args.shape.loss / 100.0,
             hold: args.shape.hold.clone(),
-        })
+        };
+        plan.dcs.iter().try_for_each(|dc| plan.has_ports(*dc)).or_fail(Code::Usage)?;
+        Ok(plan)
+    }
+
+    fn has_ports(&self, dc: DcId) -> anyhow::Result<()> {
+        let (dcs, first) = (dc.get() + 1, self.base_port);
+        let last = self.first_port(dc) + 2;
+        anyhow::ensure!(
+            last <= u16::MAX.into(),
+            "{dcs} datacenters from port {first} on need ports up to {last}; the last one is 65535: lower --base-port"
+        );
+        Ok(())
+    }
+
+    fn first_port(&self, dc: DcId) -> u32 {
+        u32::from(self.base_port) + u32::from(STRIDE) * u32::from(dc.get())
     }
 
     /// Takes the ports, then the folder, and fills it with certificates.
@@ -100,17 +120,45 @@ impl Plan {
             "a port of the playground is taken; if that is another `geolock dev`, stop it, or choose other ports \
              with --base-port PORT",
         )?;
-        let data = DataDir::open(&self.data, self.dcs.len() as u8, self.earlier)?;
+        let data = DataDir::open(&self.data, self.founders, self.earlier)?;
         let certificates = pki::playground(&self.data, CLUSTER, self.dcs.iter().copied())?;
         let servers = self.dcs.iter().zip(sockets).zip(&certificates.dcs).map(|((dc, sockets), tls)| {
-            Ok(Server { sockets, config: self.config(*dc, tls)?, wan: self.wan_of(*dc)? })
+            // One that has joined asks nobody, but its configuration names a member.
+            let join = (!self.is_founder(*dc)).then_some(*dc);
+            Ok(Server { sockets, config: self.config(*dc, tls, join)?, wan: self.wan_of(*dc) })
         });
         Ok(Playground { servers: servers.collect::<anyhow::Result<_>>()?, data })
     }
 
+    /// Takes the ports of one more datacenter, or of one that was stopped. `join`: the member to ask, if it
+    /// is none of the founders.
+    pub(super) fn take_one(&self, dc: DcId, join: Option<DcId>) -> anyhow::Result<Server> {
+        self.has_ports(dc)?;
+        let sockets = Sockets::bind(&self.listen(dc))?;
+        let certificates = pki::playground(&self.data, CLUSTER, [dc])?;
+        let tls = certificates.dcs.first().context("a certificate of the datacenter")?;
+        Ok(Server { sockets, config: self.config(dc, tls, join)?, wan: self.wan_of(dc) })
+    }
+
+    /// Returns true if that datacenter was a founder, and has not ended since.
+    pub(super) fn is_founder(&self, dc: DcId) -> bool {
+        self.place(dc) == Some(Place::Founder)
+    }
+
+    /// Returns the part of a datacenter in the playground, if it has one.
+    pub(super) fn place(&self, dc: DcId) -> Option<Place> {
+        let mut places = data::places(&self.data, self.founders).into_iter();
+        places.find(|(it, _)| *it == dc).map(|(_, place)| place)
+    }
+
+    /// Checks that the distance of two datacenters is known.
+    pub(super) fn check_distance(&self, a: DcId, b: DcId) -> anyhow::Result<()> {
+        Ok(self.wan.one_way(a, b).map(drop)?)
+    }
+
     /// Returns the addresses of that datacenter.
     pub(in crate::cli) fn listen(&self, dc: DcId) -> Listen {
-        let port = self.base_port + STRIDE * u16::from(dc.get());
+        let port = u16::try_from(self.first_port(dc)).unwrap_or(u16::MAX - STRIDE);
         let at = |offset| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
         Listen { client: at(0), quic: at(1), http: at(2) }
     }
@@ -138,8 +186,8 @@ impl Plan {
         format!("{trips}{jitter}{loss}")
     }
 
-    /// Parses it like a configuration file, so that the same checks apply.
-    fn config(&self, dc: DcId, tls: &Path) -> anyhow::Result<Config> {
+    /// Parses it like a configuration file, so that the same checks apply. `join`: the member to ask.
+    fn config(&self, dc: DcId, tls: &Path, join: Option<DcId>) -> anyhow::Result<Config> {
         let listen = self.listen(dc);
         let mut options = Options {
             dc: Some(dc.get().into()),
@@ -154,22 +202,39 @@ impl Plan {
         options.listen.client = Some(listen.client.to_string());
         options.listen.quic = Some(listen.quic.to_string());
         options.listen.http = Some(listen.http.to_string());
-        for member in &self.dcs {
-            let entry = format!("{}={member}@{}", member.get(), self.listen(*member).quic).parse();
+        if let Some(member) = join {
+            options.join = Some(self.listen(member).quic.to_string());
+            options.name = Some(dc.to_string());
+            return Ok(ServerArgs { options, ..ServerArgs::default() }.load()?);
+        }
+        for member in (0..self.founders).filter_map(DcId::new) {
+            let entry = format!("{}={member}@{}", member.get(), self.listen(member).quic).parse();
             options.member.push(entry.map_err(|error: &str| anyhow!(error))?);
         }
         Ok(ServerArgs { options, ..ServerArgs::default() }.load()?)
     }
 
-    fn wan_of(&self, dc: DcId) -> anyhow::Result<Wan> {
+    /// Returns the distances from a datacenter to all that there may be later.
+    fn wan_of(&self, dc: DcId) -> Wan {
         let wan = Wan::new(dc.get().into());
-        for other in self.dcs.iter().filter(|other| **other != dc) {
-            let one_way = self.wan.one_way(dc, *other)?;
-            let path = WanPath { one_way, jitter: self.jitter, loss: self.loss, ..WanPath::default() };
-            wan.set(self.listen(*other).quic, path);
+        let others =
+            (0..MAX_DCS).filter_map(|id| DcId::new(u8::try_from(id).ok()?)).filter(|other| *other != dc);
+        for other in others.filter(|other| self.has_ports(*other).is_ok()) {
+            if let Ok(one_way) = self.wan.one_way(dc, other) {
+                let path = WanPath { one_way, jitter: self.jitter, loss: self.loss, ..WanPath::default() };
+                wan.set(self.listen(other).quic, path);
+            }
         }
-        Ok(wan)
+        wan
     }
+}
+
+/// Returns the folder of the playground: the given one, or the default one.
+pub(super) fn folder(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let data = given.map(Path::to_owned).or_else(default_playground).context(
+        "no folder for the playground: there is neither $XDG_STATE_HOME nor $HOME, so name one (--data DIR)",
+    )?;
+    Ok(std::path::absolute(data)?)
 }
 
 fn pairs(dcs: &[DcId]) -> impl Iterator<Item = (DcId, DcId)> {

@@ -4,10 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 use super::plan::Plan;
 
-/// The endpoints, and three commands to try.
+/// The endpoints, and some commands to try.
 pub(super) fn welcome(plan: &Plan) -> impl Display {
     fmt::from_fn(move |f| {
-        writeln!(f, "geolock playground: {} datacenters on this machine", plan.dcs.len())?;
+        let datacenters = if plan.dcs.len() == 1 { "datacenter" } else { "datacenters" };
+        writeln!(f, "geolock playground: {} {datacenters} on this machine", plan.dcs.len())?;
         writeln!(f, "data in {}", plan.data.display())?;
         writeln!(f)?;
         for dc in &plan.dcs {
@@ -39,8 +40,8 @@ fn round_trips(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
 }
 
 fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
-    let first = plan.dcs[0];
-    let other = *plan.dcs.get(1).unwrap_or(&first);
+    let Some(&first) = plan.dcs.first() else { return Ok(()) };
+    let (other, last) = (*plan.dcs.get(1).unwrap_or(&first), *plan.dcs.last().unwrap_or(&first));
     let (here, there) = (connect(plan, first), connect(plan, other));
     writeln!(f, "\nTry, each in a terminal of its own:\n")?;
     writeln!(
@@ -48,7 +49,14 @@ fn commands(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
         "  geolock lock{here} demo -- sh -c 'echo \"{first} has it, token $GEOLOCK_TOKEN\"; sleep 20'"
     )?;
     writeln!(f, "  geolock lock{there} demo -- echo 'now {other} has it'")?;
-    writeln!(f, "  geolock describe{here} demo")
+    writeln!(f, "  geolock describe{here} demo")?;
+    let folder = if plan.is_default { String::new() } else { format!(" --data {}", plan.data.display()) };
+    let id = last.get();
+    writeln!(f, "\nDatacenters come and go while it runs:\n")?;
+    writeln!(f, "  geolock dev add{folder}  # another one joins")?;
+    writeln!(f, "  geolock member remove {id}{here}  # one leaves")?;
+    writeln!(f, "  geolock dev stop {id}{folder}  # one is switched off")?;
+    writeln!(f, "  geolock member list{here}")
 }
 
 /// Returns the options that connect a client to that datacenter; none if they are the defaults.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cli::describe;
+use crate::cli::{at_stake, describe};
 use geolock_api::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
 use geolock_client::Status;
 
@@ -30,6 +30,8 @@ pub(super) fn status(status: &Status) -> Value {
             "messages_received": peer.messages_received,
             "bytes_sent": peer.bytes_sent,
             "bytes_received": peer.bytes_received,
+            "silent": peer.silent,
+            "at_stake": at_stake::json(peer.at_stake.as_ref()),
         })
     };
     json!({
@@ -45,6 +47,11 @@ pub(super) fn status(status: &Status) -> Value {
         "clock_behind_ms": status.clock_behind_ms,
         "backed_for_ms": status.backed_for_ms,
         "overloaded": status.overloaded,
+        "decision": status.decision,
+        "epoch": status.epoch,
+        "evicting": status.evicting,
+        "at_stake": at_stake::json(status.at_stake.as_ref()),
+        "waiting_is_least": status.waiting_is_least,
         "applied": seqs(status.applied.as_ref()),
         "durable": seqs(status.durable.as_ref()),
         "journal": status.journal.as_ref().map(journal),

@@ -6,6 +6,7 @@ mod tables;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::at_stake;
 use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
@@ -18,7 +19,9 @@ use geolock_client::Status;
 ///
 /// Another datacenter is behind by the log entries here that it has not acknowledged, and by the time for
 /// which they have been durable here. It acknowledges with its heartbeats, so half a second plus the network
-/// delay is normal. Counts that are 0 are left out; --json has all.
+/// delay is normal. LOCKS and WAITING say what stops if it dies, as `geolock member list` does; `at stake`
+/// says what stops if this datacenter dies now, and what is lost if it is evicted then. Counts that are 0 are
+/// left out; --json has all.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StatusArgs {
     /// For programs: one JSON object
@@ -46,7 +49,8 @@ fn text(status: &Status) -> String {
         let _ = writeln!(text, "\n{}", tables::peers(status, &names));
     }
     let _ = writeln!(text, "\n{}", tables::vectors(status, &names));
-    let _ = writeln!(text, "\n{}", tables::journal_and_store(status));
+    let _ = writeln!(text, "\n{}", tables::members(status, &names));
+    let _ = writeln!(text, "{}", tables::journal_and_store(status));
     let _ = write!(text, "\n{}", tables::counts(status));
     text.trim_end().to_owned()
 }
@@ -136,7 +140,13 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     // A clock that is behind holds the entries of all peers back, and is named once.
     if !(peer.reachable || is_behind && peer.connected || peer.not_serving() == NotServing::Starting) {
-        warnings.push(format!("{name} is unreachable: locks with parts there cannot move"));
+        let stake = peer.at_stake.unwrap_or_default();
+        let heard = at_stake::heard(&stake).map(|ago| format!(", last heard {ago} ago")).unwrap_or_default();
+        warnings.push(format!("{name} is unreachable{heard}: locks with parts there cannot move"));
+    }
+    if !peer.silent.is_empty() {
+        let voters = peer.silent.iter().map(|dc| format!("dc{dc}")).collect::<Vec<_>>().join(", ");
+        warnings.push(format!("{name} was not heard by {voters} for so long that it may be evicted"));
     }
     if peer.not_serving() != NotServing::Unspecified {
         let why = super::describe::why_not_serving(peer.not_serving(), peer.grace_remaining_ms);
@@ -156,8 +166,19 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::proto::{CheckpointStatus, JournalStatus};
+    use geolock_api::proto::{AtStake, CheckpointStatus, JournalStatus};
     use geolock_client::Snapshot;
+
+    fn own_stake() -> AtStake {
+        AtStake {
+            away_locks: 3,
+            waiting: 2,
+            leases: Some(1),
+            held: Some(12),
+            only_here: Some(1),
+            ..AtStake::default()
+        }
+    }
 
     fn status() -> Status {
         let peer = |dc, reachable| PeerStatus {
@@ -171,6 +192,13 @@ mod tests {
             missing_entries: if reachable { 1 } else { 0 },
             rtt_us: if reachable { 80_100 } else { 0 },
             clock_ahead_ms: -4,
+            at_stake: Some(AtStake {
+                away_locks: 412,
+                waiting: 3,
+                heard_ms: Some(if reachable { 100 } else { 12_500 }),
+                ..AtStake::default()
+            }),
+            silent: if reachable { vec![] } else { vec![0, 1] },
             ..PeerStatus::default()
         };
         let counts = [
@@ -201,6 +229,11 @@ mod tests {
                 last_checkpoint: Some(CheckpointStatus { position: 15, bytes: 10_000, age_ms: Some(65_000) }),
             }),
             resident_bytes: 50 << 20,
+            epoch: 5,
+            decision: 7,
+            evicting: vec![2],
+            backed_for_ms: Some(9_200),
+            at_stake: Some(own_stake()),
             certificates: vec![
                 CertificateStatus {
                     name: "tls.dc".into(),
@@ -225,11 +258,12 @@ dc0 (fra)  in grace  geolock 1.2.3
 ! after its restart it grants nothing until 2 leases have come back or run out
 ! its certificate tls.api expires in 3 d 0 h: put a new one into its folder
 ! its certificate tls.api was not renewed: key.pem is not its key
-! dc2 (city2) is unreachable: locks with parts there cannot move
+! dc2 (city2) is unreachable, last heard 12.5 s ago: locks with parts there cannot move
+! dc2 (city2) was not heard by dc0, dc1 for so long that it may be evicted
 
-OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY          AHEAD BY   CLOCK  SENT  RECEIVED
-dc1 (city1)  up    yes        80.1 ms     0 entries          1 entry    -4 ms  0     0
-dc2 (city2)  DOWN  NO         -           3 entries, 12.5 s  0 entries  -4 ms  0     0
+OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY          AHEAD BY   CLOCK  SENT  RECEIVED  LOCKS  WAITING
+dc1 (city1)  up    yes        80.1 ms     0 entries          1 entry    -4 ms  0     0         412    3
+dc2 (city2)  DOWN  NO         -           3 entries, 12.5 s  0 entries  -4 ms  0     0         412    3
 
 LOG OF           dc0 (fra)  dc1 (city1)  dc2 (city2)
 here             7          3            1
@@ -237,6 +271,15 @@ here on disk     6          3            1
 dc1 (city1) has  4          3            0
 dc2 (city2) has  4          6            0
 
+members
+  epoch        5, decision 7
+  evicting     dc2 (city2)
+  backed       for 9.2 s
+at stake
+  locks        3 with parts of others
+  clients      1 lease, 12 requests with locks, 0 waiting
+  requests     2 of others wait for parts that are here
+  lost         1 entry that no other has
 journal
   log          2 files, 3.0 MiB; a restart reads 1.5 KiB
   checkpoint   9.8 KiB, made 1 min 5 s ago, up to record 15 of 20
@@ -280,6 +323,7 @@ held          12";
         behind.clock_behind_ms = 3_598_000;
         for peer in &mut behind.peers {
             (peer.paused_by_skew, peer.connected, peer.reachable) = (true, true, false);
+            peer.silent.clear();
         }
         let text = text(&behind);
         assert!(text.contains("! its clock is behind most others by 59 min 58 s: "), "{text}");
@@ -295,6 +339,10 @@ held          12";
             (&12_500.into(), &1.into())
         );
         assert_eq!(json["certificates"][1]["expires_soon"], true);
+        assert_eq!((&json["epoch"], &json["evicting"][0]), (&5.into(), &2.into()));
+        assert_eq!((&json["at_stake"]["only_here"], &json["at_stake"]["held"]), (&1.into(), &12.into()));
+        let peer = &json["peers"][1];
+        assert_eq!((&peer["at_stake"]["away_locks"], &peer["silent"][1]), (&412.into(), &1.into()));
         assert_eq!(json["journal"]["last_checkpoint"]["age_ms"], 65_000);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::time::brief;
+use crate::cli::at_stake;
 use crate::cli::dc_names::DcNames;
 use crate::cli::print::{size, table};
 use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
@@ -11,8 +12,19 @@ use geolock_client::{Snapshot, Status};
 
 /// Returns the other datacenters, a line each.
 pub(super) fn peers(status: &Status, names: &DcNames) -> String {
-    let header =
-        ["OTHERS", "LINK", "REACHABLE", "ROUND TRIP", "BEHIND BY", "AHEAD BY", "CLOCK", "SENT", "RECEIVED"];
+    let header = [
+        "OTHERS",
+        "LINK",
+        "REACHABLE",
+        "ROUND TRIP",
+        "BEHIND BY",
+        "AHEAD BY",
+        "CLOCK",
+        "SENT",
+        "RECEIVED",
+        "LOCKS",
+        "WAITING",
+    ];
     let mut rows = vec![header.map(String::from).to_vec()];
     let yes_no = |yes| if yes { "yes" } else { "NO" };
     for peer in &status.peers {
@@ -26,6 +38,8 @@ pub(super) fn peers(status: &Status, names: &DcNames) -> String {
             format!("{:+} ms", peer.clock_ahead_ms),
             peer.messages_sent.to_string(),
             peer.messages_received.to_string(),
+            peer.at_stake.unwrap_or_default().away_locks.to_string(),
+            at_stake::waiting(&peer.at_stake.unwrap_or_default(), status.waiting_is_least),
         ]);
     }
     table(&rows)
@@ -68,6 +82,42 @@ pub(super) fn vectors(status: &Status, names: &DcNames) -> String {
     table(&rows)
 }
 
+/// Returns the last change of the members, and the consequences if this datacenter died now.
+pub(super) fn members(status: &Status, names: &DcNames) -> String {
+    let mut rows = vec![("members", String::new())];
+    rows.push(("  epoch", format!("{}, decision {}", status.epoch, status.decision)));
+    if !status.evicting.is_empty() {
+        rows.push(("  evicting", names.list(&status.evicting)));
+    }
+    if let Some(ms) = status.backed_for_ms {
+        rows.push(("  backed", format!("for {}", brief(Duration::from_millis(ms)))));
+    }
+    if let Some(stake) = &status.at_stake {
+        let waiting = status.counts.get("waiting").copied().unwrap_or(0);
+        let clients = format!(
+            "{}, {} with locks, {waiting} waiting",
+            count(stake.leases.unwrap_or(0), "lease", "leases"),
+            count(stake.held.unwrap_or(0), "request", "requests"),
+        );
+        let others = format!(
+            "{} of others wait for parts that are here",
+            at_stake::waiting(stake, status.waiting_is_least)
+        );
+        let lost = match stake.only_here {
+            Some(entries) => format!("{} that no other has", count(entries, "entry", "entries")),
+            None => "all: there is no other datacenter".into(),
+        };
+        rows.extend([
+            ("at stake", String::new()),
+            ("  locks", format!("{} with parts of others", stake.away_locks)),
+            ("  clients", clients),
+            ("  requests", others),
+            ("  lost", lost),
+        ]);
+    }
+    lines(&rows)
+}
+
 /// Returns the figures of disk and memory.
 pub(super) fn journal_and_store(status: &Status) -> String {
     let mut rows = Vec::new();
@@ -99,6 +149,10 @@ pub(super) fn journal_and_store(status: &Status) -> String {
         let left = Duration::from_millis(certificate.expires_in_ms);
         rows.push((name, format!("good for {}", brief(left))));
     }
+    lines(&rows)
+}
+
+fn lines(rows: &[(&str, String)]) -> String {
     let line = |(name, value): &(&str, String)| format!("{name:<13}  {value}").trim_end().to_owned();
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -11,6 +11,7 @@ mod parking;
 mod publishing;
 mod remote;
 mod transfers;
+mod waiting;
 
 use std::time::Duration;
 

@@ -44,8 +44,7 @@ impl Config {
         self.server_is_new(*server)?;
         self.name_is_free(name)?;
         self.can_sponsor(*sponsor)?;
-        let needs = if self.was_evicted(*dc) { self.policy.rejoin } else { self.policy.join };
-        self.is_invited(name, needs)?;
+        self.is_invited(name, self.join_policy(*dc))?;
         if self.invitations.get(name).is_some_and(|named| named.is_some_and(|named| named != *sponsor)) {
             let fault = "is not the one that the invitation names";
             return Err(Refused::Sponsor { sponsor: *sponsor, fault });
@@ -132,6 +131,11 @@ impl Config {
             None => "is no member",
         };
         Err(Refused::Sponsor { sponsor, fault })
+    }
+
+    /// Returns the servers that may join with this slot.
+    pub fn join_policy(&self, dc: DcId) -> JoinPolicy {
+        if self.was_evicted(dc) { self.policy.rejoin } else { self.policy.join }
     }
 
     fn was_evicted(&self, dc: DcId) -> bool {

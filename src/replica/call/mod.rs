@@ -11,6 +11,7 @@ use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 pub use crate::leases::{OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
+use crate::replica::Decision;
 use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
 use crate::replica::store_call::{Begin, NextStep, Read, Stepped};
 use crate::replica::watch_call::Watch;
@@ -20,7 +21,7 @@ pub use locks::{
     HolderInfo, HotLock, LockDescription, LockSummary, MAX_DESCRIBED, MAX_HOT_HOLDERS, WaiterInfo,
 };
 pub use refusal::{Limit, Refusal};
-pub use status::{Acquires, Counts, PeerStatus, Phase, Status};
+pub use status::{Acquires, AtStake, Counts, MembersStatus, PeerStatus, Phase, Status};
 
 /// The address of a reply. Each call of an open session gets exactly one reply, except an acquire or a begin
 /// that is repeated under its idempotency key while it waits: then only the last call gets one.
@@ -93,6 +94,8 @@ pub enum Call {
     ForceRelease(ForceRelease),
     /// Lists the latest force releases. Reply: [`Reply::Audited`].
     Audit,
+    /// Lists the latest decisions about the members. Reply: [`Reply::Decisions`].
+    Decisions,
     /// Begins a transaction. Reply: [`Reply::Stepped`], when it is open.
     Begin(Begin),
     /// Makes a step of an open transaction. Reply: [`Reply::Stepped`].
@@ -180,6 +183,8 @@ pub enum Reply {
     ForceReleased(Box<ForceReleaseOutcome>),
     /// The latest force releases, oldest first, at most [`super::force_release::MAX_AUDITED`].
     Audited(Vec<Arc<ForceReleased>>),
+    /// The latest decisions about the members, oldest first, at most [`super::MAX_LISTED`].
+    Decisions(Vec<Decision>),
     /// A step of a transaction was made, or keys were read.
     Stepped(Box<Stepped>),
     /// The watch has begun: it reports the changes that are not in the vector `from`.

@@ -4,7 +4,7 @@ use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::Histogram;
 use crate::crdt::VersionVector;
 use crate::replica::NotServing;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// How long requests of clients of this datacenter waited, from the step that received the acquire to the
 /// step that emitted the reply. A request that is granted in one step waited for 0.
@@ -41,6 +41,8 @@ pub struct Status {
     pub applied: VersionVector,
     /// The vector of the entries that are also on disk. New snapshots show these.
     pub durable: VersionVector,
+    /// The members of the cluster, as they are known here.
+    pub members: MembersStatus,
     /// The other members.
     pub peers: Vec<PeerStatus>,
     /// Gauges and counters.
@@ -50,6 +52,41 @@ pub struct Status {
     /// How long answers waited until a majority had their commits, from the call to the last
     /// acknowledgement. Without those whose wait ended before.
     pub majority_waits: Histogram,
+}
+
+/// The members of the cluster, as they are known here.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MembersStatus {
+    /// The number of the last decision that is known here; 0 if there is none.
+    pub decision: u64,
+    /// The last epoch that this datacenter has entered.
+    pub epoch: u64,
+    /// The members that are being evicted.
+    pub evicting: DcSet,
+    /// The number of own entries that no other member has acknowledged: those that would be lost with this
+    /// datacenter. `None` if there is no other member.
+    pub only_here: Option<u64>,
+    /// The consequences if this datacenter died now.
+    pub own: AtStake,
+    /// [`AtStake::waiting`] is a lower bound: there are too many requests to examine all.
+    pub waiting_is_least: bool,
+}
+
+/// The consequences, as known here, if a datacenter died now, or was evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AtStake {
+    /// The number of locks of which it has parts that are named after other members: nobody else can take
+    /// them exclusively until it is back, or evicted. Locks of which it has no more than its own part, such
+    /// as those that were never used, are not counted: they cannot be taken exclusively, either.
+    pub away_locks: u64,
+    /// The number of requests, of clients here and published ones of others, that wait and need a part that
+    /// it has.
+    pub waiting: u64,
+    /// How long ago it was heard for the last time, directly or through others, in ms: what it has
+    /// acknowledged since then may be nowhere else. `None`: not since this process started.
+    pub heard_ms: Option<u64>,
+    /// The members that have said, as voters, that they hear nothing of it.
+    pub silent: DcSet,
 }
 
 /// The phase of a datacenter's lifecycle (`docs/algorithm.md#91-lifecycle`).
@@ -98,6 +135,8 @@ pub struct PeerStatus {
     pub paused_by_skew: bool,
     /// The reason why it does not serve although it is reachable.
     pub not_serving: Option<NotServing>,
+    /// The consequences if it died now.
+    pub at_stake: AtStake,
 }
 
 /// Gauges, and from `grants` on counters since the start of the process. The edge publishes them as metrics.

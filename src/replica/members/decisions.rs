@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Admitted, Change, Evicted, Kind, Members};
+use super::{Admitted, Change, Evicted, Kind, Learnt, Members};
 use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
@@ -28,6 +28,7 @@ impl Members {
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
         let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
         let applied = self.config.apply(index, &proposal);
+        self.learnt.push(Learnt { at_ms: None, is_refused: applied.is_err() });
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
         {
@@ -113,6 +114,7 @@ impl Decisions<'_> {
             self.peers.links.retry_at_most(self.now.mono);
         }
         self.take_decision(index, proposal);
+        self.members.note_learnt(self.now.wall.0);
         self.members.goes_on_at = Some(self.out.position);
         self.tell_decisions();
     }

@@ -13,6 +13,7 @@ mod evict;
 mod free;
 mod join;
 mod leave;
+mod listing;
 mod silence;
 mod state;
 
@@ -28,6 +29,8 @@ use evict::Promise;
 use free::Slots;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
+use listing::Learnt;
+pub use listing::{Decision, MAX_LISTED};
 use silence::Silences;
 pub use state::{JoinState, MembersState};
 
@@ -39,6 +42,8 @@ pub(super) struct Members {
     config: Config,
     /// All of these decisions: the first one is number 1.
     decisions: Vec<Proposal>,
+    /// For each of them: how it was learnt.
+    learnt: Vec<Learnt>,
     /// Epochs that are known and not entered, in their order.
     pending: VecDeque<Change>,
     entered: Epoch,
@@ -129,6 +134,7 @@ impl Members {
             server,
             config: Config::default(),
             decisions: Vec::new(),
+            learnt: Vec::new(),
             pending: VecDeque::new(),
             entered: Epoch(0),
             all,

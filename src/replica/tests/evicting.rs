@@ -8,8 +8,8 @@ use crate::membership::{
     Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, Index,
     MemberName, Proposal, Revision, ServerId, Voter, Vouch,
 };
-use crate::replica::call::Phase;
-use crate::replica::{Event, Message};
+use crate::replica::call::{Call, Phase, Reply};
+use crate::replica::{Decision, Event, Message};
 use geolock_api::names::{ClusterId, DcId};
 
 /// A cluster with a list of decisions, which every member that is up learns at once.
@@ -106,6 +106,46 @@ impl Story {
     fn vector(&self, id: u8) -> VersionVector {
         self.c.inspect(usize::from(id)).applied().clone()
     }
+}
+
+/// Returns the decisions as a member lists them.
+fn decisions(c: &mut Cluster, id: u8) -> Vec<Decision> {
+    let tag = c.call(id, Call::Decisions);
+    c.run();
+    match c.reply(id, tag) {
+        Some(Reply::Decisions(listed)) => listed,
+        other => panic!("it lists them, not {other:?}"),
+    }
+}
+
+#[test]
+fn every_member_lists_all_decisions() {
+    let mut s = Story::new(2, None);
+    let name = MemberName::new("oslo").expect("a short name");
+    s.decide(Command::Invite { name: name.clone(), sponsor: None });
+    // The members have changed since this was proposed.
+    let proposal = Proposal { checked: Revision(0), command: Command::CancelInvitation { name } };
+    let index = s.config.index().next();
+    assert!(s.config.apply(index, &proposal).is_err());
+    for id in 0..2 {
+        s.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+    }
+    s.c.pass(1_000);
+    let listed = decisions(&mut s.c, 0);
+    let rows: Vec<_> = listed.iter().map(|it| (it.number, it.text.as_str(), it.is_refused)).collect();
+    let expected = [
+        (1, "the first members are dc0, dc1", false),
+        (2, "oslo may join", false),
+        (3, "oslo may not join any more", true),
+    ];
+    assert_eq!(rows, expected);
+    assert!(listed.iter().all(|it| it.at_ms.is_some()), "{listed:?}");
+    s.c.restart(1);
+    s.c.pass(1_000);
+    let elsewhere = decisions(&mut s.c, 1);
+    assert!(elsewhere.iter().all(|it| it.at_ms.is_none()), "the time is not on disk: {elsewhere:?}");
+    let rows: Vec<_> = elsewhere.iter().map(|it| (it.number, it.text.as_str(), it.is_refused)).collect();
+    assert_eq!(rows, expected);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Stories about the status of a datacenter and of its peers, for operators.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, key, put, step};
 use crate::base::capacity::DiskSpace;
@@ -145,4 +147,33 @@ fn after_a_start_nobody_is_called_far_behind_before_he_is_heard() {
     c.restart_from(0, checkpoint);
     let peers = c.inspect(0).status().peers;
     assert!(!peers.iter().any(|peer| peer.connected || peer.too_far_behind), "{peers:?}");
+}
+
+#[test]
+fn what_stops_with_a_datacenter_is_known_elsewhere() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(1, "a");
+    c.run();
+    c.pass(1_000);
+    let stakes =
+        |c: &Cluster| [peer(c, 0, 1), peer(c, 2, 1), peer(c, 1, 2)].map(|peer| peer.at_stake.away_locks);
+    assert_eq!(stakes(&c), [1, 1, 0]);
+    let own = |c: &Cluster| c.inspect(1).status().members;
+    assert_eq!((own(&c).own.away_locks, own(&c).only_here), (1, Some(0)));
+    assert!(peer(&c, 0, 1).at_stake.heard_ms.is_some_and(|ms| ms < 1_000));
+
+    c.isolate(1);
+    commit(&mut c, 1, 1, add("n", 1));
+    c.pass(10_000);
+    assert_eq!(own(&c).only_here, Some(1), "it is lost if dc1 is");
+    c.open_lease(0, Duration::from_secs(60));
+    let request = c.lock(0, "a");
+    c.run();
+    let stake = peer(&c, 0, 1).at_stake;
+    assert!(stake.heard_ms.is_some_and(|ms| (9_000..12_000).contains(&ms)), "{stake:?}");
+    assert_eq!((stake.waiting, peer(&c, 2, 1).at_stake.waiting), (1, 0), "it is parked, and not published");
+    c.link_again(1);
+    c.pass(2_000);
+    assert!(c.is_answered(0, request));
+    assert_eq!((peer(&c, 0, 1).at_stake.waiting, own(&c).only_here), (0, Some(0)));
 }

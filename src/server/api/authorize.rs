@@ -40,7 +40,7 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         Call::ForceRelease(ForceRelease { lock, .. }) => {
             authorizer.check(Action::ForceRelease, Resource::Lock(lock))
         }
-        Call::Audit => authorizer.check(Action::Admin, Resource::Server),
+        Call::Audit | Call::Decisions => authorizer.check(Action::Admin, Resource::Server),
         // It names no lock, no key and no client.
         Call::Status => Ok(()),
         Call::Begin(Begin { locks, step: first, .. }) => {

@@ -60,8 +60,12 @@ impl LocksService {
     }
 
     async fn call(&self, mut authorizer: Authorizer, call: Call) -> Result<Reply, Status> {
-        authorize::call(&mut authorizer, &call).map_err(BorderError::from)?;
-        let share = self.shares.of(&authorizer);
+        self.ask(&mut authorizer, call).await
+    }
+
+    async fn ask(&self, authorizer: &mut Authorizer, call: Call) -> Result<Reply, Status> {
+        authorize::call(authorizer, &call).map_err(BorderError::from)?;
+        let share = self.shares.of(authorizer);
         let called = self.server.call_within(&share.unary, call).await;
         called.map_err(|stopped| BorderError::from(stopped).into())
     }
@@ -256,9 +260,14 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::AuditRequest>,
     ) -> Result<Response<proto::AuditResponse>, Status> {
-        let (authorizer, proto::AuditRequest {}) = self.enter(request)?;
+        let (mut authorizer, proto::AuditRequest {}) = self.enter(request)?;
+        let decisions = match self.ask(&mut authorizer, Call::Decisions).await? {
+            Reply::Decisions(rows) => rows.into_iter().map(members::decision).collect(),
+            reply => return Err(session::no_answer(&reply)),
+        };
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
             records: rows.iter().map(|row| inspect::audit_record(row)).collect(),
+            decisions,
         })
     }
 
@@ -266,8 +275,8 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ListMembersRequest>,
     ) -> Result<Response<proto::ListMembersResponse>, Status> {
-        let (members, _, proto::ListMembersRequest {}) = self.enter_for_members(request)?;
-        Ok(Response::new(members::list(members)))
+        let (members, authorizer, proto::ListMembersRequest {}) = self.enter_for_members(request)?;
+        answer!(self.call(authorizer, Call::Status).await?, Reply::Status(status) => members::list(members, &status))
     }
 
     async fn add_member(

@@ -83,6 +83,11 @@ impl Joined {
     }
 }
 
+/// Returns true if the directory has the file.
+pub fn is_joined(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 /// Reads the file of a data directory, if there is one.
 pub fn read(dir: &Path) -> Result<Option<Joined>, JoinedFileError> {
     let damaged = |reason| JoinedFileError::Damaged { path: dir.join(FILE), reason };

@@ -44,5 +44,5 @@ pub use decisions::{DecisionList, founder_id};
 pub use end::{EndError, ServerEnd, ask_for_end};
 pub use group::{Channels, Founders, Group, GroupConfig, GroupError, MembersApi, ProposalError, channels};
 pub use join::{JoinError, JoinOptions, Joined, join};
-pub use joined_file::{JoinedFileError, read as read_joined};
+pub use joined_file::{JoinedFileError, is_joined, read as read_joined};
 pub use returning::{ReturningError, is_returning, set_aside};

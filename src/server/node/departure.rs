@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The reason why a datacenter is no member any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Departure {
+pub enum Departure {
     Left,
     Evicted,
     /// It was evicted, and joins again when it is started anew.

@@ -1,26 +1,62 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
 use crate::lock_server::MembersView;
-use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MemberName, Phase, Policy};
+use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MAX_EVICTIONS, MemberName, Phase, Policy};
+use crate::replica::Decision;
+use crate::replica::call::{PeerStatus, Status};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, DcSet};
 use geolock_api::proto::{
-    self, AddMemberRequest, EvictMembersRequest, Invitation, ListMembersResponse, Member, MemberPhase,
-    MemberPolicy,
+    self, AddMemberRequest, AtStake, DecisionRecord, EvictMembersRequest, Invitation, ListMembersResponse,
+    Member, MemberPhase, MemberPolicy,
 };
 
-pub(in crate::server::api) fn list(members: &MembersApi) -> ListMembersResponse {
+/// `status`: the state of the datacenter that answers.
+pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> ListMembersResponse {
     let (view, leader) = members.list();
     ListMembersResponse {
-        members: rows(&view, members.me()),
+        members: rows(&view, members.me(), status),
         decision: view.config.index().0,
         epoch: view.config.epoch().0,
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
         leader: leader.map(|leader| leader.get().into()),
         policy: view.config.cluster().map(|_| shown(view.config.policy())),
         missing_reports: view.config.missing_reports().iter().map(|dc| dc.get().into()).collect(),
+        backed_for_ms: status.backed_for_ms,
+        waiting_is_least: status.members.waiting_is_least,
+        evictions_left: MAX_EVICTIONS.saturating_sub(view.config.evictions()).into(),
     }
+}
+
+/// Returns the consequences if the datacenter that answers died now.
+pub(super) fn own_stake(status: &Status) -> AtStake {
+    let (own, counts) = (&status.members.own, &status.counts);
+    AtStake {
+        leases: Some(counts.leases),
+        held: Some(counts.held),
+        only_here: status.members.only_here,
+        ..stake(own, 0)
+    }
+}
+
+/// Returns the consequences if a peer died now.
+pub(super) fn stake_of(peer: &PeerStatus) -> AtStake {
+    stake(&peer.at_stake, peer.missing_entries)
+}
+
+fn stake(at_stake: &crate::replica::call::AtStake, missing_entries: u64) -> AtStake {
+    let crate::replica::call::AtStake { away_locks, waiting, heard_ms, silent: _ } = *at_stake;
+    AtStake { away_locks, waiting, heard_ms, missing_entries, ..AtStake::default() }
+}
+
+pub(in crate::server::api) fn decision(decision: Decision) -> DecisionRecord {
+    let Decision { number, at_ms, text, is_refused } = decision;
+    DecisionRecord { number, at_ms, text, refused: is_refused }
+}
+
+pub(super) fn ids(dcs: DcSet) -> Vec<u32> {
+    dcs.iter().map(|dc| dc.get().into()).collect()
 }
 
 fn shown(policy: &Policy) -> MemberPolicy {
@@ -68,7 +104,9 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
     })
 }
 
-fn rows(view: &MembersView, me: DcId) -> Vec<Member> {
+fn rows(view: &MembersView, me: DcId, status: &Status) -> Vec<Member> {
+    let peer = |dc: DcId| status.peers.iter().find(|peer| peer.dc == dc);
+    let at_stake = |dc| if dc == me { Some(own_stake(status)) } else { peer(dc).map(stake_of) };
     let entered = |dc: DcId| view.entered.iter().find(|(other, _)| *other == dc).map(|(_, epoch)| *epoch);
     let evicting = view.config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
     let row = |(dc, member): (DcId, &crate::membership::Member)| Member {
@@ -81,6 +119,7 @@ fn rows(view: &MembersView, me: DcId) -> Vec<Member> {
         entered_epoch: entered(dc).unwrap_or(Epoch(0)).0,
         heard: dc == me || view.heard.contains(dc),
         silent: view.config.silent_about(dc).filter_map(|by| by.dc()).map(|by| by.get().into()).collect(),
+        at_stake: at_stake(dc),
     };
     view.config.members().map(row).collect()
 }

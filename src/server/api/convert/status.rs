@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fields::{micros, millis, snapshot_message};
+use super::members::{ids, own_stake, stake_of};
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
@@ -38,6 +39,11 @@ pub(in crate::server::api) fn status(
         clock_skew: status.clock_skew,
         clock_behind_ms: status.clock_behind_ms,
         backed_for_ms: status.backed_for_ms,
+        decision: status.members.decision,
+        epoch: status.members.epoch,
+        evicting: ids(status.members.evicting),
+        at_stake: Some(own_stake(status)),
+        waiting_is_least: status.members.waiting_is_least,
         overloaded: status.load == Load::TooMuch,
         applied: Some(snapshot_message(&status.applied)),
         durable: Some(snapshot_message(&status.durable)),
@@ -94,6 +100,8 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
     proto::PeerStatus {
         not_serving: why.into(),
         grace_remaining_ms,
+        at_stake: Some(stake_of(peer)),
+        silent: ids(peer.at_stake.silent),
         dc: peer.dc.get().into(),
         dc_name: info.name(peer.dc),
         connected: peer.connected,

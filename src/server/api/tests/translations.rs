@@ -15,9 +15,9 @@ use crate::journal::{Figures, LastCheckpoint};
 use crate::lock_server::fakes::{dc, name};
 use crate::replica::NotServing;
 use crate::replica::call::{
-    Acquire, Acquires, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
-    LockSummary, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status, Target, Wait,
-    WaiterInfo,
+    Acquire, Acquires, AtStake, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
+    LockSummary, MembersStatus, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status,
+    Target, Wait, WaiterInfo,
 };
 use crate::server::api::convert::lock::ReclaimPiece;
 use crate::server::api::convert::{ProofBy, inspect, lease, lock, session, status};
@@ -248,6 +248,14 @@ fn status() -> Status {
         backed_for_ms: None,
         applied: VersionVector::default(),
         durable: VersionVector::default(),
+        members: MembersStatus {
+            decision: 9,
+            epoch: 7,
+            evicting: DcSet::only(dc(1)),
+            only_here: Some(3),
+            own: AtStake { away_locks: 1, ..AtStake::default() },
+            waiting_is_least: true,
+        },
         peers: vec![PeerStatus {
             dc: dc(1),
             connected: true,
@@ -260,6 +268,7 @@ fn status() -> Status {
             clock_ahead_ms: -7,
             paused_by_skew: false,
             not_serving: Some(NotServing::Grace { for_ms: 1_500 }),
+            at_stake: AtStake { away_locks: 6, waiting: 2, heard_ms: Some(90), silent: DcSet::only(dc(2)) },
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
         acquires: Acquires { remote: took(5), ..Acquires::default() },
@@ -317,12 +326,20 @@ fn status_shows_datacenter_links_and_counts() {
     assert_eq!((remote.count, remote.sum_us, &remote.buckets[..]), (1, 5_000, &[bucket][..]));
     let peer = &shown.peers[0];
     assert_eq!(
-        (peer.unacked_entries, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent),
-        (3, -7, 80_000, 10)
+        (peer.unacked_entries, peer.clock_ahead_ms, peer.rtt_us, peer.messages_sent, peer.bytes_sent),
+        (3, -7, 80_000, 10, 12_000)
     );
-    assert_eq!((peer.bytes_sent, peer.bytes_received), (12_000, 13_000));
     assert_eq!((peer.not_serving(), peer.grace_remaining_ms), (proto::NotServing::Grace, 1_500));
     assert_eq!((peer.lag_ms, peer.missing_entries, peer.too_far_behind), (2_500, 4, false));
+    let stake = peer.at_stake.expect("each peer has one");
+    assert_eq!((stake.away_locks, stake.waiting, stake.heard_ms, stake.missing_entries), (6, 2, Some(90), 4));
+    assert_eq!((stake.leases, peer.bytes_received, &peer.silent[..]), (None, 13_000, &[2][..]));
+    assert_eq!((shown.decision, shown.epoch, &shown.evicting[..]), (9, 7, &[1][..]));
+    let own = shown.at_stake.expect("it has one");
+    assert_eq!(
+        (own.away_locks, own.held, own.only_here, shown.waiting_is_least),
+        (1, Some(1), Some(3), true)
+    );
     assert_eq!(shown.disk_space(), proto::DiskSpace::Low);
     let journal = shown.journal.expect("there is a picture");
     assert_eq!((journal.position, journal.free_bytes), (9, Some(5)));
