@@ -128,7 +128,7 @@ pub use geolock_api::names::{
     DcId, FencingToken, ForceReason, ForceReasonError, LockName, LockNameError, Mode, RequestId,
 };
 pub use geolock_api::proto::{
-    AuditRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, Reason, Snapshot,
+    AuditRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, LossReport, Reason, Snapshot,
     StatusResponse as Status,
 };
 pub use geolock_api::value::{

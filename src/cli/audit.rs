@@ -1,4 +1,4 @@
-//! `geolock audit`: lists the force releases of operators.
+//! `geolock audit`: lists forced recoveries, and the force releases of operators.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,14 @@ use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
 use super::print::{lock_name, named, number, print, utc};
+use super::recover;
 use geolock_client::AuditRecord;
 
-/// Show the force releases of operators in this datacenter: time, victim, operator and reason.
+/// Show the forced recoveries of the cluster, and the force releases of operators in this datacenter: time,
+/// victim, operator and reason.
 ///
-/// The last 1000, the latest last, a line for each request that lost its locks. Every datacenter has its own
-/// list.
+/// First, for each forced recovery, what was lost. Then the last 1000 force releases, the latest last, a line for each request that lost
+/// its locks. Every datacenter has its own list.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8
@@ -22,9 +24,14 @@ pub struct AuditArgs {
 }
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
-    let rows = args.connect.admin_client().await?.audit().await.map_err(connect::failure)?;
-    if rows.is_empty() && !args.json {
+    let admin = args.connect.admin_client().await?;
+    let rows = admin.audit().await.map_err(connect::failure)?;
+    let losses = admin.losses().await.map_err(connect::failure)?;
+    if rows.is_empty() && losses.is_empty() && !args.json {
         return print("No lock was ever taken away here.");
+    }
+    for report in &losses {
+        if args.json { print(recover::json(report))? } else { print(recover::text(report))? }
     }
     rows.iter().try_for_each(|row| if args.json { print(json(row)) } else { print(text(row)) })
 }

@@ -117,7 +117,12 @@ impl Dialler {
             sleep(backoff.next()).await;
             match self.attempt().await {
                 Ok(established) => return established,
-                Err(error) => self.peer.failed(&error),
+                Err(error) => {
+                    if matches!(error, AttemptError::LostToPeer(_)) {
+                        self.context.lost_to.send_replace(Some(self.peer.id));
+                    }
+                    self.peer.failed(&error);
+                }
             }
         }
     }

@@ -59,6 +59,13 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),
         Report::ProposalRefused { why } => tracing::warn!(why, "a change of the members was refused"),
+        Report::RecoveryRefused { why } => {
+            tracing::warn!(why, "the forced recovery was given up: nothing was changed")
+        }
+        Report::Recovered(report) => tracing::warn!(
+            decision = %report.decision, lineage = %report.lineage, survivors = ?report.survivors, lost = ?report.lost,
+            locks = report.locks, "recovered by force: what the lost members had beyond these entries is lost"
+        ),
         Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
         Report::PeerReachable { peer, reachable: false } => {
             tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");

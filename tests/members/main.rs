@@ -11,6 +11,7 @@ mod founding;
 mod growth;
 mod joining;
 mod leaving;
+mod recovering;
 mod refusals;
 mod returning;
 mod timed;

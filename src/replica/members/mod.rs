@@ -13,6 +13,7 @@ mod evict;
 mod free;
 mod join;
 mod leave;
+mod recover;
 mod silence;
 mod state;
 
@@ -28,6 +29,8 @@ use evict::Promise;
 use free::Slots;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
+use recover::Recovering;
+pub use recover::{RecoveryMessage, RecoveryView};
 use silence::Silences;
 pub use state::{JoinState, MembersState};
 
@@ -68,6 +71,8 @@ pub(super) struct Members {
     told: [Option<Index>; MAX_DCS],
     /// The members about which this voter is silent.
     silences: Silences,
+    /// Forced recovery, as far as it is under way here.
+    recovering: Recovering,
     /// When no lease of a client is longer than the policy to be entered permits.
     leases_fit_at: Option<Instant>,
     /// An eviction goes on when the record at this position is on disk.
@@ -106,6 +111,8 @@ struct Evicted {
     members: DcSet,
     /// The others that are joining, and not settled yet.
     joining: DcSet,
+    /// The number of evictions that it counts for.
+    fences: u16,
 }
 
 /// A member that a decision admits.
@@ -141,6 +148,7 @@ impl Members {
             asks: false,
             told: [None; MAX_DCS],
             silences: Silences::default(),
+            recovering: Recovering::default(),
             leases_fit_at: None,
             goes_on_at: None,
             longest_before: Duration::ZERO,

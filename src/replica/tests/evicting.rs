@@ -34,7 +34,7 @@ impl Story {
         let index = self.config.index().next();
         self.config.apply(index, &proposal).expect("it is possible");
         for id in self.up.clone() {
-            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+            self.c.handle(id, Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) });
         }
     }
 
@@ -305,7 +305,7 @@ fn an_entry_of_a_generation_that_nobody_admitted_closes_the_link() {
         if is_founded {
             let command = Command::Found(founding(3));
             let proposal = Box::new(Proposal { checked: Revision(0), command });
-            c.handle(0, Event::Decided { index: Index(1), proposal });
+            c.handle(0, Event::Decided { lineage: Lineage(0), index: Index(1), proposal });
         }
         let deps = c.inspect(0).status().applied;
         let (cluster, seq) = (ClusterId::of("stories"), (generation << 48) + 1);

@@ -49,7 +49,7 @@ impl Story {
         // A refused command is a decision without effect.
         let _applied = self.config.apply(index, &proposal);
         for id in self.up.clone() {
-            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+            self.c.handle(id, Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) });
         }
         self.c.run();
     }

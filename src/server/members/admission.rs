@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::group::is_newer;
 use super::wire::{Admitted, AdmittedMember, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
@@ -42,7 +43,7 @@ fn decide(
     JoinRequest::V1 { server, name, address, credentials }: JoinRequest,
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
-    let config = if newest.index() > view.config.index() { newest } else { &view.config };
+    let config = if is_newer(newest, &view.config) { newest } else { &view.config };
     if config.cluster().is_none() {
         let why =
             "the cluster has no list of decisions yet: that needs all its members, running this release";

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) enum Departure {
     Left,
     Evicted,
+    /// The others recovered the cluster by force without it.
+    Lost,
 }
 
 /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
@@ -38,10 +40,18 @@ pub(super) async fn watch(
     // An earlier server with its slot may have ended, too: a server that joins learns that first.
     let end = |view: &MembersView| view.config.end_of(id).map(|past| past.cause);
     let has_ended = |view: &MembersView| end(view).is_some();
+    let mut lost_to = links.lost_to();
     tokio::select! {
         ended = view.wait_for(has_ended) => if ended.is_err() {
             return None;
         },
+        Ok(by) = lost_to.wait_for(Option::is_some) => {
+            let by = by.map_or_else(String::new, |by| by.to_string());
+            tracing::error!(dc = %me, %by, "the cluster was recovered by force without this datacenter: stopping. To return, \
+                start with an empty data directory and --join; what no other member has is only in the present one");
+            server.drain();
+            return Some(Departure::Lost);
+        }
         () = server.stopped() => return None,
     }
     let was_evicted = end(&view.borrow()).is_some_and(|cause| cause != EndCause::Left);

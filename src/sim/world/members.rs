@@ -12,7 +12,7 @@ use crate::base::rng::Rng;
 use crate::causal_log::LockParts;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
-    JoinPolicy, MemberName, Phase, Policy, Proposal, ServerId, Voter,
+    JoinPolicy, Lineage, MemberName, Phase, Policy, Proposal, ServerId, Voter,
 };
 use crate::replica::Event;
 use crate::replica::call::Phase as ReplicaPhase;
@@ -158,7 +158,11 @@ impl World {
             return self.learn_soon(node, index);
         }
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
-            let event = Event::Decided { index: Index(number), proposal: Box::new(proposal) };
+            let event = Event::Decided {
+                lineage: Lineage(0),
+                index: Index(number),
+                proposal: Box::new(proposal),
+            };
             self.step(node, event);
         }
     }
