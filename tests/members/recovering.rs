@@ -83,6 +83,7 @@ async fn one_of_three_goes_on_and_grows_again() {
     held.release().await.expect("it was held");
     cluster.kill(0);
     start(&mut cluster, 0);
+    cluster.server(0).line("listening");
     let survivor = serving_at(&cluster, 0).await;
     token(&survivor, "used there").await;
     let again = recover(&cluster, 0, "0", "1,2");

@@ -210,15 +210,13 @@ impl Decisions<'_> {
         self.members.config.check_recovery(&self.recovery_facts(), self.config.dc, plan)
     }
 
-    /// Those that have a link here can be reached.
+    /// Those that are heard and have a link here can be reached.
     fn recovery_facts(&self) -> Facts {
-        let mut facts = self.facts();
-        let linked = self.log.linked();
-        facts.reachable.retain(|voter| voter.dc().is_some_and(|dc| linked.contains(dc)));
+        let alive = self.peers.reachability.alive(self.now.mono);
         let config = self.members.config();
         let voter = |dc| Some(Voter::Member { dc, generation: config.generation(dc)? });
-        facts.reachable.extend(linked.iter().filter_map(voter));
-        facts
+        let reachable = alive.intersection(self.log.linked()).iter().filter_map(voter).collect();
+        Facts { reachable, ..self.facts() }
     }
 
     fn promise(&mut self, promise: RecoveryPromise) {

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::group::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Config, LossReport, Refused};
+use crate::membership::{Config, Facts, LossReport, Refused, Voter};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a call waits until the survivors go on; it is to be repeated.
@@ -27,15 +27,10 @@ impl MembersApi {
     }
 
     /// Those that are heard can be reached, as far as is known here: the machine looks at its links.
-    fn recovery_facts(&self, view: &MembersView) -> crate::membership::Facts {
-        let mut facts = view.facts(self.me, &view.config);
-        let heard = view.heard;
-        facts.reachable.retain(|voter| voter.dc().is_some_and(|dc| heard.contains(dc)));
-        let config = &view.config;
-        let voter =
-            |dc| Some(crate::membership::Voter::Member { dc, generation: config.generation(dc)? });
-        facts.reachable.extend(heard.iter().filter_map(voter));
-        facts
+    fn recovery_facts(&self, view: &MembersView) -> Facts {
+        let voter = |dc| Some(Voter::Member { dc, generation: view.config.generation(dc)? });
+        let reachable = view.heard.iter().filter_map(voter).collect();
+        Facts { reachable, ..view.facts(self.me, &view.config) }
     }
 
     /// Lets the survivors go on without the lost members, by force. Returns what was lost, once all survivors
