@@ -33,7 +33,11 @@ pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure>
     if !clients_are_dead && !wait.is_zero() {
         let (seconds, names) = (wait.as_secs_f64(), names(&lost));
         let text = format!("Clients of {names} may believe in their locks for {seconds:.0} s more: waiting.");
-        if as_json { eprintln!("{text}") } else { print(text)? }
+        if as_json {
+            eprintln!("{text}")
+        } else {
+            print(text)?
+        }
         sleep(wait).await;
     }
     let mut told = String::new();
@@ -61,11 +65,15 @@ pub fn text(report: &LossReport) -> String {
     let lost: Vec<u32> = report.lost.iter().map(|lost| lost.dc).collect();
     let lost_names = if lost.is_empty() { "a witness".into() } else { names(&lost) };
     let (decision, lineage, survivors) = (report.decision, report.lineage, names(&report.survivors));
-    let mut text = format!("Recovered by force (decision {decision}, lineage {lineage}): {survivors} without {lost_names}.");
+    let mut text = format!(
+        "Recovered by force (decision {decision}, lineage {lineage}): {survivors} without {lost_names}."
+    );
     for lost in &report.lost {
         text += &format!("\n{}", line(lost));
     }
-    text += &format!("\nDecisions of the lost majority from number {decision} on, if there were any, are unknown here.");
+    text += &format!(
+        "\nDecisions of the lost majority from number {decision} on, if there were any, are unknown here."
+    );
     text += &match report.locks {
         0 => "\nNo lock had been used there last.".into(),
         1 => "\nThe parts of 1 lock that had been used there last went home.".into(),

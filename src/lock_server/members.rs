@@ -34,9 +34,7 @@ pub enum MembersInput {
 impl From<MembersInput> for Event {
     fn from(input: MembersInput) -> Event {
         match input {
-            MembersInput::Decided { lineage, index, proposal } => {
-                Event::Decided { lineage, index, proposal }
-            }
+            MembersInput::Decided { lineage, index, proposal } => Event::Decided { lineage, index, proposal },
             MembersInput::Recover(plan) => Event::Recover { plan },
             MembersInput::Propose(command) => Event::Propose { command },
         }

@@ -2,6 +2,7 @@
 //!
 //! Guarantees: docs/guarantees.md#order-and-availability.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::calls::{acquire, put, read};
@@ -149,11 +150,16 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
     }
     clients.truncate(2);
     for dc in 0..2 {
-        cluster.server(dc).signal(rustix::process::Signal::CONT);
+        cluster.server(dc).signal(Signal::CONT);
+    }
+    for dc in 0..2 {
+        let is_heard = |list: &Value, dc: usize| list["members"][dc]["heard"] == true;
+        let survivors_alone = |list: &Value| (0..5).all(|dc| is_heard(list, dc) == (dc < 2));
+        listed(&cluster, dc, "only the survivors are heard", survivors_alone);
     }
 
     for (survivors, lost, why) in [
-        ("0", "1,2,3,4", "hears dc1"),
+        ("0", "1,2,3,4", "it runs; stop it"),
         ("0,1", "2,3", "not named: dc4"),
         ("0,1,2", "2,3,4", "named twice: dc2"),
         ("1", "0,2,3,4", "is not among the survivors"),

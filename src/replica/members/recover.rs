@@ -249,14 +249,17 @@ impl Decisions<'_> {
     /// changed. Any message may be lost.
     pub(in crate::replica) fn drive_recovery(&mut self) {
         let me = self.config.dc;
-        if let Some(RecoveryPromise { ballot, plan: Some(_) }) = self.members.recovering.promise {
+        if let Some(RecoveryPromise { ballot, plan: Some(plan) }) = self.members.recovering.promise {
             let gathers = self.members.recovering.gathering.as_ref().is_some_and(|it| it.ballot == ballot);
             if ballot.by == me && !gathers {
                 // This server was restarted since, and has decided nothing: nobody can any more.
                 return self.promise(RecoveryPromise { ballot, plan: None });
             }
             if ballot.by != me && self.log.linked().contains(ballot.by) {
-                self.report_promise(ballot);
+                match self.may_recover(&plan) {
+                    Err(refused @ Refused::StillHeard { .. }) => self.refuse(ballot, refused),
+                    _ => self.report_promise(ballot),
+                }
             }
         }
         let Some(gathering) = &self.members.recovering.gathering else { return };
@@ -279,6 +282,12 @@ impl Decisions<'_> {
             self.send_recovery(peer, RecoveryMessage::Ask { ballot, plan });
         }
         self.decide_recovery();
+    }
+
+    fn refuse(&mut self, ballot: Ballot, refused: Refused) {
+        let promised = self.members.recovering.promise.map(|promise| promise.ballot);
+        let why = refused.to_string();
+        self.send_recovery(ballot.by, RecoveryMessage::Refused { ballot, promised, why });
     }
 
     /// Reports what this survivor has, once its promise is on disk, and with it all that it has of the lost

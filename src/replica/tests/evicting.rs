@@ -6,7 +6,7 @@ use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
     Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, Index,
-    MemberName, Proposal, Revision, ServerId, Voter, Vouch,
+    Lineage, MemberName, Proposal, Revision, ServerId, Voter, Vouch,
 };
 use crate::replica::call::Phase;
 use crate::replica::{Event, Message};
@@ -34,7 +34,10 @@ impl Story {
         let index = self.config.index().next();
         self.config.apply(index, &proposal).expect("it is possible");
         for id in self.up.clone() {
-            self.c.handle(id, Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) });
+            self.c.handle(
+                id,
+                Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) },
+            );
         }
     }
 

@@ -26,8 +26,8 @@ use crate::control::{
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersInput, MembersOutput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Founding, Index, Lineage, MemberName, Phase, Policy, Proposal,
-    Refused, TextError, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, Founding, Index, Lineage, MemberName, Phase, Policy,
+    Proposal, Refused, TextError, Vouch,
 };
 use crate::runtime::tasks::joined;
 use geolock_api::names::{DcId, DcSet};

@@ -46,9 +46,8 @@ impl MembersApi {
         if !is_done(&view.borrow(), survivors, lost) {
             let input = MembersInput::Recover(plan);
             self.inputs.send(input).await.map_err(|_| ProposalError::NoGroup)?;
-            let is_answered = |view: &MembersView| {
-                view.recovery.asked > asked && view.recovery.under_way.is_none()
-            };
+            let is_answered =
+                |view: &MembersView| view.recovery.asked > asked && view.recovery.under_way.is_none();
             let answered = timeout_at(deadline, view.wait_for(is_answered)).await;
             let answered = answered.map_err(|_| unfinished("not all survivors have promised"))?;
             let answered = answered.map_err(|_| ProposalError::NoGroup)?;
@@ -60,7 +59,8 @@ impl MembersApi {
                 return Err(refused.unwrap_or(other).into());
             }
         }
-        let entered = timeout_at(deadline, view.wait_for(|view| report(view).is_some() && view.behind().is_empty()));
+        let entered =
+            timeout_at(deadline, view.wait_for(|view| report(view).is_some() && view.behind().is_empty()));
         let entered = entered.await.map_err(|_| unfinished("it is decided, and not all survivors go on"))?;
         let report = entered.map(|view| report(&view).cloned()).map_err(|_| ProposalError::NoGroup)?;
         self.leader(deadline).await?;

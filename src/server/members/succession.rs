@@ -20,9 +20,8 @@ pub(super) async fn succession(
     lineage: Lineage,
 ) -> Option<Succession<DecisionList>> {
     let is_me = |config: &Config| config.generation(me.dc) == Some(Generation(me.generation));
-    let is_due = |view: &MembersView| {
-        view.recovered.as_ref().is_some_and(|it| it.lineage() > lineage && is_me(it))
-    };
+    let is_due =
+        |view: &MembersView| view.recovered.as_ref().is_some_and(|it| it.lineage() > lineage && is_me(it));
     let view = view.wait_for(is_due).await.ok()?;
     view.recovered.as_ref().map(beginning)
 }

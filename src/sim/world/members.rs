@@ -158,11 +158,8 @@ impl World {
             return self.learn_soon(node, index);
         }
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
-            let event = Event::Decided {
-                lineage: Lineage(0),
-                index: Index(number),
-                proposal: Box::new(proposal),
-            };
+            let event =
+                Event::Decided { lineage: Lineage(0), index: Index(number), proposal: Box::new(proposal) };
             self.step(node, event);
         }
     }

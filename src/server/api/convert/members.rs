@@ -1,7 +1,7 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
-use crate::lock_server::MembersView;
 use crate::base::time::Timestamp;
+use crate::lock_server::MembersView;
 use crate::membership::{
     Attempt, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MemberName, Phase, Policy,
 };
