@@ -141,11 +141,12 @@ mod tests {
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
     use crate::leases::OnDisconnect;
+    use crate::membership::{Ballot, Index, Lineage, RecoveryPlan};
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
         Checkpoint, Floor, Fork, Heartbeat, LeaseRecord, MembersState, Message, NotServing, OutcomeRow, Past,
-        Record, RequestRow, StatePiece, SumAt, Terms,
+        Record, RecoveryMessage, RequestRow, StatePiece, SumAt, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use geolock_api::keys::Key;
@@ -307,6 +308,19 @@ mod tests {
         let clock = Timestamp::from_raw(300);
         let acks = Message::HeartbeatAcks { own: vec![(dc(2), clock)], of_receiver: vec![(dc(1), clock)] };
         golden(&acks, "160102fb2c010101fb2c01");
+        let ballot = Ballot { round: 300, by: dc(1) };
+        let plan =
+            RecoveryPlan { lineage: Lineage(1), survivors: DcSet::only(dc(0)), lost: DcSet::only(dc(2)) };
+        let vector = VersionVector::from_iter([(dc(1), 2)]);
+        let recovery = |message| Message::Recovery(Box::new(message));
+        golden(&recovery(RecoveryMessage::Ask { ballot, plan }), "1700fb2c0101010104");
+        golden(
+            &recovery(RecoveryMessage::Promised { ballot, known: Index(9), vector }),
+            "1701fb2c010109020002",
+        );
+        let refused = RecoveryMessage::Refused { ballot, promised: Some(ballot), why: "a".into() };
+        golden(&recovery(refused), "1702fb2c010101fb2c01010161");
+        golden(&recovery(RecoveryMessage::GivenUp { ballot }), "1703fb2c0101");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }

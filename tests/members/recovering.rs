@@ -90,6 +90,8 @@ async fn one_of_three_goes_on_and_grows_again() {
     let again = recover(&cluster, 0, "0", "1,2");
     assert_eq!(serde_json::from_str::<Value>(&again.stdout).ok(), Some(report), "{again:?}");
     let audit = run(&mut cluster.command(0, ["audit"]));
+    // Shown if the test fails.
+    eprintln!("{}", audit.stdout);
     assert!(audit.stdout.contains("dc0 without dc1, dc2"), "{audit:?}");
 
     // A majority of the old cluster is started again: it learns that it was lost, and does not serve.
