@@ -308,6 +308,12 @@ mod tests {
         let clock = Timestamp::from_raw(300);
         let acks = Message::HeartbeatAcks { own: vec![(dc(2), clock)], of_receiver: vec![(dc(1), clock)] };
         golden(&acks, "160102fb2c010101fb2c01");
+        golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
+        golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
+    }
+
+    #[test]
+    fn bytes_of_recoveries() {
         let ballot = Ballot { round: 300, by: dc(1) };
         let plan =
             RecoveryPlan { lineage: Lineage(1), survivors: DcSet::only(dc(0)), lost: DcSet::only(dc(2)) };
@@ -321,8 +327,6 @@ mod tests {
         let refused = RecoveryMessage::Refused { ballot, promised: Some(ballot), why: "a".into() };
         golden(&recovery(refused), "1702fb2c010101fb2c01010161");
         golden(&recovery(RecoveryMessage::GivenUp { ballot }), "1703fb2c0101");
-        golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
-        golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }
 
     #[test]

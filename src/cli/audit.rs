@@ -9,11 +9,11 @@ use super::print::{lock_name, named, number, print, utc};
 use super::recover;
 use geolock_client::AuditRecord;
 
-/// Show the forced recoveries of the cluster, and the force releases of operators in this datacenter: time,
-/// victim, operator and reason.
+/// Show the forced recoveries of the cluster, and the force releases of operators in this datacenter.
 ///
-/// First, for each forced recovery, what was lost. Then the last 1000 force releases, the latest last, a line for each request that lost
-/// its locks. Every datacenter has its own list.
+/// First, for each forced recovery, what was lost. Then the last 1000 force releases, the latest last, a
+/// line for each request that lost its locks: time, victim, operator and reason. Every datacenter has its
+/// own list.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8

@@ -99,7 +99,7 @@ impl Store {
         former: &str,
     ) -> Result<(), StoreError> {
         let (path, next) = (dir.join(FILE), dir.join(NEXT));
-        // What an earlier attempt left.
+        // An earlier attempt may have left a piece of it.
         if next.exists() {
             std::fs::remove_file(&next)?;
         }

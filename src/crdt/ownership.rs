@@ -467,20 +467,6 @@ impl Ownership {
         sums
     }
 
-    /// Returns the number of locks of which these own parts that are named after others.
-    pub fn locks_owned_by(&self, owners: DcSet) -> u64 {
-        let is_away = |part: DcId, it: Register| {
-            it.owner().is_some_and(|o| owners.contains(o)) && !owners.contains(part)
-        };
-        let is_owned = |row: &&Row| {
-            let parts = (0_u8..).filter_map(DcId::new).zip(&row.registers);
-            parts
-                .map(|(part, it)| (part, self.sponsors.as_it_counts(part, *it)))
-                .any(|(part, it)| it.version() > 0 && is_away(part, it))
-        };
-        self.rows.iter().filter(is_owned).count() as u64
-    }
-
     /// Returns every register of a part away from home, as it counts.
     pub fn iter(&self) -> impl Iterator<Item = (&LockName, DcId, Register)> {
         self.rows.iter().flat_map(|row| {

@@ -62,7 +62,7 @@ pub struct RecoveryPromise {
     pub plan: Option<RecoveryPlan>,
 }
 
-/// What a forced recovery took with it, as one survivor saw it. Disk type.
+/// The report of a forced recovery: the things that it took with it, as one survivor saw it. Disk type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LossReport {
     /// The decision, and so the epoch. The lost members may have made others, from this number on.
@@ -121,7 +121,7 @@ impl Config {
         if own.phase == Phase::Joining {
             return Err(Refused::StillJoining { dc: me, sponsor: own.sponsor });
         }
-        // What each has is known later, and changes nothing about the rest.
+        // The vectors are known later, and change nothing about the rest.
         let recovery = Recovery {
             lineage: plan.lineage,
             survivors: survivors.iter().map(|dc| (dc, VersionVector::default())).collect(),

@@ -121,6 +121,23 @@ async fn one_of_three_goes_on_and_grows_again() {
     }
 }
 
+/// Plans that are refused where dc0 and dc1 of five are left.
+fn refusals(cluster: &Cluster) {
+    for (survivors, lost, why) in [
+        ("0", "1,2,3,4", "it runs; stop it"),
+        ("0,1", "2,3", "not named: dc4"),
+        ("0,1,2", "2,3,4", "named twice: dc2"),
+        ("1", "0,2,3,4", "is not among the survivors"),
+        ("0,1,2", "3,4", "3 are a majority: evict the others instead"),
+        ("0,1", "2,3,4,7", "dc7 is no member"),
+    ] {
+        let said = recover(cluster, 0, survivors, lost);
+        assert!(said.code != 0 && said.stderr.contains(why), "{survivors} {lost}: {said:?}");
+    }
+    let said = run(&mut cluster.command(0, ["member", "recover", "--survivors", "0,1"]));
+    assert!(said.code != 0 && said.stderr.contains("--confirm-lost"), "{said:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_five_go_on_and_name_what_was_lost() {
     let (mut cluster, mut clients) = founded(5).await;
@@ -160,19 +177,7 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
         listed(&cluster, dc, "only the survivors are heard", survivors_alone);
     }
 
-    for (survivors, lost, why) in [
-        ("0", "1,2,3,4", "it runs; stop it"),
-        ("0,1", "2,3", "not named: dc4"),
-        ("0,1,2", "2,3,4", "named twice: dc2"),
-        ("1", "0,2,3,4", "is not among the survivors"),
-        ("0,1,2", "3,4", "3 are a majority: evict the others instead"),
-        ("0,1", "2,3,4,7", "dc7 is no member"),
-    ] {
-        let said = recover(&cluster, 0, survivors, lost);
-        assert!(said.code != 0 && said.stderr.contains(why), "{survivors} {lost}: {said:?}");
-    }
-    let said = run(&mut cluster.command(0, ["member", "recover", "--survivors", "0,1"]));
-    assert!(said.code != 0 && said.stderr.contains("--confirm-lost"), "{said:?}");
+    refusals(&cluster);
     let before_it = listed(&cluster, 0, "the list", |_| true)["decision"].as_u64().expect("a number");
 
     let report = recovered(&cluster, 1, "0,1", "2,3,4");

@@ -65,7 +65,7 @@ pub(super) struct Recovering {
     promise: Option<RecoveryPromise>,
     /// The position of its record.
     recorded: Position,
-    /// What this survivor gathers for an operator.
+    /// The recovery that this survivor gathers promises for.
     gathering: Option<Gathering>,
     /// The highest round that any survivor has told.
     round: u64,
@@ -432,7 +432,7 @@ impl Writer<'_> {
             lineage: Lineage(before.lineage().0 + 1),
             survivors,
             lost,
-            locks: self.locks.owners().map().locks_owned_by(gone),
+            locks: self.locks.owners().locks_owned_by(gone),
         };
         self.out.report(Report::Recovered(Box::new(report.clone())));
         self.out.persist(Record::Recovered(Box::new(report.clone())));

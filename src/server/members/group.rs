@@ -185,7 +185,7 @@ async fn run(
     }
 }
 
-/// What the tasks of a group read and write, one group after the other.
+/// The channels of the tasks of a group, which the next group takes over.
 #[derive(Clone)]
 pub(super) struct Sources {
     frames: Arc<AsyncMutex<mpsc::Receiver<ControlFrame>>>,
