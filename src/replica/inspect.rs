@@ -10,7 +10,7 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
-use crate::membership::{Config, Epoch, LossReport};
+use crate::membership::{Config, Epoch, LossReport, Proposal};
 use crate::replica::RecoveryView;
 use crate::store_state::Content;
 use geolock_api::keys::Key;
@@ -161,6 +161,11 @@ impl<'a> Inspect<'a> {
     /// Returns the forced recovery that an operator has asked for here.
     pub fn recovery(self) -> RecoveryView {
         self.0.members.recovery_view()
+    }
+
+    /// Returns the decisions that are known here, from the first one on.
+    pub fn decisions(self) -> &'a [Proposal] {
+        self.0.members.decisions()
     }
 
     /// Returns the state after the last forced recovery, once its decision is on disk here.

@@ -212,6 +212,11 @@ impl Members {
         &self.config
     }
 
+    /// Returns the decisions that are known here.
+    pub fn decisions(&self) -> &[Proposal] {
+        &self.decisions
+    }
+
     /// Returns the epoch that the own log has entered.
     #[inline]
     pub fn epoch(&self) -> Epoch {

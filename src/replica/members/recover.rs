@@ -323,12 +323,14 @@ impl Decisions<'_> {
             // It answers with what is missing here.
             return self.tell_decisions_to(*peer);
         }
-        if !gathering.missing().is_empty() {
+        let is_complete = gathering.missing().is_empty();
+        if !is_complete && !self.config.bugs.has(Bug::RecoversWithoutReports) {
             return;
         }
+        let vector = |dc| gathering.reports.get(&dc).map(|(_, vector)| vector.clone()).unwrap_or_default();
         let recovery = Recovery {
             lineage: gathering.plan.lineage,
-            survivors: gathering.reports.into_iter().map(|(dc, (_, vector))| (dc, vector)).collect(),
+            survivors: gathering.plan.survivors.iter().map(|dc| (dc, vector(dc))).collect(),
         };
         let facts = self.recovery_facts();
         match self.members.config.check_recover(&facts, self.config.dc, recovery) {

@@ -118,6 +118,21 @@ impl Plan {
         self
     }
 
+    /// A majority of three to five members is lost at once, in the middle of everything, and the others go on.
+    /// Nobody joins or leaves.
+    pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
+        (self.recovers, self.leaves, self.dcs) = (true, 0, self.founders);
+        let dcs = usize::from(self.dcs);
+        self.net.delays.retain(|((_, b), _)| *b < self.founders);
+        self.load.clients.truncate(dcs);
+        self.load.shared_percent.truncate(dcs);
+        let least = self.dcs / 2 + 1;
+        self.losses = least + rng.below(u64::from(self.dcs - least)) as u8;
+        // What a majority had is lost with it.
+        self.txns.majority_percent = 0;
+        self
+    }
+
     /// Members leave, or are evicted by an operator or by time, and their slots are given out again.
     pub(super) fn returns(self, seed: u64, rng: &mut Rng) -> Plan {
         let evictions = |plan: Plan| plan.evictions(&mut Rng::new(seed, 37));
