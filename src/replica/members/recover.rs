@@ -323,11 +323,11 @@ impl Decisions<'_> {
             // It answers with what is missing here.
             return self.tell_decisions_to(*peer);
         }
-        let is_complete = gathering.missing().is_empty();
-        if !is_complete && !self.config.bugs.has(Bug::RecoversWithoutReports) {
+        let Some((_, own)) = gathering.reports.get(&self.config.dc) else { return };
+        if !gathering.missing().is_empty() && !self.config.bugs.has(Bug::RecoversWithoutReports) {
             return;
         }
-        let vector = |dc| gathering.reports.get(&dc).map(|(_, vector)| vector.clone()).unwrap_or_default();
+        let vector = |dc| gathering.reports.get(&dc).map_or(own, |(_, vector)| vector).clone();
         let recovery = Recovery {
             lineage: gathering.plan.lineage,
             survivors: gathering.plan.survivors.iter().map(|dc| (dc, vector(dc))).collect(),

@@ -121,13 +121,20 @@ impl Plan {
     /// A majority of three to five members is lost at once, in the middle of everything, and the others go on.
     /// Nobody joins or leaves.
     pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
-        (self.recovers, self.leaves, self.dcs) = (true, 0, self.founders);
+        (self.recovers, self.leaves) = (true, 0);
+        self.founders = *rng.pick(&[3, 4, 5, 5, 5]);
+        self.dcs = self.founders;
+        let scale = *rng.pick(&[1, 5, 20]);
+        self.net.delays = Vec::new();
+        for a in 0..self.dcs {
+            let far = (a + 1..self.dcs).map(|b| ((a, b), rng.duration(scale * MS, 4 * scale * MS)));
+            self.net.delays.extend(far);
+        }
         let dcs = usize::from(self.dcs);
-        self.net.delays.retain(|((_, b), _)| *b < self.founders);
-        self.load.clients.truncate(dcs);
-        self.load.shared_percent.truncate(dcs);
-        let least = self.dcs / 2 + 1;
-        self.losses = least + rng.below(u64::from(self.dcs - least)) as u8;
+        self.load.clients = vec![3; dcs];
+        self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
+        // Of five, two are left in most runs.
+        self.losses = self.dcs / 2 + 1 + u8::from(self.dcs == 5 && rng.percent(20));
         // What a majority had is lost with it.
         self.txns.majority_percent = 0;
         self

@@ -51,15 +51,15 @@ impl World {
         self.queue.push(self.now + after, Action::Recover { lost: gone });
     }
 
-    /// Cuts pairs of members off from each other, in both directions or one, for longer than it takes until
-    /// the majority is lost.
+    /// Cuts pairs of members off from each other, in both directions or one, mostly until the survivors are
+    /// asked to go on.
     fn cut_survivors_off(&mut self, lost: usize) {
         let members: Vec<DcId> = self.members().iter().collect();
         for from in &members {
             for to in members.iter().filter(|to| *to != from) {
                 if self.chance.members.percent(50) {
                     let most = self.plan.load.ttl.1;
-                    let lasts = self.chance.members.duration(Duration::from_millis(500), 2 * most);
+                    let lasts = self.chance.members.duration(Duration::from_millis(500), 4 * most);
                     self.cut_for(*from, *to, lasts);
                     self.control.isolated.insert(*from);
                 }
