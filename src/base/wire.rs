@@ -128,6 +128,7 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
 #[cfg(test)]
 mod tests {
     mod homed_names;
+    mod recoveries;
 
     use std::fmt::Write;
     use std::sync::Arc;
@@ -141,12 +142,11 @@ mod tests {
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
     use crate::leases::OnDisconnect;
-    use crate::membership::{Ballot, Index, Lineage, RecoveryPlan};
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
         Checkpoint, Floor, Fork, Heartbeat, LeaseRecord, MembersState, Message, NotServing, OutcomeRow, Past,
-        Record, RecoveryMessage, RequestRow, StatePiece, SumAt, Terms,
+        Record, RequestRow, StatePiece, SumAt, Terms,
     };
     use crate::store_state::{BucketDigest, Content, Digest};
     use geolock_api::keys::Key;
@@ -310,23 +310,6 @@ mod tests {
         golden(&acks, "160102fb2c010101fb2c01");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
-    }
-
-    #[test]
-    fn bytes_of_recoveries() {
-        let ballot = Ballot { round: 300, by: dc(1) };
-        let plan =
-            RecoveryPlan { lineage: Lineage(1), survivors: DcSet::only(dc(0)), lost: DcSet::only(dc(2)) };
-        let vector = VersionVector::from_iter([(dc(1), 2)]);
-        let recovery = |message| Message::Recovery(Box::new(message));
-        golden(&recovery(RecoveryMessage::Ask { ballot, plan }), "1700fb2c0101010104");
-        golden(
-            &recovery(RecoveryMessage::Promised { ballot, known: Index(9), vector }),
-            "1701fb2c010109020002",
-        );
-        let refused = RecoveryMessage::Refused { ballot, promised: Some(ballot), why: "a".into() };
-        golden(&recovery(refused), "1702fb2c010101fb2c01010161");
-        golden(&recovery(RecoveryMessage::GivenUp { ballot }), "1703fb2c0101");
     }
 
     #[test]

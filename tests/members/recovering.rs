@@ -2,6 +2,10 @@
 //!
 //! Guarantees: docs/guarantees.md#order-and-availability.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -13,10 +17,20 @@ use crate::growth::{AUTO, all_settled, joined, listed, start};
 use crate::leaving::{three, token};
 use geolock::client::{AcquireRequest, Client};
 
+const RECOVER: [&str; 4] = ["member", "recover", "--clients-are-dead", "--json"];
+
 fn recover(cluster: &Cluster, at: u8, survivors: &str, lost: &str) -> Said {
-    let args = ["member", "recover", "--clients-are-dead", "--json"];
     let named = ["--survivors", survivors, "--confirm-lost", lost];
-    run(&mut cluster.command(at, [&args[..], &named[..]].concat()))
+    run(&mut cluster.command(at, RECOVER.iter().chain(&named)))
+}
+
+/// Of five members dc0 and dc1 are left, hear each other, and hear nobody else.
+fn only_survivors_are_heard(cluster: &Cluster) {
+    for dc in 0..2 {
+        let is_heard = |list: &Value, dc: usize| list["members"][dc]["heard"] == true;
+        let survivors_alone = |list: &Value| (0..5).all(|dc| is_heard(list, dc) == (dc < 2));
+        listed(cluster, dc, "only the survivors are heard", survivors_alone);
+    }
 }
 
 /// Recovers as soon as nobody hears the lost ones any more. Returns the report.
@@ -33,6 +47,12 @@ fn recovered(cluster: &Cluster, at: u8, survivors: &str, lost: &str) -> Value {
 /// Returns true if so many members have entered the last epoch, and somebody leads.
 fn goes_on(list: &Value, members: usize) -> bool {
     all_settled(list, members) && list["leader"].is_u64()
+}
+
+/// The present time, in milliseconds since the Unix epoch.
+fn millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later");
+    now.as_millis() as u64
 }
 
 /// A cluster of founders, and a client of each.
@@ -121,6 +141,52 @@ async fn one_of_three_goes_on_and_grows_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_that_is_killed_is_repeated_at_another_survivor() {
+    let (mut cluster, mut clients) = founded(5).await;
+    let mut before = token(&clients[3], "used there").await;
+    clients.truncate(2);
+    (2..5).for_each(|dc| cluster.kill(dc));
+    only_survivors_are_heard(&cluster);
+    // One that answers no more has not promised: the other waits for it, and is killed.
+    cluster.server(1).stop();
+    let mut command =
+        cluster.command(0, RECOVER.iter().chain(&["--survivors", "0,1", "--confirm-lost", "2,3,4"]));
+    let mut asked = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = String::new();
+    let stderr = asked.stderr.as_mut().expect("it is piped");
+    BufReader::new(stderr).read_line(&mut said).expect("it says what it waits for");
+    eprintln!("{said}");
+    cluster.kill(0);
+    asked.kill().expect("it is our child");
+    asked.wait().expect("it has ended");
+    cluster.server(1).signal(Signal::CONT);
+    start(&mut cluster, 0);
+    cluster.server(0).line("listening");
+
+    let report = until("both survivors hear each other", || {
+        let said = recover(&cluster, 1, "0,1", "2,3,4");
+        (said.code == 0).then(|| serde_json::from_str::<Value>(&said.stdout).expect("a report"))
+    });
+    assert_eq!((report["lineage"].as_u64(), report["locks"].as_u64()), (Some(1), Some(1)), "{report}");
+    // Both are killed, and it is still so.
+    drop(clients);
+    (0..2).for_each(|dc| cluster.kill(dc));
+    (0..2).for_each(|dc| start(&mut cluster, dc));
+    for dc in 0..2 {
+        cluster.server(dc).line("listening");
+    }
+    for dc in [0, 1, 0] {
+        let client = serving_at(&cluster, dc).await;
+        listed(&cluster, dc, "two settled members", |list| goes_on(list, 2));
+        let again = recover(&cluster, dc, "0,1", "2,3,4");
+        assert_eq!(serde_json::from_str::<Value>(&again.stdout).ok(), Some(report.clone()), "{again:?}");
+        let after = token(&client, "used there").await;
+        assert!(after > before, "{after} is above all tokens of before");
+        before = after;
+    }
+}
+
 /// Plans that are refused where dc0 and dc1 of five are left.
 fn refusals(cluster: &Cluster) {
     for (survivors, lost, why) in [
@@ -151,6 +217,7 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
         before = before.max(token(&clients[dc], &format!("used at {dc}")).await);
     }
     // All of it is everywhere.
+    let began = millis();
     let last = put(&clients[4], "last", "yes").await;
     assert_eq!(read(&clients[0], "last", &last).await.as_deref(), Some(&b"yes"[..]));
     assert_eq!(read(&clients[1], "last", &last).await.as_deref(), Some(&b"yes"[..]));
@@ -158,11 +225,13 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
     // The survivors are away while one that will be lost acknowledges a commit.
     cluster.server(0).stop();
     cluster.server(1).stop();
-    until("they are not reachable from there", || {
-        let list = run(&mut cluster.command(4, ["member", "list", "--json"]));
-        let list: Value = serde_json::from_str(&list.stdout).ok()?;
-        (list["members"][0]["heard"] == false && list["members"][1]["heard"] == false).then_some(())
+    // While a link is up, what is sent waits in the buffers of the one that is stopped.
+    until("it has no link to them", || {
+        let status = run(&mut cluster.command(4, ["status", "--json"]));
+        let status: Value = serde_json::from_str(&status.stdout).ok()?;
+        (0..2).all(|peer| status["peers"][peer]["connected"] == false).then_some(())
     });
+    let ended = millis();
     put(&clients[4], "alone", "lost").await;
     for dc in 2..5 {
         cluster.kill(dc);
@@ -171,11 +240,7 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
     for dc in 0..2 {
         cluster.server(dc).signal(Signal::CONT);
     }
-    for dc in 0..2 {
-        let is_heard = |list: &Value, dc: usize| list["members"][dc]["heard"] == true;
-        let survivors_alone = |list: &Value| (0..5).all(|dc| is_heard(list, dc) == (dc < 2));
-        listed(&cluster, dc, "only the survivors are heard", survivors_alone);
-    }
+    only_survivors_are_heard(&cluster);
 
     refusals(&cluster);
     let before_it = listed(&cluster, 0, "the list", |_| true)["decision"].as_u64().expect("a number");
@@ -183,6 +248,13 @@ async fn two_of_five_go_on_and_name_what_was_lost() {
     let report = recovered(&cluster, 1, "0,1", "2,3,4");
     assert_eq!(report["decision"].as_u64(), Some(before_it + 1), "refusals decide nothing");
     assert_eq!(report["locks"], 2, "{report}");
+    let lost = &report["lost"][2];
+    let at = lost["last_entry_ms"].as_u64().expect("a time");
+    assert_eq!((&lost["dc"], &lost["name"]), (&Value::from(4), &Value::from("city4")), "{report}");
+    assert!(
+        (began..=ended).contains(&at),
+        "its last entry is of {began} to {ended}, before it was alone: {report}"
+    );
     for dc in 0..2 {
         listed(&cluster, dc, "two settled members", |list| goes_on(list, 2));
     }

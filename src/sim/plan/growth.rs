@@ -118,8 +118,7 @@ impl Plan {
         self
     }
 
-    /// A majority of three to five members is lost at once, in the middle of everything, and the others go on.
-    /// Nobody joins or leaves.
+    /// A majority of three to five members is lost at once, and the others go on. Nobody joins or leaves.
     pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
         (self.recovers, self.leaves) = (true, 0);
         self.founders = *rng.pick(&[3, 4, 5, 5, 5]);
@@ -135,7 +134,7 @@ impl Plan {
         self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
         // Of five, two are left in most runs.
         self.losses = self.dcs / 2 + 1 + u8::from(self.dcs == 5 && rng.percent(20));
-        // What a majority had is lost with it.
+        // Commits that a majority had are lost with it.
         self.txns.majority_percent = 0;
         self
     }
