@@ -187,19 +187,35 @@ impl Decisions<'_> {
     /// An operator says that these members are gone for good.
     pub(in crate::replica) fn on_recover(&mut self, plan: RecoveryPlan) {
         self.members.recovering.asked += 1;
-        if let Err(refused) = self.may_recover(&plan) {
+        if let Err(refused) = self.may_recover(&plan).and_then(|()| self.may_promise(&plan)) {
             return self.give_up(refused);
         }
-        self.members.recovering.refused = None;
         let is_under_way = self.members.recovering.gathering.as_ref().is_some_and(|it| it.plan == plan);
         if !is_under_way {
+            if let Some(gathering) = self.members.recovering.gathering.take() {
+                self.tell_given_up(&gathering);
+            }
             let ballot = Ballot { round: self.members.recovering.round + 1, by: self.config.dc };
             let until = self.now.mono + self.config.agreed.peer_timeout * PATIENCE;
             self.promise(RecoveryPromise { ballot, plan: Some(plan) });
             self.members.recovering.gathering =
                 Some(Gathering { ballot, plan, reports: BTreeMap::new(), until });
         }
+        self.members.recovering.refused = None;
         self.drive_recovery();
+    }
+
+    /// Checks that this survivor may promise something for a plan: what it has promised to another one it
+    /// keeps, since that one may have decided.
+    fn may_promise(&self, plan: &RecoveryPlan) -> Result<(), Refused> {
+        match self.members.recovering.promise {
+            Some(RecoveryPromise { ballot, plan: Some(before) })
+                if ballot.by != self.config.dc && !plan.lost.is_superset(before.lost) =>
+            {
+                Err(Refused::RecoveryElsewhere { dc: ballot.by, ballot })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks a plan with what is known here.
@@ -236,8 +252,12 @@ impl Decisions<'_> {
         if self.members.recovering.promise.is_some_and(|promise| promise.ballot == ballot) {
             self.promise(RecoveryPromise { ballot, plan: None });
         }
+        self.tell_given_up(&gathering);
+    }
+
+    fn tell_given_up(&mut self, gathering: &Gathering) {
         for peer in gathering.plan.survivors.intersection(self.log.linked()).iter() {
-            self.send_recovery(peer, RecoveryMessage::GivenUp { ballot });
+            self.send_recovery(peer, RecoveryMessage::GivenUp { ballot: gathering.ballot });
         }
     }
 
@@ -277,9 +297,12 @@ impl Decisions<'_> {
         if missing.contains(me) {
             self.report_promise(ballot);
         }
-        let others = missing.difference(DcSet::only(me)).intersection(self.log.linked());
-        for peer in others.iter() {
-            self.send_recovery(peer, RecoveryMessage::Ask { ballot, plan });
+        // A ballot that a crash took back would be used again.
+        if self.out.output_commit.may_emit(self.members.recovering.recorded) {
+            let others = missing.difference(DcSet::only(me)).intersection(self.log.linked());
+            for peer in others.iter() {
+                self.send_recovery(peer, RecoveryMessage::Ask { ballot, plan });
+            }
         }
         self.decide_recovery();
     }
@@ -400,7 +423,12 @@ impl Decisions<'_> {
             return self.report_promise(ballot);
         }
         let last = promised.map(|promise| promise.ballot);
-        let why = match self.may_recover(&plan) {
+        let may_recover = match self.may_recover(&plan) {
+            // It need not reach the others itself.
+            Err(Refused::SurvivorAway { .. }) => Ok(()),
+            checked => checked,
+        };
+        let why = match may_recover.and_then(|()| self.may_promise(&plan)) {
             Err(refused) => refused.to_string(),
             Ok(()) if last.is_some_and(|last| last >= ballot) => "it has promised another attempt".into(),
             Ok(()) => {

@@ -259,3 +259,41 @@ fn a_majority_that_is_up_is_not_given_up() {
     s.go_on();
     assert_eq!((s.lineage(0), s.lineage(1)), (Lineage(0), Lineage(0)));
 }
+
+#[test]
+fn nobody_is_asked_before_the_ballot_is_on_disk() {
+    let mut s = Story::new(None);
+    s.ask(0);
+    let is_ask = |message: &Message| matches!(message, Message::Recovery(_));
+    assert!(!s.c.wires[&(dc(0), dc(1))].iter().any(is_ask), "a crash could take the ballot back");
+    s.c.sync(0);
+    assert!(s.c.wires[&(dc(0), dc(1))].iter().any(is_ask));
+}
+
+/// dc1 has promised to dc0, which may have decided.
+#[test]
+fn a_promise_is_kept_until_the_one_that_asked_gives_it_up() {
+    let mut s = Story::new(None);
+    s.c.late = |message| matches!(message, Message::Recovery(it) if matches!(**it, RecoveryMessage::Promised { .. }));
+    s.ask(0);
+    s.c.run();
+    s.c.cut(0, 1);
+    // The operator finds dc2, which was not lost.
+    s.c.late = |_| false;
+    s.c.link(1, 2);
+    s.c.pass(SILENT);
+    let all = s.plan;
+    s.plan = RecoveryPlan { survivors: set([1, 2]), lost: set([0, 3, 4]), ..all };
+    s.c.cut(2, 3);
+    s.c.cut(2, 4);
+    s.c.pass(SILENT);
+    s.ask(1);
+    assert!(matches!(s.refused(1), Some(Refused::RecoveryElsewhere { .. })), "{:?}", s.refused(1));
+    // Alone it may go on: that keeps what it has promised.
+    s.c.isolate(1);
+    s.c.pass(SILENT);
+    s.plan = RecoveryPlan { survivors: set([1]), lost: set([0, 2, 3, 4]), ..all };
+    s.ask(1);
+    s.go_on();
+    assert_eq!((s.refused(1), s.lineage(1)), (None, Lineage(1)));
+}
