@@ -46,8 +46,13 @@ impl MembersApi {
         if !is_done(&view.borrow(), survivors, lost) {
             let input = MembersInput::Recover(plan);
             self.inputs.send(input).await.map_err(|_| ProposalError::NoGroup)?;
-            let is_answered =
-                |view: &MembersView| view.recovery.asked > asked && view.recovery.under_way.is_none();
+            // Its decision counts once it is on disk.
+            let is_decided = |view: &MembersView| {
+                view.recovered.as_ref().is_some_and(|config| config.lineage() >= plan.lineage)
+            };
+            let is_answered = |view: &MembersView| {
+                view.recovery.asked > asked && (view.recovery.refused.is_some() || is_decided(view))
+            };
             let answered = timeout_at(deadline, view.wait_for(is_answered)).await;
             let answered = answered.map_err(|_| unfinished("not all survivors have promised"))?;
             let answered = answered.map_err(|_| ProposalError::NoGroup)?;
