@@ -266,5 +266,6 @@ only_echo! {
     add_member: AddMemberRequest -> AddMemberResponse,
     remove_member: RemoveMemberRequest -> RemoveMemberResponse,
     evict_members: EvictMembersRequest -> EvictMembersResponse,
+    recover: RecoverRequest -> RecoverResponse,
     set_policy: SetPolicyRequest -> SetPolicyResponse,
 }

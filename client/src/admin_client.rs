@@ -10,8 +10,8 @@ use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
     AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, ForceReleaseRequest,
-    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, MemberPolicy, RemoveMemberRequest,
-    SetPolicyRequest,
+    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, LossReport, MemberPolicy, RecoverRequest,
+    RecoverResponse, RemoveMemberRequest, SetPolicyRequest,
 };
 
 /// Releases locks by force, and lists earlier force releases; lists and changes the members of the cluster.
@@ -61,6 +61,13 @@ impl AdminClient {
         self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await
     }
 
+    /// Returns the forced recoveries that this datacenter has gone through, the latest last, and what each
+    /// took with it.
+    pub async fn losses(&self) -> Result<Vec<LossReport>, ClientError> {
+        let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
+        Ok(answer.losses)
+    }
+
     /// Returns the members of the cluster, as this datacenter knows them.
     pub async fn members(&self) -> Result<ListMembersResponse, ClientError> {
         self.0.ask(async |mut locks| locks.list_members(ListMembersRequest {}).await).await
@@ -98,6 +105,19 @@ impl AdminClient {
         let request = SetPolicyRequest { policy: Some(policy) };
         let answer = self.0.ask(async |mut locks| locks.set_policy(request).await).await?;
         Ok(answer.decision)
+    }
+
+    /// Lets the survivors go on without the lost datacenters, if a majority is gone for good: no server of
+    /// these ever runs again with its data, and, unless this only checks, none of their clients believes in a
+    /// lease any more. To be repeated until there is a report; repeating it later is harmless.
+    pub async fn recover(
+        &self,
+        survivors: &[u32],
+        lost: &[u32],
+        check_only: bool,
+    ) -> Result<RecoverResponse, ClientError> {
+        let request = RecoverRequest { survivors: survivors.to_vec(), lost: lost.to_vec(), check_only };
+        self.0.ask(async |mut locks| locks.recover(request).await).await
     }
 
     /// Begins to evict datacenters that are lost for good: no server of them runs, and none of their clients

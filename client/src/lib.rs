@@ -128,8 +128,8 @@ pub use geolock_api::names::{
     DcId, FencingToken, ForceReason, ForceReasonError, LockName, LockNameError, Mode, RequestId,
 };
 pub use geolock_api::proto::{
-    AuditRecord, DecisionRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, Reason,
-    Snapshot, StatusResponse as Status,
+    AuditRecord, DecisionRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, LossReport,
+    Reason, Snapshot, StatusResponse as Status,
 };
 pub use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,

@@ -165,6 +165,10 @@ pub enum Bug {
     RowsNotForgotten,
     /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
     PromiseBroken,
+    /// A survivor of a forced recovery reports what it has before its promise is on disk.
+    ReportBeforePromise,
+    /// The survivor that is asked for a forced recovery decides before the others have reported.
+    RecoversWithoutReports,
     /// The end of an eviction is entered before all entries up to the cut are applied.
     EndWithoutCut,
     /// Tokens have no fence: a member that was evicted and whose clock was ahead has given out higher ones.

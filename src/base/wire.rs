@@ -128,6 +128,7 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
 #[cfg(test)]
 mod tests {
     mod homed_names;
+    mod recoveries;
 
     use std::fmt::Write;
     use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `geolock audit`: lists the force releases of operators, and the decisions about the members.
+//! `geolock audit`: lists forced recoveries, the force releases of operators, and the decisions about the
+//! members.
 
 use serde_json::{Value, json};
 
@@ -6,14 +7,16 @@ use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
 use super::print::{harmless, lock_name, named, number, print, utc};
+use super::recover;
 use geolock_api::proto::AuditResponse;
 use geolock_client::{AuditRecord, DecisionRecord};
 
-/// Show the force releases of operators in this datacenter, and the decisions about the members.
+/// Show forced recoveries, the force releases of operators here, and the decisions about the members.
 ///
-/// The last 1000 force releases, the latest last, a line for each request that lost its locks: time, victim,
-/// operator and reason. Every datacenter has its own list. Then the last 1000 decisions: when this datacenter
-/// learnt them since its last start, and what was decided. They are the same in every datacenter.
+/// First, for each forced recovery of the cluster, what was lost. Then the last 1000 force releases, the
+/// latest last, a line for each request that lost its locks: time, victim, operator and reason. Every
+/// datacenter has its own list. Then the last 1000 decisions: when this datacenter learnt them since its last
+/// start, and what was decided. They are the same in every datacenter.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8; an object
@@ -26,7 +29,10 @@ pub struct AuditArgs {
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
     let audit = args.connect.admin_client().await?.whole_audit().await.map_err(connect::failure)?;
-    let AuditResponse { records, decisions } = audit;
+    let AuditResponse { records, decisions, losses } = audit;
+    for report in &losses {
+        if args.json { print(recover::json(report))? } else { print(recover::text(report))? }
+    }
     if records.is_empty() && !args.json {
         print("No lock was ever taken away here.")?;
     }

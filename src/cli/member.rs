@@ -13,6 +13,7 @@ use super::dc_names;
 use super::failure::Failure;
 use super::lock::duration;
 use super::print::{number, print, table};
+use super::recover::{Recover, recover};
 use crate::base::time::brief;
 use geolock_api::names::DcId;
 use geolock_api::proto::{
@@ -90,6 +91,27 @@ enum MemberCommand {
         #[arg(long)]
         clients_are_dead: bool,
     },
+    /// Go on without a majority of the voters that is gone for good (forced recovery)
+    ///
+    /// Run it at one of the survivors, with all members named. You vouch that no server of the lost
+    /// datacenters ever runs again with its data: they are refused for ever. The survivors make a new control
+    /// group, and what the lost ones owned goes home. Whatever a lost datacenter acknowledged and sent to no
+    /// survivor is lost; the report says from when on, and `geolock audit` shows it again. Refused while a
+    /// majority is up, a survivor is missing, or a lost one is heard. May be repeated.
+    Recover {
+        /// The ids of the datacenters that go on, such as 0,1
+        #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
+        survivors: Vec<DcId>,
+        /// The ids of the datacenters that are gone for good: all other members
+        #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
+        confirm_lost: Vec<DcId>,
+        /// No client of them believes in a lease any more: do not wait for that
+        #[arg(long)]
+        clients_are_dead: bool,
+        /// For programs: one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Show when members are evicted and who may join, or change that
     ///
     /// With `--evict auto` a datacenter that a majority of the voters has not heard for `--evict-after` is
@@ -164,6 +186,9 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
         }
         MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead } => {
             evict(&admin, &dcs, clients_are_dead).await
+        }
+        MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, json } => {
+            recover(&admin, Recover { survivors, lost, clients_are_dead, json }).await
         }
         MemberCommand::Policy { evict, join, rejoin, fence_after, evict_after, max_lease_ttl, json } => {
             let asked = MemberPolicy {

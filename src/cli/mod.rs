@@ -19,6 +19,7 @@ mod lock;
 mod locks;
 mod member;
 mod print;
+mod recover;
 mod release;
 mod server;
 #[cfg(feature = "faults")]

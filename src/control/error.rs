@@ -31,6 +31,8 @@ pub enum StoreError {
          the data directory in the configuration"
     )]
     WrongMember { found: MemberId, expected: MemberId },
+    #[error("member {0} is not in the group that takes the place of the former one")]
+    NotInSuccession(MemberId),
     #[error(
         "the state of the list has {size} bytes, and a snapshot takes {limit}: nothing was lost; report this"
     )]

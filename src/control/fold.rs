@@ -105,6 +105,11 @@ pub struct Applied<F: Fold> {
 }
 
 impl<F: Fold> Applied<F> {
+    /// Returns the state after all decisions so far.
+    pub fn state(&self) -> F {
+        self.list.lock().state.clone()
+    }
+
     /// Returns the next step of the list, as soon as it is decided and applied here; nothing once the group
     /// has shut down. Cancel safe.
     pub async fn next(&mut self) -> Option<Decided<F>> {

@@ -69,6 +69,14 @@ impl ControlFile {
     pub fn server_id(&self) -> ServerId {
         self.0.server()
     }
+
+    /// Returns the state of the list in the last snapshot; the first state if there is none.
+    pub fn saved_state<F: Fold>(&self) -> Result<F, StoreError> {
+        match self.0.snapshot()? {
+            Some(snapshot) => Ok(wire::decode("state of the list", &snapshot.state)?),
+            None => Ok(F::default()),
+        }
+    }
 }
 
 /// The parts of a member.

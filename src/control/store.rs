@@ -25,6 +25,8 @@ use crate::base::wire;
 pub const MAX_STATE: usize = 56 << 10;
 
 const FILE: &str = "control.redb";
+/// A file that is not complete yet.
+const NEXT: &str = "control.redb.next";
 /// The whole file is smaller in practice.
 const CACHE: usize = 1 << 20;
 
@@ -86,6 +88,42 @@ impl Store {
         let found: Identity = store.value(IDENTITY)?.unwrap_or(new);
         store.server = found.server;
         if found.member == me { Ok(store) } else { store.of_member(me) }
+    }
+
+    /// Puts a file in the place of the one in `dir`, at once: that of a member of a new group, which begins
+    /// with this snapshot. The former one is kept as `former`.
+    pub(super) fn replace(
+        dir: &Path,
+        (member, server): (MemberId, ServerId),
+        (snapshot, vote): (&WireSnapshot, WireVote),
+        former: &str,
+    ) -> Result<(), StoreError> {
+        let (path, next) = (dir.join(FILE), dir.join(NEXT));
+        // An earlier attempt may have left a piece of it.
+        if next.exists() {
+            std::fs::remove_file(&next)?;
+        }
+        let database = builder().create(&next);
+        let database = database.map_err(|source| StoreError::Open { path: next.clone(), source })?;
+        let store = Store { database, server };
+        store.write(Durability::Immediate, |write| {
+            write.open_table(LOG)?;
+            let identity = wire::encode(IDENTITY, &Identity { member, server })?;
+            let purged = snapshot.last.map(|last| wire::encode(PURGED, &last)).transpose()?;
+            let mut values = write.open_table(VALUES)?;
+            values.insert(IDENTITY, identity.as_slice())?;
+            values.insert(VOTE, wire::encode(VOTE, &vote)?.as_slice())?;
+            values.insert(PURGED, purged.unwrap_or_default().as_slice())?;
+            Ok(())
+        })?;
+        store.save_snapshot(snapshot)?;
+        drop(store);
+        if path.exists() {
+            std::fs::copy(&path, dir.join(former))?;
+        }
+        std::fs::rename(&next, &path)?;
+        File::open(dir)?.sync_all()?;
+        Ok(())
     }
 
     /// The file of a server that has not taken part yet becomes that of another generation of its slot.

@@ -118,8 +118,14 @@ impl Dialler {
             match self.attempt().await {
                 Ok(established) => return established,
                 Err(error) => {
-                    if let AttemptError::NotMember(_) = error {
-                        self.context.disowned_by.send_replace(Some(self.peer.address.clone()));
+                    match &error {
+                        AttemptError::NotMember(_) => {
+                            self.context.disowned_by.send_replace(Some(self.peer.address.clone()));
+                        }
+                        AttemptError::LostToPeer(_) => {
+                            self.context.lost_to.send_replace(Some(self.peer.id));
+                        }
+                        _ => {}
                     }
                     self.peer.failed(&error);
                 }

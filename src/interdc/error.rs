@@ -106,6 +106,11 @@ pub enum Refusal {
          returns only with an empty data directory and `geolock server --join`"
     )]
     WrongGeneration { found: u32, known: u16 },
+    #[error(
+        "a majority of the members was gone, and the others recovered the cluster by force without {0}: it returns only \
+         with an empty data directory and `geolock server --join`"
+    )]
+    Lost(DcId),
     #[error("it speaks protocol versions {} to {}, here it is {} to {}", theirs.0, theirs.1, ours.0, ours.1)]
     NoCommonVersion { theirs: (u16, u16), ours: (u16, u16) },
     #[error("no proper hello: {0}")]
@@ -138,6 +143,7 @@ pub(super) enum CloseCode {
     ClosedHere = 11,
     Replaced = 12,
     NoJoins = 13,
+    Lost = 14,
 }
 
 impl CloseCode {
@@ -158,6 +164,7 @@ impl Refusal {
             Refusal::TimedOut => CloseCode::TimedOut,
             Refusal::Duplicate => CloseCode::Duplicate,
             Refusal::NoJoins => CloseCode::NoJoins,
+            Refusal::Lost(_) => CloseCode::Lost,
         }
     }
 }
@@ -194,6 +201,9 @@ pub(super) enum AttemptError {
     /// The same, because this datacenter, or this generation of it, is no member as the peer knows it.
     #[error("refused by it: {0}")]
     NotMember(String),
+    /// The peer's cluster was recovered by force without this datacenter.
+    #[error("refused by it for good: {0}")]
+    LostToPeer(String),
     /// The peer uses another connection instead: not a failure.
     #[error("it uses another connection")]
     Superseded,
@@ -218,6 +228,9 @@ impl From<ConnectionError> for AttemptError {
         match error {
             ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Duplicate.value() => {
                 AttemptError::Superseded
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Lost.value() => {
+                AttemptError::LostToPeer(close.to_string())
             }
             // The peer dropped the attempt before it was a connection, because there was another one. quinn
             // then closes it without a reason, or during the handshake with a code of its own.

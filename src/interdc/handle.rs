@@ -186,6 +186,18 @@ impl Links {
         self.context.remove_peer(peer, reason);
     }
 
+    /// As [`Links::remove_peer`], since the cluster was recovered by force without it: it is told so whenever
+    /// it dials.
+    pub fn lose_peer(&self, peer: DcId) {
+        self.context.lose_peer(peer);
+    }
+
+    /// Returns the last peer that said that its cluster was recovered by force without this datacenter, to be
+    /// watched for changes.
+    pub fn lost_to(&self) -> watch::Receiver<Option<DcId>> {
+        self.context.lost_to.subscribe()
+    }
+
     /// Returns statistics since the start.
     pub fn stats(&self) -> InterdcStats {
         self.context.stats()

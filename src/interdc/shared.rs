@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::accept::Candidate;
 use super::config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
-use super::error::{AttemptError, DownReason};
+use super::error::{AttemptError, DownReason, Refusal};
 use super::event::{Lane, LinkId};
 use super::link::Link;
 use geolock_api::names::{ClusterId, DcId, DcSet, MAX_DCS};
@@ -43,6 +43,10 @@ pub(super) struct Context {
     pub stranger: watch::Sender<Option<DcId>>,
     /// The address of the last peer that refused a link because this datacenter is no member there.
     pub disowned_by: watch::Sender<Option<String>>,
+    /// The last peer that said that its cluster was recovered by force without this datacenter.
+    pub lost_to: watch::Sender<Option<DcId>>,
+    /// Datacenters without which this cluster was recovered by force.
+    lost: Mutex<DcSet>,
     /// The peers with a link that has [`Lane::Control`].
     pub control_peers: watch::Sender<DcSet>,
     pub control: Option<mpsc::Sender<ControlFrame>>,
@@ -79,6 +83,8 @@ impl Context {
             new_peers,
             stranger: watch::Sender::new(None),
             disowned_by: watch::Sender::new(None),
+            lost_to: watch::Sender::new(None),
+            lost: Mutex::default(),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: config.control.clone(),
             joins: config.joins.clone(),
@@ -104,6 +110,8 @@ impl Context {
             new_peers: mpsc::channel(1).0,
             stranger: watch::Sender::new(None),
             disowned_by: watch::Sender::new(None),
+            lost_to: watch::Sender::new(None),
+            lost: Mutex::default(),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: None,
             joins: None,
@@ -135,6 +143,7 @@ impl Context {
             }
             self.forget(peers.remove(place), ANOTHER_SERVER);
         }
+        self.lost().remove(id);
         let former = self.former.lock().expect("nothing panics while it holds the peers").remove(&id);
         let links = former.as_ref().map_or(0, |former| former.links.load(Ordering::Relaxed));
         let (peer, candidates) = Peer::new(id, address.into(), generation, links);
@@ -152,6 +161,21 @@ impl Context {
         let peer = peers.remove(place);
         drop(peers);
         self.forget(peer, reason);
+    }
+
+    /// Forgets a peer without which this cluster was recovered by force, and tells it so when it dials.
+    pub(super) fn lose_peer(&self, id: DcId) {
+        self.lost().insert(id);
+        self.remove_peer(id, "the cluster was recovered by force without it");
+    }
+
+    /// Returns the reason to refuse a datacenter that is no peer.
+    pub(super) fn unknown(&self, dc: DcId) -> Refusal {
+        if self.lost().contains(dc) { Refusal::Lost(dc) } else { Refusal::UnknownDc(dc) }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, DcSet> {
+        self.lost.lock().expect("nothing panics while it holds a set")
     }
 
     fn forget(&self, peer: Arc<Peer>, reason: &str) {

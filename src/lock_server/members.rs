@@ -9,8 +9,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
-use crate::membership::{Command, Config, Epoch, Facts, Index, Proposal, Voter};
-use crate::replica::Event;
+use crate::membership::{
+    Command, Config, Epoch, Facts, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
+};
+use crate::replica::{Event, RecoveryView};
 use geolock_api::names::{DcId, DcSet};
 
 /// Most decisions that wait for the actor; a sender waits for room.
@@ -21,16 +23,19 @@ const WAITING_PROPOSALS: usize = 16;
 /// An input from the control group, or from those who want a command proposed.
 #[derive(Debug)]
 pub enum MembersInput {
-    /// The control group has made this decision, which has this number.
-    Decided { index: Index, proposal: Box<Proposal> },
+    /// The control group of this lineage has made this decision, which has this number.
+    Decided { lineage: Lineage, index: Index, proposal: Box<Proposal> },
     /// To be checked, and proposed if it is possible now.
     Propose(Box<Command>),
+    /// An operator says that a majority of the members is gone for good.
+    Recover(RecoveryPlan),
 }
 
 impl From<MembersInput> for Event {
     fn from(input: MembersInput) -> Event {
         match input {
-            MembersInput::Decided { index, proposal } => Event::Decided { index, proposal },
+            MembersInput::Decided { lineage, index, proposal } => Event::Decided { lineage, index, proposal },
+            MembersInput::Recover(plan) => Event::Recover { plan },
             MembersInput::Propose(command) => Event::Propose { command },
         }
     }
@@ -59,6 +64,12 @@ pub struct MembersView {
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
     pub freed: BTreeMap<DcId, DcSet>,
+    /// The forced recovery that an operator has asked this one for.
+    pub recovery: RecoveryView,
+    /// The state after the last forced recovery, once its decision is on disk.
+    pub recovered: Option<Config>,
+    /// The forced recoveries that are entered here.
+    pub losses: Vec<LossReport>,
 }
 
 impl MembersView {
@@ -127,17 +138,32 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let Some(config) = self.machine.members() else { return };
         let entered: Vec<_> = config.members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
+        let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
+        let recovered = self.machine.recovered();
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
             let is_same = known.config.index() == config.index() && known.entered == entered;
-            is_same && (known.heard, known.left) == (heard, left) && known.freed == freed
+            let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
+            let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
+            let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
+            is_same && is_heard && is_recovered && is_reported
         };
         if !is_known {
             for (dc, member) in config.members() {
                 self.outlets.links.add_peer(dc, member.address.as_str(), member.generation.0);
             }
-            view.send_replace(MembersView { config: config.clone(), entered, heard, left, freed });
+            let (config, losses, recovered) = (config.clone(), losses.to_vec(), recovered.cloned());
+            view.send_replace(MembersView {
+                config,
+                entered,
+                heard,
+                left,
+                freed,
+                recovery,
+                recovered,
+                losses,
+            });
         }
     }
 }

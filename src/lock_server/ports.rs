@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now};
 use crate::journal::{Figures, Journal, JournalError};
-use crate::membership::{Config, Epoch};
-use crate::replica::{Effect, Event, Position, Replica, Urgency};
+use crate::membership::{Config, Epoch, LossReport};
+use crate::replica::{Effect, Event, Position, RecoveryView, Replica, Urgency};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
 
@@ -42,6 +42,21 @@ pub trait Machine: Send + 'static {
     /// Returns the members that have freed each slot that is over.
     fn freed(&self) -> BTreeMap<DcId, DcSet> {
         BTreeMap::new()
+    }
+
+    /// Returns the forced recovery that an operator has asked for.
+    fn recovery(&self) -> RecoveryView {
+        RecoveryView::default()
+    }
+
+    /// Returns the state after the last forced recovery, once its decision is on disk.
+    fn recovered(&self) -> Option<&Config> {
+        None
+    }
+
+    /// Returns the forced recoveries that are entered here.
+    fn losses(&self) -> &[LossReport] {
+        &[]
     }
 }
 
@@ -76,6 +91,18 @@ impl Machine for Replica {
 
     fn freed(&self) -> BTreeMap<DcId, DcSet> {
         self.inspect().freed()
+    }
+
+    fn recovery(&self) -> RecoveryView {
+        self.inspect().recovery()
+    }
+
+    fn recovered(&self) -> Option<&Config> {
+        self.inspect().recovered()
+    }
+
+    fn losses(&self) -> &[LossReport] {
+        self.inspect().losses()
     }
 }
 

@@ -54,11 +54,25 @@ impl Expired {
     }
 }
 
+fn log_recovery(report: &Report) {
+    match report {
+        Report::RecoveryRefused { why } => {
+            tracing::warn!(why, "the forced recovery was given up: nothing was changed")
+        }
+        Report::Recovered(loss) => tracing::warn!(
+            decision = %loss.decision, lineage = %loss.lineage, survivors = ?loss.survivors, lost = ?loss.lost,
+            locks = loss.locks, "recovered by force: what the lost members had beyond these entries is lost"
+        ),
+        _ => {}
+    }
+}
+
 /// Logs a report at once, except expired leases, which are gathered in `expired`.
 pub(super) fn log(report: &Report, expired: &mut Expired) {
     match report {
         Report::PhaseChanged(phase) => log_phase(*phase),
         Report::ProposalRefused { why } => tracing::warn!(why, "a change of the members was refused"),
+        Report::RecoveryRefused { .. } | Report::Recovered(_) => log_recovery(report),
         Report::PeerReachable { peer, reachable: true } => tracing::info!(%peer, "datacenter reachable"),
         Report::PeerReachable { peer, reachable: false } => {
             tracing::warn!(%peer, "datacenter unreachable: requests that need it wait, others go on");

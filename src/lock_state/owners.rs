@@ -55,6 +55,21 @@ impl Owners {
         &self.map
     }
 
+    /// Returns the number of locks of which these own parts that are named after others.
+    pub fn locks_owned_by(&self, owners: DcSet) -> u64 {
+        let is_owned = |part: &DcId, owner: Option<DcId>| {
+            owner.is_some_and(|owner| owners.contains(owner)) && !owners.contains(*part)
+        };
+        let owned = self.map.iter().filter(|(_, part, register)| is_owned(part, register.owner()));
+        // The parts of a lock follow each other.
+        let (mut count, mut last) = (0, None);
+        for (lock, ..) in owned {
+            count += u64::from(last != Some(lock));
+            last = Some(lock);
+        }
+        count
+    }
+
     /// Returns the sum over all registers that count: datacenters with equal maps have equal sums.
     pub fn sum(&self) -> u128 {
         self.sums.total()

@@ -44,6 +44,7 @@ mod history;
 mod ids;
 mod policy;
 mod propose;
+mod recovery;
 mod refused;
 mod rules;
 mod slot;
@@ -65,6 +66,7 @@ pub use ids::{
 };
 pub use policy::{AgreedOptions, EvictPolicy, JoinPolicy, Policy};
 pub use propose::Facts;
+pub use recovery::{Ballot, LossReport, LostMember, RecoveryPlan, RecoveryPromise};
 pub use refused::{Dcs, Refused};
 pub use rules::{MAX_RULES, Prefix, PrefixRule, Rules};
 pub use slot::{EndCause, MAX_PAST, Member, Past, Phase, Slot, Witness};

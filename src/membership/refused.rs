@@ -7,6 +7,7 @@ use geolock_api::names::{ClusterId, DcId, DcSet};
 
 use super::config::{MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS};
 use super::ids::{AttemptId, Epoch, Generation, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
+use super::recovery::Ballot;
 use super::rules::{MAX_RULES, Prefix};
 use crate::base::time::brief;
 
@@ -204,6 +205,27 @@ pub enum Refused {
     WrongSurvivors,
     #[error("the new lineage is {expected}, not {asked}: ask the survivors for their lineage again")]
     LineageNotNext { asked: Lineage, expected: Lineage },
+    #[error(
+        "survivors and lost members have to be all members, each named once (not named: {}; named twice: {}): \
+         `geolock member list` shows them",
+        or_none(*.missing), or_none(*.twice)
+    )]
+    NotAllNamed { missing: DcSet, twice: DcSet },
+    #[error("{dc}, where the command runs, is not among the survivors: run it at one of them")]
+    NotSurvivor { dc: DcId },
+    #[error(
+        "there is no link to {members} from here: start them, or name them as lost if they are gone for good", members = Dcs(*.members)
+    )]
+    SurvivorAway { members: DcSet },
+    #[error("{dc} recovers the cluster, too (attempt {ballot}): wait for its end, or repeat this")]
+    RecoveryElsewhere { dc: DcId, ballot: Ballot },
+    #[error("{dc} does not promise: {why}")]
+    NoPromise { dc: DcId, why: String },
+}
+
+/// Returns words for members, of which there may be none.
+fn or_none(members: DcSet) -> String {
+    if members.is_empty() { "none".into() } else { Dcs(members).to_string() }
 }
 
 /// Returns words for when a member was heard last; zero: it is heard now.

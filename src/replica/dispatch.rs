@@ -89,6 +89,7 @@ impl Replica {
             Message::HeartbeatAcks { own, of_receiver } => {
                 lend!(Decisions, self).on_heartbeat_acks(peer, &own, &of_receiver)
             }
+            Message::Recovery(message) => lend!(Decisions, self).on_recovery(peer, *message),
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)
             }

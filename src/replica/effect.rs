@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
-use crate::membership::Proposal;
+use crate::membership::{LossReport, Proposal};
 use crate::replica::anti_entropy::Summed;
 use crate::replica::call::{CallId, Reply, SessionId};
 use crate::replica::force_release::ForceReleased;
@@ -71,6 +71,10 @@ pub enum Report {
     PhaseChanged(crate::replica::call::Phase),
     /// A command was not proposed to the control group. `why`: for people.
     ProposalRefused { why: String },
+    /// A forced recovery was refused, or given up. `why`: for people.
+    RecoveryRefused { why: String },
+    /// A forced recovery is entered: what it takes with it.
+    Recovered(Box<LossReport>),
     /// `peer` is reachable again, directly or through others, or no longer.
     PeerReachable { peer: DcId, reachable: bool },
     /// `peer` is reachable and does not serve, or (`None`) serves again.

@@ -1,7 +1,7 @@
 //! All inputs of a datacenter.
 
 use crate::base::capacity::{DiskSpace, Load};
-use crate::membership::{Command, Index, Proposal};
+use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan};
 use crate::replica::call::{Call, CallId, SessionId};
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, Position};
@@ -34,11 +34,13 @@ pub enum Event {
     Client { call: CallId, request: Call },
     /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
-    /// The control group has made this decision, which has this number. Decisions come in their order, and
-    /// may come again.
-    Decided { index: Index, proposal: Box<Proposal> },
+    /// The control group of this lineage has made this decision, which has this number. Decisions come in
+    /// their order, and may come again.
+    Decided { lineage: Lineage, index: Index, proposal: Box<Proposal> },
     /// An operator, or a server that joins, wants this command proposed to the control group.
     Propose { command: Box<Command> },
+    /// An operator says that the lost members of this plan are gone for good, and the survivors go on.
+    Recover { plan: RecoveryPlan },
     /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
     /// The server shuts down: it opens no leases and accepts no new acquires and transactions. Never ends.

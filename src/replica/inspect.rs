@@ -10,7 +10,8 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
-use crate::membership::{Config, Epoch};
+use crate::membership::{Config, Epoch, LossReport, Proposal};
+use crate::replica::RecoveryView;
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName};
@@ -155,6 +156,26 @@ impl<'a> Inspect<'a> {
     /// still to come.
     pub fn freed(self) -> BTreeMap<DcId, DcSet> {
         self.0.members.freed()
+    }
+
+    /// Returns the forced recovery that an operator has asked for here.
+    pub fn recovery(self) -> RecoveryView {
+        self.0.members.recovery_view()
+    }
+
+    /// Returns the decisions that are known here, from the first one on.
+    pub fn decisions(self) -> &'a [Proposal] {
+        self.0.members.decisions()
+    }
+
+    /// Returns the state after the last forced recovery, once its decision is on disk here.
+    pub fn recovered(self) -> Option<&'a Config> {
+        self.0.members.recovered()
+    }
+
+    /// Returns the forced recoveries that are entered here, and what each took with it.
+    pub fn losses(self) -> &'a [LossReport] {
+        self.0.members.loss_reports()
     }
 
     /// Returns the state of this datacenter for operators.

@@ -11,6 +11,7 @@ use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::membership::{Index, Proposal};
 use crate::replica::call::HolderInfo;
+use crate::replica::members::RecoveryMessage;
 use crate::replica::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
@@ -81,6 +82,8 @@ pub enum Message {
     /// Under the eviction policy `auto`, with each heartbeat: the clocks of the heartbeats that the sender
     /// acknowledges as a voter (`own`), and of those of the receiver that other voters have acknowledged.
     HeartbeatAcks { own: Vec<(DcId, Timestamp)>, of_receiver: Vec<(DcId, Timestamp)> },
+    /// Between survivors of a lost majority.
+    Recovery(Box<RecoveryMessage>),
 }
 
 /// The state of a datacenter, and its reports of others.

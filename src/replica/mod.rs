@@ -73,7 +73,7 @@ pub use event::Event;
 pub use geolock_api::names::Position;
 pub use inspect::Inspect;
 pub use lifecycle::{Fork, NotServing};
-pub use members::{Decision, JoinState, MAX_LISTED, MembersState};
+pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView};
 pub use message::{Heartbeat, Message, Urgency};
 pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use recover::RecoveryError;
@@ -162,7 +162,10 @@ impl Replica {
             }
             Event::Client { call, request } => lend!(ClientCalls, self).on_client(call, request),
             Event::SessionClosed { session } => lend!(LeaseCalls, self).on_session_closed(session),
-            Event::Decided { index, proposal } => lend!(Decisions, self).on_decided(index, *proposal),
+            Event::Decided { lineage, index, proposal } => {
+                lend!(Decisions, self).on_decided(lineage, index, *proposal)
+            }
+            Event::Recover { plan } => lend!(Decisions, self).on_recover(plan),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),

@@ -60,6 +60,7 @@ impl Peering<'_> {
         lend!(LinkHandler, self).tell_links();
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
+        lend!(Decisions, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
         lend!(Decisions, self).drive_silence();
         lend!(Decisions, self).acknowledge_heartbeats();

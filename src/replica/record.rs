@@ -12,7 +12,7 @@ use crate::base::wire::{self, WireError};
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
 pub use crate::lock_state::RequestRow;
-use crate::membership::{Epoch, Index, Proposal};
+use crate::membership::{Epoch, Index, LossReport, Proposal, RecoveryPromise};
 use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
@@ -66,6 +66,11 @@ pub enum Record {
     /// statement is decided. `number` is that of the statement, `policy` the epoch of the policy for which
     /// the silence was counted.
     Silent { of: DcId, number: u64, policy: Epoch },
+    /// As a survivor this member promises to take nothing more of the members that a forced recovery gives
+    /// up, and no decision of the control group before it; or it was given up.
+    RecoveryPromised(RecoveryPromise),
+    /// A forced recovery is entered with the next own entry: what it takes with it.
+    Recovered(Box<LossReport>),
 }
 
 impl Checkpoint {

@@ -168,6 +168,10 @@ impl Recovery {
             Record::Silent { of, number, policy } => {
                 replica.members.note_silent(of, number, policy, Position::default())
             }
+            Record::RecoveryPromised(promise) => {
+                replica.members.note_recovery_promise(promise, Position::default())
+            }
+            Record::Recovered(report) => replica.members.note_loss(*report),
             Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
                 lend!(StateTransfer, replica)

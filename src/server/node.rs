@@ -293,6 +293,9 @@ impl Node {
             Some(Departure::Left) => {
                 tracing::info!(dc = %self.dc, "stopped: this datacenter has left the cluster, and its data directory can be removed");
             }
+            Some(Departure::Lost) => {
+                tracing::warn!(dc = %self.dc, "stopped: the cluster was recovered by force without this datacenter. Its data directory may have commits that no other member has");
+            }
             Some(Departure::Evicted) => {
                 tracing::warn!(dc = %self.dc, "stopped: this datacenter was evicted. Its data directory may have commits that no other member has");
             }

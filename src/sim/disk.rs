@@ -72,6 +72,8 @@ impl Facts {
             | Record::Forgotten { .. }
             | Record::Decided { .. }
             | Record::Silent { .. }
+            | Record::RecoveryPromised(_)
+            | Record::Recovered(_)
             | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}
         }

@@ -13,6 +13,7 @@ mod growth;
 mod joining;
 mod leaving;
 mod playground;
+mod recovering;
 mod refusals;
 mod returning;
 mod timed;

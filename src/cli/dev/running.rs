@@ -291,6 +291,7 @@ impl<'a> Running<'a> {
             Departure::Left => (End::Left, "has left the cluster"),
             // It begins with an empty directory in any case.
             Departure::Evicted | Departure::Returns => (End::Evicted, "was evicted"),
+            Departure::Lost => (End::Evicted, "was left out of a forced recovery"),
         };
         self.dcs.remove(&dc);
         let kept = match data::set_aside(&self.plan.data, dc, end) {

@@ -25,6 +25,7 @@ mod members;
 mod relay;
 mod restart;
 mod store;
+mod succession;
 mod wire;
 
 /// The list of all commands.

@@ -153,6 +153,22 @@ fn a_config_that_breaks_an_invariant_is_not_decoded() {
     assert!(error(report).contains("reports are of members that remain"));
 }
 
+#[test]
+fn bytes_of_recoveries() {
+    let survivors = set([0, 1]);
+    let ballot = Ballot { round: 300, by: dc(1) };
+    let plan = RecoveryPlan { lineage: Lineage(1), survivors, lost: set([2]) };
+    golden(&RecoveryPromise { ballot, plan: Some(plan) }, "fb2c010101010304");
+    golden(&RecoveryPromise { ballot, plan: None }, "fb2c010100");
+    let stamp = Some(crate::base::time::Timestamp::from_raw(7));
+    let lost = LostMember { dc: dc(2), generation: Generation(1), name: name("a"), last_entry: 300, stamp };
+    let (decision, lineage) = (Index(9), Lineage(1));
+    golden(
+        &LossReport { decision, lineage, survivors, lost: vec![lost], locks: 5 },
+        "0901030102010161fb2c01010705",
+    );
+}
+
 const GOLDEN_COMMANDS: [&str; 23] = [
     "fb2c0100070101abababababababababababababababab016106683a3730303001020101fb1027fb3075fb983afbf401\
      fbb80bfb881303",

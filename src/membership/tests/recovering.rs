@@ -96,3 +96,58 @@ fn recovery_takes_16_evictions() {
     let refused = list.refused(Command::Recover(recovery([(0, vector([]))])));
     assert_eq!(refused, Refused::NoFenceLeft);
 }
+
+fn facts(reachable: impl IntoIterator<Item = u8>) -> Facts {
+    Facts { reachable: reachable.into_iter().map(founder).collect(), ..Facts::default() }
+}
+
+#[test]
+fn a_plan_names_everybody_once_and_is_asked_for_at_a_survivor() {
+    let list = List::of(5);
+    let config = &list.config;
+    let check = |survivors: &[u8], lost: &[u8], me, facts| {
+        let set = |ids: &[u8]| ids.iter().copied().map(dc).collect();
+        config.check_recovery(&facts, dc(me), &config.recovery_plan(set(survivors), set(lost)))
+    };
+    assert_eq!(check(&[0, 1], &[2, 3, 4], 0, facts([1])), Ok(()));
+    let away = Refused::SurvivorAway { members: set([1]) };
+    assert_eq!(check(&[0, 1], &[2, 3, 4], 0, facts([])), Err(away));
+    let incomplete = Refused::NotAllNamed { missing: set([4]), twice: set([1]) };
+    assert_eq!(check(&[0, 1], &[1, 2, 3], 0, facts([1])), Err(incomplete));
+    assert_eq!(check(&[0, 1], &[2, 3, 4, 9], 0, facts([1])), Err(Refused::NotMember { dc: dc(9) }));
+    assert_eq!(check(&[0, 1], &[2, 3, 4], 3, facts([1])), Err(Refused::NotSurvivor { dc: dc(3) }));
+    assert_eq!(check(&[], &[0, 1, 2, 3, 4], 0, facts([])), Err(Refused::NotSurvivor { dc: dc(0) }));
+    let majority = Refused::MajorityUp { voters: 3, needed: 3 };
+    assert_eq!(check(&[0, 1, 2], &[3, 4], 0, facts([1, 2])), Err(majority.clone()));
+    assert_eq!(check(&[0, 1], &[2, 3, 4], 0, facts([1, 2])), Err(majority), "dc2 can be reached");
+    let heard = (founder(1), std::time::Duration::from_millis(200));
+    let heard = Facts {
+        heard: [(dc(3), heard)].into(),
+        heard_within: std::time::Duration::from_secs(1),
+        ..facts([1])
+    };
+    let refused = check(&[0, 1], &[2, 3, 4], 0, heard).expect_err("dc3 is heard");
+    assert!(matches!(refused, Refused::StillHeard { dc: it, .. } if it == dc(3)), "{refused}");
+}
+
+#[test]
+fn one_that_joins_or_knows_nothing_recovers_nobody() {
+    let mut list = List::of(3);
+    list.admit(5);
+    let plan = list.config.recovery_plan(set([0, 5]), set([1, 2]));
+    let refused = list.config.check_recovery(&facts([0]), dc(5), &plan);
+    assert_eq!(refused, Err(Refused::StillJoining { dc: dc(5), sponsor: dc(0) }));
+    assert_eq!(list.config.check_recovery(&facts([5]), dc(0), &plan), Ok(()));
+    let nothing = Config::default();
+    assert_eq!(nothing.check_recovery(&facts([]), dc(0), &plan), Err(Refused::NotFounded));
+}
+
+#[test]
+fn lost_members_are_told_from_others_that_ended() {
+    let mut list = List::of(5);
+    list.decide(Command::Recover(recovery([(0, vector([(2, 7)])), (1, vector([]))])));
+    let lost: Vec<Cut> = list.config.lost_at(list.config.epoch()).collect();
+    let cut = |id, seq| Cut { dc: dc(id), generation: Generation(0), seq };
+    assert_eq!(lost, [cut(2, 7), cut(3, 0), cut(4, 0)]);
+    assert!(list.config.is_lost(dc(3)) && !list.config.is_lost(dc(0)) && !list.config.is_lost(dc(9)));
+}

@@ -10,7 +10,7 @@ use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
-use crate::membership::{Command, Facts, Index, Proposal, Voter};
+use crate::membership::{Command, Facts, Index, Lineage, Proposal, RECOVERY_FENCES, Voter};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
 use crate::replica::lifecycle::Lifecycle;
@@ -27,8 +27,10 @@ impl Members {
     /// Applies the next decision.
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
         let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
+        let members = self.config.member_set();
         let applied = self.config.apply(index, &proposal);
         self.learnt.push(Learnt { at_ms: None, is_refused: applied.is_err() });
+        let is_applied = applied.is_ok();
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
         {
@@ -43,21 +45,25 @@ impl Members {
                 }),
                 Command::Leaving { dc, .. } => Kind::Leaves(*dc),
                 Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
-                Command::End { .. } => Kind::Evicts(Evicted {
-                    members: evicting,
-                    joining: self
-                        .config
-                        .member_set()
-                        .iter()
-                        .filter(|dc| !self.config.is_settled(*dc))
-                        .collect(),
-                }),
+                Command::End { .. } => self.evicts(evicting, 1),
+                Command::Recover(_) => {
+                    self.evicts(members.difference(self.config.member_set()), RECOVERY_FENCES)
+                }
                 Command::SetPolicy(_) => Kind::Policy,
                 _ => Kind::None,
             };
             self.pending.push_back(Change { epoch, kind });
         }
+        // One that the config refuses is a decision without effect.
+        if is_applied {
+            self.end_recovery(&proposal.command);
+        }
         self.decisions.push(proposal);
+    }
+
+    fn evicts(&self, members: DcSet, fences: u16) -> Kind {
+        let joining = self.config.member_set().iter().filter(|dc| !self.config.is_settled(*dc)).collect();
+        Kind::Evicts(Evicted { members, joining, fences })
     }
 
     /// Returns some of the decisions after the first `known`.
@@ -102,20 +108,32 @@ pub(in crate::replica) struct Decisions<'a> {
 }
 
 impl Decisions<'_> {
+    /// The control group says that this is decision number `index`. One of an earlier control group does not
+    /// count once its lineage is over, or this member has promised to go on without it.
+    pub(in crate::replica) fn on_decided(&mut self, lineage: Lineage, index: Index, proposal: Proposal) {
+        if lineage == self.members.config.lineage() && self.members.heeds(None) {
+            self.learn(index, proposal);
+        }
+    }
+
     /// The control group, or a peer, says that this is decision number `index`. One that is known already
     /// changes nothing; one that does not follow comes again.
-    pub(in crate::replica) fn on_decided(&mut self, index: Index, proposal: Proposal) {
+    fn learn(&mut self, index: Index, proposal: Proposal) {
         if index != self.members.config.index().next() {
             return;
         }
         self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
-        if matches!(proposal.command, Command::End { .. } | Command::Abort { .. }) {
+        if matches!(proposal.command, Command::End { .. } | Command::Abort { .. } | Command::Recover(_)) {
             // Entries of one that was to be evicted were held back.
             self.peers.links.retry_at_most(self.now.mono);
         }
+        let is_recovery = matches!(proposal.command, Command::Recover(_));
         self.take_decision(index, proposal);
         self.members.note_learnt(self.now.wall.0);
         self.members.goes_on_at = Some(self.out.position);
+        if is_recovery {
+            self.members.note_recovery(self.out.position);
+        }
         self.tell_decisions();
     }
 
@@ -155,6 +173,8 @@ impl Decisions<'_> {
         }
         self.members.goes_on_at = None;
         self.propose_settled();
+        self.tell_recovery();
+        self.drive_recovery();
         self.drive_eviction();
         self.drive_silence();
     }
@@ -167,7 +187,7 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.members.may_be_unknown() {
+        if self.members.may_be_unknown() && self.members.may_tell() && !self.members.config.is_lost(peer) {
             self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
         }
     }
@@ -178,6 +198,9 @@ impl Decisions<'_> {
         self.members.are_decided_elsewhere |= index > Index(0);
         self.members.note_told(peer, index);
         self.end_asking();
+        if !self.members.may_tell() || self.members.config.is_lost(peer) {
+            return;
+        }
         let proposals = self.members.after(index.0).to_vec();
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
@@ -187,9 +210,12 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
+        if !self.members.heeds(Some(peer)) {
+            return;
+        }
         let before = self.members.config.index();
         for (number, proposal) in (after.0.saturating_add(1)..).zip(proposals) {
-            self.on_decided(Index(number), proposal);
+            self.learn(Index(number), proposal);
         }
         if self.members.config.index() > before {
             // It may have more.

@@ -157,6 +157,7 @@ impl Writer<'_> {
 
     /// Appends the entry that enters an epoch.
     fn announce_epoch(&mut self, epoch: Epoch) {
+        self.report_loss(epoch);
         let kind = self.enter(epoch);
         let made = self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
         if matches!(kind, Kind::Ends(..) | Kind::Evicts(_)) {

@@ -59,7 +59,8 @@ impl Members {
         let evicting = self.evicting();
         let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
         let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
-        evicting.union(earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect())
+        let recut: DcSet = earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect();
+        evicting.union(recut).union(self.given_up())
     }
 
     /// Returns what becomes of an entry that is not applied here.
@@ -122,8 +123,11 @@ impl Members {
     /// Returns the highest bits of fencing tokens in the entered epoch; `None` before the first eviction,
     /// when tokens are plain readings.
     pub fn fence(&self) -> Option<u16> {
-        let ahead = self.pending.iter().filter(|change| matches!(change.kind, Kind::Evicts(_))).count();
-        let entered = self.config.evictions() - ahead as u16;
+        let ahead = self.pending.iter().map(|change| match change.kind {
+            Kind::Evicts(evicted) => evicted.fences,
+            _ => 0,
+        });
+        let entered = self.config.evictions() - ahead.sum::<u16>();
         (entered > 0).then_some(FIRST_FENCE + entered)
     }
 }

@@ -14,6 +14,7 @@ mod free;
 mod join;
 mod leave;
 mod listing;
+mod recover;
 mod silence;
 mod state;
 
@@ -31,6 +32,8 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
 use listing::Learnt;
 pub use listing::{Decision, MAX_LISTED};
+use recover::Recovering;
+pub use recover::{RecoveryMessage, RecoveryView};
 use silence::Silences;
 pub use state::{JoinState, MembersState};
 
@@ -73,6 +76,8 @@ pub(super) struct Members {
     told: [Option<Index>; MAX_DCS],
     /// The members about which this voter is silent.
     silences: Silences,
+    /// Forced recovery, as far as it is under way here.
+    recovering: Recovering,
     /// When no lease of a client is longer than the policy to be entered permits.
     leases_fit_at: Option<Instant>,
     /// The part of this datacenter is settled by entries that are recorded up to this position. Not set if
@@ -114,6 +119,8 @@ struct Evicted {
     members: DcSet,
     /// The others that are joining, and not settled yet.
     joining: DcSet,
+    /// The number of evictions that it counts for.
+    fences: u16,
 }
 
 /// A member that a decision admits.
@@ -150,6 +157,7 @@ impl Members {
             asks: false,
             told: [None; MAX_DCS],
             silences: Silences::default(),
+            recovering: Recovering::default(),
             leases_fit_at: None,
             settled_by: None,
             goes_on_at: None,
@@ -212,6 +220,11 @@ impl Members {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the decisions that are known here.
+    pub fn decisions(&self) -> &[Proposal] {
+        &self.decisions
     }
 
     /// Returns the epoch that the own log has entered.

@@ -6,8 +6,8 @@ use super::join::Join;
 use super::{Admitted, Members};
 use crate::crdt::{Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Config, Epoch, Generation, Proposal};
-use geolock_api::names::{DcId, DcSet, MAX_DCS};
+use crate::membership::{Config, Epoch, Generation, LossReport, Proposal, RecoveryPromise};
+use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The members as of a position of the journal. Wire and disk type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,10 @@ pub struct MembersState {
     ///
     /// [`Op::Freed`]: crate::causal_log::Op::Freed
     pub freed: Vec<(DcId, Generation, DcSet)>,
+    /// The last promise of this member for a forced recovery. None in a state.
+    pub recovery: Option<RecoveryPromise>,
+    /// The forced recoveries that are entered here. None in a state.
+    pub losses: Vec<LossReport>,
 }
 
 /// A member that is not settled. Wire and disk type.
@@ -118,6 +122,8 @@ impl Members {
             awaits_state: self.awaits_state,
             silent: self.silences.state(),
             freed: self.slots.state(),
+            recovery: self.recovery_promise(),
+            losses: self.loss_reports().to_vec(),
         })
     }
 
@@ -138,6 +144,10 @@ impl Members {
         self.parting = state.parting;
         self.awaits_state = state.awaits_state;
         self.silences.restore(&state.silent);
+        if let Some(promise) = state.recovery {
+            self.note_recovery_promise(promise, Position::default());
+        }
+        state.losses.iter().for_each(|report| self.note_loss(report.clone()));
         if !self.awaits_state {
             self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
             self.ended = self.config.ended_at(self.entered);

@@ -6,7 +6,7 @@ use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
     Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, Index,
-    MemberName, Proposal, Revision, ServerId, Voter, Vouch,
+    Lineage, MemberName, Proposal, Revision, ServerId, Voter, Vouch,
 };
 use crate::replica::call::{Call, Phase, Reply};
 use crate::replica::{Decision, Event, Message};
@@ -34,7 +34,10 @@ impl Story {
         let index = self.config.index().next();
         self.config.apply(index, &proposal).expect("it is possible");
         for id in self.up.clone() {
-            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+            self.c.handle(
+                id,
+                Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) },
+            );
         }
     }
 
@@ -128,7 +131,7 @@ fn every_member_lists_all_decisions() {
     let index = s.config.index().next();
     assert!(s.config.apply(index, &proposal).is_err());
     for id in 0..2 {
-        s.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+        s.c.handle(id, Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) });
     }
     s.c.pass(1_000);
     let listed = decisions(&mut s.c, 0);
@@ -345,7 +348,7 @@ fn an_entry_of_a_generation_that_nobody_admitted_closes_the_link() {
         if is_founded {
             let command = Command::Found(founding(3));
             let proposal = Box::new(Proposal { checked: Revision(0), command });
-            c.handle(0, Event::Decided { index: Index(1), proposal });
+            c.handle(0, Event::Decided { lineage: Lineage(0), index: Index(1), proposal });
         }
         let deps = c.inspect(0).status().applied;
         let (cluster, seq) = (ClusterId::of("stories"), (generation << 48) + 1);

@@ -17,6 +17,7 @@ mod log_recovery;
 mod majority;
 mod not_serving;
 mod overload;
+mod recovering;
 mod regained;
 mod restarts;
 mod rolled_back;

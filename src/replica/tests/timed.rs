@@ -6,7 +6,7 @@ use super::cluster::{Cluster, SECRET, dc, founding};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::leases::{OnDisconnect, Proof};
-use crate::membership::{Command, Config, EvictPolicy, Policy, Proposal};
+use crate::membership::{Command, Config, EvictPolicy, Lineage, Policy, Proposal};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message, NotServing, Record};
@@ -49,7 +49,10 @@ impl Story {
         // A refused command is a decision without effect.
         let _applied = self.config.apply(index, &proposal);
         for id in self.up.clone() {
-            self.c.handle(id, Event::Decided { index, proposal: Box::new(proposal.clone()) });
+            self.c.handle(
+                id,
+                Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) },
+            );
         }
         self.c.run();
     }

@@ -117,6 +117,8 @@ impl StateTransfer<'_> {
         }
         if let Some(mut state) = self.members.state(self.locks.sponsors()) {
             state.silent.clear();
+            state.recovery = None;
+            state.losses.clear();
             packer.push(&StateItem::Members(state)).expect("decisions are small");
         }
         Giving {

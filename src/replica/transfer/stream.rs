@@ -224,7 +224,8 @@ impl Incoming {
                     return Err(StateFault::Misplaced("its members"));
                 }
                 *self.ownership.sponsors_mut() = state.sponsors();
-                self.members_state = Some(MembersState { silent: Vec::new(), ..state });
+                self.members_state =
+                    Some(MembersState { silent: Vec::new(), recovery: None, losses: Vec::new(), ..state });
             }
             StateItem::Locks(locks) => {
                 self.ownership.extend(locks.into_rows());

@@ -15,7 +15,7 @@ use super::watch::Watching;
 use crate::access::{Access, Authorizer};
 use crate::lock_server::LockServerHandle;
 use crate::replica::call::{Call, Reply};
-use crate::server::members::MembersApi;
+use crate::server::members::{MembersApi, ProposalError};
 use geolock_api::proto::locks_server::Locks;
 use geolock_api::proto::{self, ClientMessage};
 
@@ -268,6 +268,7 @@ impl Locks for LocksService {
         answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
             records: rows.iter().map(|row| inspect::audit_record(row)).collect(),
             decisions,
+            losses: self.info.members.iter().flat_map(|members| members.losses()).map(members::loss).collect(),
         })
     }
 
@@ -315,6 +316,28 @@ impl Locks for LocksService {
         tracing::info!(who = %authorizer.principal(), ?dcs, "datacenters are to be evicted");
         let decision = members.evict(&dcs).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::EvictMembersResponse { decision, max_lease_ttl_ms: 0 }))
+    }
+
+    async fn recover(
+        &self,
+        request: Request<proto::RecoverRequest>,
+    ) -> Result<Response<proto::RecoverResponse>, Status> {
+        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (survivors, lost) = (members::dcs(&message.survivors)?, members::dcs(&message.lost)?);
+        if message.check_only {
+            let max_lease_ttl = members.check_recovery(&survivors, &lost).map_err(BorderError::from)?;
+            let max_lease_ttl_ms = max_lease_ttl.as_millis() as u64;
+            return Ok(Response::new(proto::RecoverResponse { max_lease_ttl_ms, ..Default::default() }));
+        }
+        tracing::warn!(who = %authorizer.principal(), ?survivors, ?lost, "the cluster is to be recovered by force");
+        let response = match members.recover(&survivors, &lost).await {
+            Ok(report) => {
+                proto::RecoverResponse { report: Some(members::loss(report)), ..Default::default() }
+            }
+            Err(ProposalError::Unfinished(waits)) => proto::RecoverResponse { waits, ..Default::default() },
+            Err(error) => return Err(BorderError::from(error).into()),
+        };
+        Ok(Response::new(response))
     }
 
     async fn set_policy(

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::end::ServerEnd;
+use super::group::is_newer;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
@@ -39,7 +40,7 @@ pub(super) fn respond(
 
 /// Returns the state after the most decisions.
 fn newer<'a>(view: &'a MembersView, newest: &'a Config) -> &'a Config {
-    if newest.index() > view.config.index() { newest } else { &view.config }
+    if is_newer(newest, &view.config) { newest } else { &view.config }
 }
 
 fn decide(

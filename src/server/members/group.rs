@@ -10,23 +10,24 @@ use std::{io, thread};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
 use super::decisions::DecisionList;
 use super::lanes::Lanes;
 use super::leading::Leading;
+use super::succession::succession;
 use super::tasks::{Calls, Frames, Outputs, follow_decisions, follow_links};
 use crate::control::{
     ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, ProposeError, Relay, Start, StartError,
     Timing,
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
-use crate::lock_server::{MembersHandle, MembersView};
+use crate::lock_server::{MembersHandle, MembersInput, MembersOutput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Founding, Index, MemberName, Phase, Policy, Proposal,
-    Refused, TextError, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, Founding, Index, Lineage, MemberName, Phase, Policy,
+    Proposal, Refused, TextError, Vouch,
 };
 use crate::runtime::tasks::joined;
 use geolock_api::names::{DcId, DcSet};
@@ -115,21 +116,16 @@ impl Group {
             me: dc,
             max_lease_ttl: config.max_lease_ttl,
             control: control.subscribe(),
+            inputs: members.inputs.clone(),
             view: members.view.clone(),
         };
-        let (stop, mut stopping) = watch::channel(false);
+        let (stop, stopping) = watch::channel(false);
         let (ending, ended) = oneshot::channel();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let sources = Sources::new(channels, links, members);
         let run = async move {
-            match Running::start(config, channels, links, members).await {
-                Ok(running) => {
-                    control.send_replace(Some(running.control.clone()));
-                    // An error means that the handle is dropped, which is also a stop.
-                    let _ = stopping.wait_for(|stop| *stop).await;
-                    control.send_replace(None);
-                    running.shutdown().await;
-                }
-                Err(error) => tracing::error!(%dc, %error, "this server takes no part in the control group"),
+            if let Err(error) = run(config, sources, control, stopping).await {
+                tracing::error!(%dc, %error, "this server takes no part in the control group");
             }
         };
         let thread = thread::Builder::new().name(format!("control-{dc}")).spawn(move || {
@@ -156,8 +152,67 @@ impl Group {
     }
 }
 
+/// Takes part until it is to stop: in the group of the file, and then, whenever the cluster is recovered by
+/// force, in the one that takes its place.
+async fn run(
+    mut config: GroupConfig,
+    sources: Sources,
+    control: watch::Sender<Option<ControlGroup<DecisionList>>>,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<(), GroupError> {
+    let (me, dir) = (config.me, config.dir.clone());
+    let (timing, max_lease_ttl) = (config.timing, config.max_lease_ttl);
+    loop {
+        let running = Running::start(config, &sources).await?;
+        let lineage = running.lineage;
+        control.send_replace(Some(running.control.clone()));
+        let succession = tokio::select! {
+            // An error means that the handle is dropped, which is also a stop.
+            _ = stopping.wait_for(|stop| *stop) => None,
+            succession = succession(sources.view.clone(), me, lineage) => succession,
+        };
+        control.send_replace(None);
+        running.shutdown().await;
+        let Some(succession) = succession else { return Ok(()) };
+        let begun = {
+            let dir = dir.clone();
+            joined(spawn_blocking(move || succession.begin(&dir, me)).await)
+        };
+        let file = begun.map_err(StartError::from)?;
+        tracing::warn!(dc = %me.dc, "the control group begins anew: the cluster was recovered by force");
+        let founders = Founders::Joins;
+        config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing, max_lease_ttl };
+    }
+}
+
+/// The channels of the tasks of a group, which the next group takes over.
+#[derive(Clone)]
+pub(super) struct Sources {
+    frames: Arc<AsyncMutex<mpsc::Receiver<ControlFrame>>>,
+    calls: Arc<AsyncMutex<mpsc::Receiver<JoinCall>>>,
+    outputs: Arc<AsyncMutex<mpsc::Receiver<MembersOutput>>>,
+    inputs: mpsc::Sender<MembersInput>,
+    view: watch::Receiver<MembersView>,
+    links: Links,
+}
+
+impl Sources {
+    fn new(channels: Channels, links: Links, members: MembersHandle) -> Sources {
+        let MembersHandle { inputs, outputs, view } = members;
+        Sources {
+            frames: Arc::new(AsyncMutex::new(channels.frames)),
+            calls: Arc::new(AsyncMutex::new(channels.calls)),
+            outputs: Arc::new(AsyncMutex::new(outputs)),
+            inputs,
+            view,
+            links,
+        }
+    }
+}
+
 /// The running tasks, as their thread sees them.
 struct Running {
+    lineage: Lineage,
     control: ControlGroup<DecisionList>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -165,12 +220,8 @@ struct Running {
 
 impl Running {
     /// Opens or founds this server's part, and starts its tasks. Returns before there is a leader.
-    async fn start(
-        config: GroupConfig,
-        channels: Channels,
-        links: Links,
-        members: MembersHandle,
-    ) -> Result<Running, GroupError> {
+    async fn start(config: GroupConfig, sources: &Sources) -> Result<Running, GroupError> {
+        let Sources { frames: arrived, calls: asked, outputs, inputs, view, links } = sources.clone();
         let GroupConfig { me, dir, file, founders, timing, max_lease_ttl: _ } = config;
         let (start, founding) = match founders {
             Founders::Configured(founding) => {
@@ -184,12 +235,14 @@ impl Running {
             Some(file) => file,
             None => ControlFile::open(&dir, me).map_err(StartError::from)?,
         };
+        let saved: DecisionList = file.saved_state().map_err(StartError::from)?;
+        let lineage = saved.0.lineage();
         let config = ControlConfig { me, dir, start, timing, transport: Arc::clone(&relay) as _ };
         let control = ControlGroup::<DecisionList>::start_with(file, config).await?;
 
-        let MembersHandle { inputs, outputs, view } = members;
         let last_refusal = Arc::new(Mutex::new(None));
-        let mut running = Running { control, stop: watch::Sender::new(false), tasks: Vec::new() };
+        let stop = watch::Sender::new(false);
+        let mut running = Running { lineage, control, stop, tasks: Vec::new() };
         let control = || running.control.clone();
         let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
         let leading = Leading {
@@ -208,11 +261,11 @@ impl Running {
         };
         let outputs_of = Outputs { control: control(), last_refusal };
         let decisions = follow_decisions(control(), inputs);
-        running.spawn(frames.run(channels.frames));
+        running.spawn(async move { frames.run(&mut *arrived.lock().await).await });
         running.spawn(follow_links(links.control_peers(), relay));
         running.spawn(decisions);
-        running.spawn(outputs_of.run(outputs));
-        running.spawn(calls.run(channels.calls));
+        running.spawn(async move { outputs_of.run(&mut *outputs.lock().await).await });
+        running.spawn(async move { calls.run(&mut *asked.lock().await).await });
         running.spawn(leading.run());
         Ok(running)
     }
@@ -259,11 +312,12 @@ fn first_id() -> Result<u64, GroupError> {
 /// The members as operators see and change them. Cheap to clone.
 #[derive(Clone)]
 pub struct MembersApi {
-    me: DcId,
-    max_lease_ttl: Duration,
+    pub(super) me: DcId,
+    pub(super) max_lease_ttl: Duration,
     /// None if this server takes no part, or not yet.
-    control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
-    view: watch::Receiver<MembersView>,
+    pub(super) control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
+    pub(super) inputs: mpsc::Sender<MembersInput>,
+    pub(super) view: watch::Receiver<MembersView>,
 }
 
 impl std::fmt::Debug for MembersApi {
@@ -286,6 +340,9 @@ pub enum ProposalError {
     /// It was decided.
     #[error("decision {0} was made and is not known here yet: look again with `geolock member list`")]
     NotKnown(u64),
+    /// It may be done later.
+    #[error("not done yet: {0}; repeat it, or look with `geolock member list`")]
+    Unfinished(String),
 }
 
 impl MembersApi {
@@ -300,7 +357,7 @@ impl MembersApi {
         let Some(control) = self.control.borrow().clone() else { return (view, None) };
         // The machine learns a decision a moment later, and of what is in other members' logs it alone knows.
         let config = control.state().0;
-        if config.index() > view.config.index() {
+        if is_newer(&config, &view.config) {
             view.config = config;
         }
         (view, control.status().leader.map(|leader| leader.dc))
@@ -405,6 +462,11 @@ impl MembersApi {
             }
         }
     }
+}
+
+/// Returns true if this state is after that one: of a later group, or after more decisions of the same.
+pub(super) fn is_newer(a: &Config, b: &Config) -> bool {
+    (a.lineage(), a.index()) > (b.lineage(), b.index())
 }
 
 /// Returns the command that evicts members. An operator vouches for their end.

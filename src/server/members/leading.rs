@@ -91,7 +91,10 @@ impl Leading {
         let is_in = |dc: DcId| status.voters.iter().chain(&status.learners).any(|member| member.dc == dc);
         let has_left = |dc: &DcId| config.member(*dc).is_none() && !is_in(*dc);
         let over = config.slots().map(|(dc, _)| dc).filter(has_left);
-        over.for_each(|dc| self.links.remove_peer(dc, "it has left the cluster"));
+        over.for_each(|dc| match config.is_lost(dc) {
+            true => self.links.lose_peer(dc),
+            false => self.links.remove_peer(dc, "it has left the cluster"),
+        });
     }
 }
 

@@ -15,6 +15,8 @@
 //! |---|---|
 //! | `group.rs` | [`Group`]: starts and stops the tasks of this member |
 //! | `tasks.rs` | the tasks: frames, decisions, proposals, requests to join |
+//! | `succession.rs` | the group that takes the place of one whose majority is gone |
+//! | `recovery.rs` | forced recovery, for operators |
 //! | `leading.rs` | the leader's duties: the first decision, and Raft's members as decided |
 //! | `decisions.rs` | the list of decisions as the control group keeps it |
 //! | `lanes.rs` | the links as the control group sees them |
@@ -33,7 +35,9 @@ mod join;
 mod joined_file;
 mod lanes;
 mod leading;
+mod recovery;
 mod returning;
+mod succession;
 mod tasks;
 mod wire;
 

@@ -35,7 +35,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) async fn run(self, mut frames: mpsc::Receiver<ControlFrame>) {
+    pub(super) async fn run(self, frames: &mut mpsc::Receiver<ControlFrame>) {
         let mut answers = JoinSet::new();
         loop {
             tokio::select! {
@@ -89,7 +89,9 @@ pub(super) async fn follow_decisions(
     while let Some(decided) = applied.next().await {
         let input = match decided {
             Decided::Command { index, command } => {
-                MembersInput::Decided { index: Index(index), proposal: Box::new(command) }
+                // The list of a group is of one lineage, which a server that joins learns with its state.
+                let lineage = applied.state().0.lineage();
+                MembersInput::Decided { lineage, index: Index(index), proposal: Box::new(command) }
             }
             Decided::State { .. } => continue,
         };
@@ -106,7 +108,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) async fn run(self, mut outputs: mpsc::Receiver<MembersOutput>) {
+    pub(super) async fn run(self, outputs: &mut mpsc::Receiver<MembersOutput>) {
         // The machine repeats a proposal until it is decided: the same one is not proposed twice at a time.
         let (mut tasks, mut under_way) = (JoinSet::new(), Vec::new());
         loop {
@@ -155,7 +157,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) async fn run(self, mut calls: mpsc::Receiver<JoinCall>) {
+    pub(super) async fn run(self, calls: &mut mpsc::Receiver<JoinCall>) {
         let mut proposed_at: Option<Instant> = None;
         while let Some(JoinCall { from, request, answer: caller }) = calls.recv().await {
             let last = self.last_refusal.lock().expect("nothing panics while it holds a text").clone();

@@ -33,6 +33,8 @@ pub enum Departure {
     Evicted,
     /// It was evicted, and joins again when it is started anew.
     Returns,
+    /// The others recovered the cluster by force without it.
+    Lost,
 }
 
 /// A server that may cease to be a member.
@@ -50,9 +52,11 @@ impl Departing {
     /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
     /// which it was; `None` if the server has stopped for another reason.
     pub(super) async fn watch(self) -> Option<Departure> {
+        let mut lost_to = self.links.lost_to();
         let end = tokio::select! {
             end = self.decided() => end?,
             end = self.told() => end,
+            Ok(by) = lost_to.wait_for(Option::is_some) => return Some(self.lost(*by)),
             () = self.server.stopped() => return None,
         };
         match end.was_evicted() {
@@ -109,6 +113,14 @@ impl Departing {
         }
         self.server.drain();
         if returns { Departure::Returns } else { Departure::Evicted }
+    }
+
+    fn lost(&self, by: Option<DcId>) -> Departure {
+        let by = by.map_or_else(String::new, |by| by.to_string());
+        tracing::error!(dc = %self.me, %by, "the cluster was recovered by force without this datacenter: stopping. \
+            To return, start with an empty data directory and --join; what no other member has is only in the present one");
+        self.server.drain();
+        Departure::Lost
     }
 
     /// Waits until the others need this server no more.

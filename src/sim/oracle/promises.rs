@@ -127,6 +127,7 @@ impl Promises {
             | Message::AskRights { .. }
             | Message::AckWanted { .. }
             | Message::HeartbeatAcks { .. }
+            | Message::Recovery(_)
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }

@@ -118,6 +118,27 @@ impl Plan {
         self
     }
 
+    /// A majority of three to five members is lost at once, and the others go on. Nobody joins or leaves.
+    pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
+        (self.recovers, self.leaves) = (true, 0);
+        self.founders = *rng.pick(&[3, 4, 5, 5, 5]);
+        self.dcs = self.founders;
+        let scale = *rng.pick(&[1, 5, 20]);
+        self.net.delays = Vec::new();
+        for a in 0..self.dcs {
+            let far = (a + 1..self.dcs).map(|b| ((a, b), rng.duration(scale * MS, 4 * scale * MS)));
+            self.net.delays.extend(far);
+        }
+        let dcs = usize::from(self.dcs);
+        self.load.clients = vec![3; dcs];
+        self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
+        // Of five, two are left in most runs.
+        self.losses = self.dcs / 2 + 1 + u8::from(self.dcs == 5 && rng.percent(20));
+        // Commits that a majority had are lost with it.
+        self.txns.majority_percent = 0;
+        self
+    }
+
     /// Members leave, or are evicted by an operator or by time, and their slots are given out again.
     pub(super) fn returns(self, seed: u64, rng: &mut Rng) -> Plan {
         let evictions = |plan: Plan| plan.evictions(&mut Rng::new(seed, 37));

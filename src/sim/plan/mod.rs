@@ -88,6 +88,8 @@ pub(super) struct Plan {
     pub by_time: bool,
     /// Slots of members that have ended are given out again.
     pub returns: bool,
+    /// The members that are lost are lost at once, and are a majority.
+    pub recovers: bool,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -175,6 +177,11 @@ impl Plan {
                 let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
                 growth.returns(seed, &mut Rng::new(seed, 40))
             }
+            Profile::Recoveries => {
+                let evictions =
+                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
+                evictions.recoveries(&mut Rng::new(seed, 41))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -193,6 +200,7 @@ impl Plan {
             losses: 0,
             by_time: false,
             returns: false,
+            recovers: false,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),

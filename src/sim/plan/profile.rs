@@ -54,13 +54,15 @@ pub enum Profile {
     TimedEvictions,
     /// Members end in any way, and servers with empty disks get their slots, again and again.
     Returns,
+    /// A majority of the members is lost at once, and the others go on by force.
+    Recoveries,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 23] = [
+    pub const NAMED: [(&str, Profile); 24] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -84,6 +86,7 @@ impl Profile {
         ("evictions", Profile::Evictions),
         ("timed-evictions", Profile::TimedEvictions),
         ("returns", Profile::Returns),
+        ("recoveries", Profile::Recoveries),
     ];
 }
 

@@ -6,7 +6,7 @@ use crate::replica::{Message, Notice};
 use crate::sim::client::Timer;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::ConnId;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// An event.
 #[derive(Debug)]
@@ -98,6 +98,14 @@ pub(in crate::sim) enum Action {
     /// A member is lost for good.
     Lose {
         node: DcId,
+    },
+    /// So many members are lost for good at once.
+    Disaster {
+        lost: usize,
+    },
+    /// The others are to go on without these.
+    Recover {
+        lost: DcSet,
     },
     /// A member that has joined is to vote.
     Vote {

@@ -100,6 +100,8 @@ impl World {
             | Record::Forgotten { .. }
             | Record::Decided { .. }
             | Record::Silent { .. }
+            | Record::RecoveryPromised(_)
+            | Record::Recovered(_)
             | Record::EntryV1(_) => {}
         }
         if let Err(due) = self.nodes[dc.index()].disk.append(position, record) {

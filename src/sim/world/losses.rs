@@ -11,7 +11,7 @@ use crate::sim::world::{Action, Driver, Phase as RunPhase, World};
 use geolock_api::names::{DcId, DcSet};
 
 /// The clients of a lost datacenter believe in their leases for at most that long, by clocks that are slow.
-fn clients_are_over(max_ttl: Duration) -> Duration {
+pub(super) fn clients_are_over(max_ttl: Duration) -> Duration {
     max_ttl + max_ttl / 20
 }
 
@@ -24,7 +24,8 @@ impl World {
             let at = self.now + rng.duration(Duration::from_millis(300), trouble / 8);
             self.queue.push(at, Action::SetPolicy);
         }
-        for _ in 0..self.plan.losses {
+        let one_by_one = if self.plan.recovers { 0 } else { self.plan.losses };
+        for _ in 0..one_by_one {
             let node = self.nodes[rng.index(self.nodes.len())].dc;
             let at = self.now + rng.duration(trouble / 8, trouble / 2);
             self.queue.push(at, Action::Lose { node });

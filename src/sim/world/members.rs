@@ -27,7 +27,7 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_millis(400);
 /// The list of decisions.
 #[derive(Default)]
 pub(super) struct Control {
-    decisions: Vec<Proposal>,
+    pub decisions: Vec<Proposal>,
     pub config: Config,
     /// Servers that join and have no clients yet.
     pub joining: DcSet,
@@ -46,6 +46,8 @@ pub(super) struct Control {
     pub evicted: DcSet,
     /// Lost members whose clients do not believe in their leases any more.
     pub without_clients: DcSet,
+    /// A majority is lost: nothing is decided.
+    pub is_lost: bool,
 }
 
 fn name(dc: DcId) -> MemberName {
@@ -110,6 +112,9 @@ impl World {
     }
 
     pub(super) fn on_decide(&mut self, proposal: Proposal) {
+        if self.control.is_lost {
+            return;
+        }
         let index = self.control.config.index().next();
         let applied = self.control.config.apply(index, &proposal);
         self.trace.line(self.now, "control", || format!("decision {index}: {proposal:?}: {applied:?}"));
@@ -131,7 +136,7 @@ impl World {
         }
     }
 
-    fn learn_soon(&mut self, node: DcId, index: Index) {
+    pub(super) fn learn_soon(&mut self, node: DcId, index: Index) {
         let faults = self.phase == RunPhase::Trouble;
         // Then others may tell it sooner.
         let slow = faults && self.chance.members.percent(30);
@@ -157,8 +162,9 @@ impl World {
         if !self.is_running(node) || self.is_cut_off(node) {
             return self.learn_soon(node, index);
         }
+        let lineage = self.control.config.lineage();
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
-            let event = Event::Decided { index: Index(number), proposal: Box::new(proposal) };
+            let event = Event::Decided { lineage, index: Index(number), proposal: Box::new(proposal) };
             self.step(node, event);
         }
     }

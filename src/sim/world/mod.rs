@@ -18,6 +18,7 @@ mod members;
 mod nodes;
 mod operators;
 mod pauses;
+mod recoveries;
 mod returns;
 mod show;
 mod transactions;
@@ -248,6 +249,7 @@ impl World {
         self.plan_joins(all.difference(members), seed, bugs);
         self.plan_leaves(seed);
         self.plan_losses(seed);
+        self.plan_disaster(seed);
         self.plan_faults();
         self.plan_clocks();
         self.plan_operators();
@@ -355,6 +357,8 @@ impl World {
             Action::Leave { node } => self.on_leave(node),
             Action::Return { node } => self.on_return(node),
             Action::Lose { node } => self.on_lose(node),
+            Action::Disaster { lost } => self.on_disaster(lost),
+            Action::Recover { lost } => self.on_recover(lost),
             Action::Vote { node } => self.on_vote(node),
             Action::SetPolicy => self.on_set_policy(),
             Action::Evict { node, generation } => self.on_evict(node, generation),
@@ -387,6 +391,8 @@ impl World {
             let what = format!("{dc} looked at {looked_at} things in one step, at most {most} are allowed");
             self.fail(FailureKind::TooMuchWork, what);
         }
+        // Before the effects of the decision are seen.
+        self.follow_recovery();
         self.settle(dc);
     }
 

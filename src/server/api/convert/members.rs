@@ -1,7 +1,10 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
+use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
-use crate::membership::{Attempt, Epoch, EvictPolicy, JoinPolicy, MAX_EVICTIONS, MemberName, Phase, Policy};
+use crate::membership::{
+    Attempt, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS, MemberName, Phase, Policy,
+};
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
 use crate::server::api::error::BorderError;
@@ -143,7 +146,30 @@ pub(in crate::server::api) fn dc(id: u32) -> Result<DcId, BorderError> {
 
 /// Returns the datacenters that are to be evicted.
 pub(in crate::server::api) fn lost(message: &EvictMembersRequest) -> Result<Vec<DcId>, BorderError> {
-    message.dcs.iter().map(|id| dc(*id)).collect()
+    dcs(&message.dcs)
+}
+
+/// Returns the datacenters with these numbers.
+pub(in crate::server::api) fn dcs(ids: &[u32]) -> Result<Vec<DcId>, BorderError> {
+    ids.iter().map(|id| dc(*id)).collect()
+}
+
+pub(in crate::server::api) fn loss(report: LossReport) -> proto::LossReport {
+    let id = |dc: DcId| u32::from(dc.get());
+    let lost = |it: LostMember| proto::LostMember {
+        dc: id(it.dc),
+        generation: it.generation.0.into(),
+        name: it.name.to_string(),
+        last_entry: it.last_entry,
+        last_entry_ms: it.stamp.map_or(0, Timestamp::millis),
+    };
+    proto::LossReport {
+        decision: report.decision.0,
+        lineage: report.lineage.0,
+        survivors: report.survivors.iter().map(id).collect(),
+        lost: report.lost.into_iter().map(lost).collect(),
+        locks: report.locks,
+    }
 }
 
 /// Returns the name and the sponsor of a server that is to be invited.

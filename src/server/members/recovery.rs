@@ -1,0 +1,122 @@
+//! Forced recovery, for operators: asks the machine, and waits until the survivors go on.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::group::{MembersApi, ProposalError};
+use crate::lock_server::{MembersInput, MembersView};
+use crate::membership::{Config, Facts, LossReport, Refused, Voter};
+use geolock_api::names::{DcId, DcSet};
+
+/// How long a call waits until the survivors go on; it is to be repeated.
+const WITHIN: Duration = Duration::from_secs(3);
+
+impl MembersApi {
+    /// Checks that the survivors can go on without the lost members now. Returns how long clients of those
+    /// may still believe in their leases; zero if it is done already.
+    pub fn check_recovery(&self, survivors: &[DcId], lost: &[DcId]) -> Result<Duration, ProposalError> {
+        let view = self.view.borrow();
+        let (survivors, lost) = (set(survivors), set(lost));
+        if is_done(&view, survivors, lost) {
+            return Ok(Duration::ZERO);
+        }
+        let plan = view.config.recovery_plan(survivors, lost);
+        view.config.check_recovery(&self.recovery_facts(&view), self.me, &plan)?;
+        Ok(self.max_lease_ttl)
+    }
+
+    /// Those that are heard can be reached, as far as is known here: the machine looks at its links.
+    fn recovery_facts(&self, view: &MembersView) -> Facts {
+        let voter = |dc| Some(Voter::Member { dc, generation: view.config.generation(dc)? });
+        let reachable = view.heard.iter().filter_map(voter).collect();
+        Facts { reachable, ..view.facts(self.me, &view.config) }
+    }
+
+    /// Lets the survivors go on without the lost members, by force. Returns what was lost, once all survivors
+    /// go on and have a leader. Repeating it is harmless.
+    pub async fn recover(&self, survivors: &[DcId], lost: &[DcId]) -> Result<LossReport, ProposalError> {
+        let (survivors, lost) = (set(survivors), set(lost));
+        let mut view = self.view.clone();
+        let deadline = Instant::now() + WITHIN;
+        let (plan, asked) = {
+            let view = view.borrow_and_update();
+            (view.config.recovery_plan(survivors, lost), view.recovery.asked)
+        };
+        if !is_done(&view.borrow(), survivors, lost) {
+            let input = MembersInput::Recover(plan);
+            self.inputs.send(input).await.map_err(|_| ProposalError::NoGroup)?;
+            // Its decision counts once it is on disk.
+            let is_decided = |view: &MembersView| {
+                view.recovered.as_ref().is_some_and(|config| config.lineage() >= plan.lineage)
+            };
+            let is_answered = |view: &MembersView| {
+                view.recovery.asked > asked && (view.recovery.refused.is_some() || is_decided(view))
+            };
+            let answered = timeout_at(deadline, view.wait_for(is_answered)).await;
+            let answered = answered.map_err(|_| unfinished("not all survivors have promised"))?;
+            let answered = answered.map_err(|_| ProposalError::NoGroup)?;
+            if !is_done(&answered, survivors, lost) {
+                let refused = answered.recovery.refused.clone();
+                // It was decided for other members.
+                let found = answered.config.lineage();
+                let other = Refused::LineageNotNext { asked: plan.lineage, expected: found };
+                return Err(refused.unwrap_or(other).into());
+            }
+        }
+        let entered =
+            timeout_at(deadline, view.wait_for(|view| report(view).is_some() && view.behind().is_empty()));
+        let entered = entered.await.map_err(|_| unfinished("it is decided, and not all survivors go on"))?;
+        let report = entered.map(|view| report(&view).cloned()).map_err(|_| ProposalError::NoGroup)?;
+        self.leader(deadline).await?;
+        Ok(report.expect("it was waited for"))
+    }
+
+    /// Waits until the new control group has a leader.
+    async fn leader(&self, deadline: Instant) -> Result<(), ProposalError> {
+        let lineage = self.view.borrow().config.lineage();
+        loop {
+            let control = self.control.borrow().clone();
+            let leads = |control: &crate::control::ControlGroup<_>| {
+                let super::decisions::DecisionList(config) = control.state();
+                config.lineage() >= lineage && control.status().leader.is_some()
+            };
+            if control.as_ref().is_some_and(leads) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(unfinished("it is decided, and the new control group has no leader"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Returns the forced recoveries of this cluster, and what each took with it, as far as is known here.
+    pub fn losses(&self) -> Vec<LossReport> {
+        self.view.borrow().losses.clone()
+    }
+}
+
+fn unfinished(what: &str) -> ProposalError {
+    ProposalError::Unfinished(what.into())
+}
+
+fn set(dcs: &[DcId]) -> DcSet {
+    dcs.iter().copied().collect()
+}
+
+/// Returns the report of the last recovery, once it is entered here.
+fn report(view: &MembersView) -> Option<&LossReport> {
+    let recovered = view.recovered.as_ref()?;
+    view.losses.iter().find(|report| report.decision == recovered.index())
+}
+
+/// Returns true if the last recovery was this one, and nobody has joined since: another server may have the
+/// id of one that was lost.
+fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
+    let is_same = |config: &Config| {
+        let cuts: DcSet = config.lost_at(config.epoch()).map(|cut| cut.dc).collect();
+        config.member_set() == survivors && cuts == lost && view.config.member_set() == survivors
+    };
+    view.recovered.as_ref().is_some_and(is_same)
+}
