@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -51,8 +51,7 @@ fn goes_on(list: &Value, members: usize) -> bool {
 
 /// The present time, in milliseconds since the Unix epoch.
 fn millis() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later");
-    now.as_millis() as u64
+    UNIX_EPOCH.elapsed().expect("it is later").as_millis() as u64
 }
 
 /// A cluster of founders, and a client of each.
