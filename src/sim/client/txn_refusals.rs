@@ -41,6 +41,7 @@ impl Client {
         let lease_is_lost = self.lost_leases.contains(&txn_lease);
         let is_victim = self.lost_to_operator == Some(txn_lease);
         let had_blind_grants = !self.blind_grants.is_empty() || self.rolled_back.is_some();
+        let lost_guard = !self.holds_guards(key);
         let Some(txn) = self.txns.get_mut(&key) else { return };
         // A server that may have few open transactions also remembers few reasons for their ends.
         let may_have_ended =
@@ -62,6 +63,9 @@ impl Client {
             }
             Refusal::Transaction(TxnRefusal::LocksLost(_)) if had_blind_grants => {
                 Verdict::Over("its datacenter had given its locks away before its disk was rolled back")
+            }
+            Refusal::Transaction(TxnRefusal::LocksLost(_)) if lost_guard => {
+                Verdict::Over("its guard is not held any more")
             }
             Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),
