@@ -108,9 +108,9 @@ hunts! {
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..31, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 19..20, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 0..1, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
-    br_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..806, as GuardLost;
-    bs_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 800..812, as NotSerialised;
-    bt_reclaims_of_guards_are_not_awaited: GuardsNotAwaited, Guarded, 10 s, seeds 800..816, as Contract;
+    br_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..802, as GuardLost;
+    bs_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 800..802, as NotSerialised;
+    bt_reclaims_of_guards_are_not_awaited: GuardsNotAwaited, Guarded, 10 s, seeds 801..802, as Contract;
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..4, as Violation | Panic | NotAnswered | Starved;
     bl_a_member_grants_unbacked: GrantsUnbacked, TimedEvictions, 20 s, seeds 0..2, as ConflictingHolders | TokenOrder | SnapshotOrder;
     bm_a_silent_voter_acknowledges: AcknowledgesSilent, TimedEvictions, 20 s, seeds 11..13, as ConflictingHolders | TokenOrder | NotAnswered | Starved;

@@ -1,5 +1,4 @@
-//! Commits under locks: those of a transaction with locks of its own, and those under requests that its client
-//! holds.
+//! Commits under locks: of transactions with locks of their own, and under requests that their clients hold.
 
 use std::fmt;
 
