@@ -234,6 +234,7 @@ fn a_transaction_under_a_guard_does_not_move_to_another_lease() {
     assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(LostReason::Expired))), "{error}");
     talk.session.connected(talk.now);
     talk.hear(Tag::OpenLease, opened(8));
+    talk.outputs();
     talk.hear(Tag::Begin(plain), stepped(TransactionState::Committed));
     assert!(talk.told_well(plain));
 }
