@@ -125,7 +125,7 @@ fn use_once(replicas: &mut Replicas, wants: &Wants) {
         replicas.deliver(|_| {});
     }
     let Some(Reply::Granted(grant)) = replicas.last.take() else { panic!("the lock is not granted") };
-    replicas.call(Call::Release { lease, proof: Proof::Attached, target: Target::Request(grant.request) });
+    replicas.call(Call::Release { lease, proof: Proof::Attached, target: Target::Id(grant.request) });
 }
 
 /// Three servers that do nothing.

@@ -113,7 +113,16 @@ fn commit(lease: LeaseId, n: u64) -> Begin {
     let changes = vec![Change { key, action: Action::Update(Update::of(Op::Counter(1))) }];
     let step = Step { changes, reads: Vec::new(), then: Then::Commit, durability: Durability::Local };
     let at_least = AtLeast::default();
-    Begin { lease, proof: Proof::Attached, key: n, locks: None, at_least, acknowledged_through: n - 1, step }
+    Begin {
+        lease,
+        proof: Proof::Attached,
+        key: n,
+        locks: None,
+        under: Vec::new(),
+        at_least,
+        acknowledged_through: n - 1,
+        step,
+    }
 }
 
 struct Writer {

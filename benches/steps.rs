@@ -109,8 +109,16 @@ impl Bench {
             (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
         self.tag += 1;
         let call = CallId { session: SessionId(9), tag: self.tag };
-        let request =
-            Call::Begin(Begin { lease, proof, key, locks: None, at_least, acknowledged_through, step });
+        let request = Call::Begin(Begin {
+            lease,
+            proof,
+            key,
+            locks: None,
+            at_least,
+            acknowledged_through,
+            step,
+            under: Vec::new(),
+        });
         self.all.handle(0, Event::Client { call, request });
     }
 

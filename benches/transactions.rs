@@ -124,6 +124,7 @@ impl Bench {
             at_least,
             acknowledged_through,
             step,
+            under: Vec::new(),
         }));
     }
 

@@ -126,7 +126,7 @@ fn a_placeholder_is_found() {
 #[test]
 fn comments_cite_sections_that_exist() {
     let documents = documents();
-    let sources = ["src", "api", "client", "tests", "benches", "examples", "proto"];
+    let sources = ["src", "api", "client", "recipes", "tests", "benches", "examples", "proto"];
     let (mut faults, mut looked_at) = (Vec::new(), 0);
     for path in sources.iter().flat_map(|folder| files(folder, &["rs", "proto", "toml"])) {
         let text = fs::read_to_string(&path).expect("a source is readable");

@@ -171,6 +171,7 @@ impl Replicas {
             at_least: AtLeast::default(),
             acknowledged_through: key - 1,
             step,
+            under: Vec::new(),
         };
         self.call(Call::Begin(begin));
     }

@@ -66,7 +66,7 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `handle.rs`, `guard.rs`, `transaction.rs` | clients, held locks, transactions |
+//! | `handle.rs`, `guard.rs`, `with_lock.rs`, `transaction.rs` | clients, held locks, transactions |
 //! | `read_client.rs`, `admin_client.rs` | clients without a lease |
 //! | `watch/` | following keys and locks |
 //! | `config.rs`, `token.rs`, `request.rs`, `txn_request.rs`, `changes.rs` | settings and requests |
@@ -102,6 +102,7 @@ mod txn_error;
 mod txn_request;
 mod values;
 mod watch;
+mod with_lock;
 
 pub use admin_client::AdminClient;
 pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect, Transport};
@@ -120,6 +121,7 @@ pub use watch::{
     Action, Change, Changed, Holding, LockEvent, LockMove, LockWatch, LockWatchRequest, Moved, Watch,
     WatchEvent, WatchRequest,
 };
+pub use with_lock::WithLockError;
 
 /// The API itself: the messages that a [`ReadClient`] returns, and the rules of values.
 pub use geolock_api as api;

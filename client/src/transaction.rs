@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::ClientError;
+use super::guard::LockGuard;
 use super::handle::{Client, Handle};
 use super::read_client::ReadResult;
 use super::txn_error::{CommitError, NotAtMajority, TxnError};
@@ -124,6 +125,19 @@ impl Client {
         let ticket = Ticket { handle: Arc::clone(&self.handle), number };
         let answer = outcome.await.unwrap_or(Err(TxnError::Closed.into()))?;
         Ok((ticket, answer))
+    }
+}
+
+impl TxnRequest {
+    /// Runs the transaction under locks that this client holds; at most 16 guards. It commits only if the
+    /// server still holds all of them for this client at the moment of the commit, and releases none. Every
+    /// later conflicting holder, in any datacenter, has the commit in its snapshot. So a holder that has lost
+    /// its lock commits nothing, whatever it believes: the commit fails with [`TxnError::Over`],
+    /// [`TxnError::LeaseLost`] or, under a guard of an earlier lease,
+    /// [`Reason::NotHeld`](proto::Reason::NotHeld).
+    #[must_use]
+    pub fn under(self, guard: &LockGuard) -> TxnRequest {
+        self.under_request(guard.request())
     }
 }
 

@@ -9,7 +9,7 @@ use super::error::AcquireError;
 use super::request::{AcquireRequest, Wait, millis};
 use super::txn_error::TxnError;
 use geolock_api::keys::Key;
-use geolock_api::names::{LockName, Mode};
+use geolock_api::names::{LockName, Mode, RequestId};
 use geolock_api::proto::{self, LockMode, Reason, Snapshot, begin_locks};
 use geolock_api::value::Update;
 
@@ -18,6 +18,8 @@ use geolock_api::value::Update;
 const MAX_STEP: usize = (2 << 20) - (4 << 10);
 /// Largest encoding of the length of one lock of a request, in bytes.
 const AROUND_A_LOCK: usize = 4;
+/// Most guards of a transaction: the server's limit.
+const MAX_GUARDS: usize = 16;
 /// Default wait for a majority.
 const MAJORITY_WAIT: Duration = Duration::from_secs(10);
 /// Default wait for a snapshot.
@@ -59,6 +61,7 @@ impl AtLeast {
 #[derive(Clone, Debug, Default)]
 pub struct TxnRequest {
     locks: Option<AcquireRequest>,
+    under: Vec<proto::RequestId>,
     wait: Option<Wait>,
     label: String,
     at_least: AtLeast,
@@ -169,11 +172,23 @@ impl TxnRequest {
         self
     }
 
+    pub(super) fn under_request(mut self, id: RequestId) -> TxnRequest {
+        self.under.push(proto::RequestId { dc: id.dc.get().into(), n: id.n });
+        self
+    }
+
     pub(super) fn commit_wait(&self) -> CommitWait {
         self.durability
     }
 
     pub(super) fn check(&self) -> Result<(), TxnError> {
+        if self.under.len() > MAX_GUARDS {
+            let message = format!(
+                "a transaction runs under at most {MAX_GUARDS} guards; here it is {}",
+                self.under.len()
+            );
+            return Err(TxnError::Refused(Reason::TransactionTooLarge, message));
+        }
         let checked = self.locks.clone().map_or(Ok(()), |locks| locks.label(self.label.clone()).check());
         checked.map_err(|error| match error {
             AcquireError::Refused(reason, message) => TxnError::Refused(reason, message),
@@ -187,6 +202,7 @@ impl TxnRequest {
         let locks = self.locks.map(|locks| locks.locks);
         let new = NewTxn {
             locks: locks.unwrap_or_default(),
+            under: self.under,
             wait: self.wait.unwrap_or(Wait::Forever),
             label: self.label,
             at_least: self.at_least.to_proto(),
@@ -207,6 +223,8 @@ impl TxnRequest {
 pub(super) struct NewTxn {
     /// May be empty.
     pub locks: Vec<LockMode>,
+    /// May be empty.
+    pub under: Vec<proto::RequestId>,
     pub wait: Wait,
     pub label: String,
     pub at_least: Option<proto::AtLeast>,

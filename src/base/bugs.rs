@@ -207,6 +207,12 @@ pub enum Bug {
     HomeIgnored,
     /// Idle parts of a homed lock are returned to the datacenters that they are named after.
     ReturnedByName,
+    /// A transaction under a guard looks at the guard when it begins, and not when it commits.
+    GuardsSeenOnce,
+    /// A lock does not remember a commit that its holder made under its guard.
+    GuardedNotNoted,
+    /// A begin after a restart does not wait for the reclaim of its guards.
+    GuardsNotAwaited,
     /// Homed locks are used before all members are known to understand their names.
     HomedTooEarly,
 }

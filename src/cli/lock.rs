@@ -180,10 +180,10 @@ async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, R
 
 /// Time for the processes that the command leaves behind to end after `SIGTERM`; the locks are held
 /// meanwhile.
-const LEFT_BEHIND: Duration = Duration::from_secs(2);
+pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
 /// Returns the command's time between `SIGTERM` and `SIGKILL`.
-fn grace(reason: &LostReason, ttl: Duration) -> Duration {
+pub(super) fn grace(reason: &LostReason, ttl: Duration) -> Duration {
     match reason {
         LostReason::Expired => lease_margin(ttl) / 2,
         // Other clients may hold the locks now.
@@ -198,7 +198,7 @@ async fn end_lost(mut job: Job, reason: LostReason, grace: Duration) -> Failure 
     Failure::silent(Code::LockLost as u8)
 }
 
-fn ended_by(signal: rustix::process::Signal) -> Failure {
+pub(super) fn ended_by(signal: rustix::process::Signal) -> Failure {
     Failure::silent(128 + signal.as_raw() as u8)
 }
 
@@ -218,7 +218,7 @@ async fn released(guard: LockGuard, job: &mut Job) -> Result<Release, Failure> {
     }
 }
 
-fn not_started(error: io::Error, command: &OsString) -> Failure {
+pub(super) fn not_started(error: io::Error, command: &OsString) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
         _ => Code::NotRunnable,
@@ -286,7 +286,7 @@ async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
 
 /// Returns `user@host: command`, cut to the longest label. The command's arguments are left out, because they
 /// may be private.
-fn default_label(command: &OsString) -> String {
+pub(super) fn default_label(command: &OsString) -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname();
     let name = Path::new(command).file_name().unwrap_or(command).display();

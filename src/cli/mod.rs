@@ -11,6 +11,7 @@ mod connect;
 mod dc_names;
 mod describe;
 mod dev;
+mod every;
 mod failure;
 mod home;
 mod job;
@@ -18,6 +19,7 @@ mod kv;
 mod lock;
 mod locks;
 mod member;
+mod once;
 mod print;
 mod recover;
 mod release;
@@ -62,6 +64,8 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Lock(lock::LockArgs),
+    Once(Box<once::OnceArgs>),
+    Every(every::EveryArgs),
     Kv(kv::KvArgs),
     Status(status::StatusArgs),
     Locks(locks::LocksArgs),
@@ -103,6 +107,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let outcome = runtime.block_on(async {
         match cli.command {
             Command::Lock(args) => return lock::run(args).await,
+            Command::Every(args) => return every::run(args).await,
+            Command::Once(args) => return once::run(*args).await,
             Command::Kv(args) => return kv::run(args).await,
             Command::Status(args) => status::run(args).await,
             Command::Locks(args) => locks::run(args).await,

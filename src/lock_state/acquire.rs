@@ -135,6 +135,15 @@ impl Locks {
         self.gives_back |= self.tables.requests.is_empty();
     }
 
+    /// A commit under a held request, which stays held: a later grant of its locks is answered only when the
+    /// journal is durable up to `position`.
+    pub fn note_commit(&mut self, request: RequestIndex, position: Position) {
+        let Tables { locks, requests, .. } = &mut self.tables;
+        let row = &requests[request];
+        assert!(row.is_held(), "request {} is committed under while it is held", row.id);
+        row.wants.iter().for_each(|want| locks.note_commit(want.lock, position));
+    }
+
     /// Ends a waiting request.
     pub fn cancel(&mut self, request: RequestIndex, now: Instant) {
         let local = self.get(request).local().expect("requests of others are withdrawn by them");

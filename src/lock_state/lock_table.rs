@@ -276,6 +276,12 @@ impl LockTable {
         moved
     }
 
+    /// A holder has committed at this position of the journal.
+    pub fn note_commit(&mut self, index: LockIndex, position: Position) {
+        let lock: &mut Lock = &mut self.rows[index];
+        lock.position = lock.position.max(position);
+    }
+
     /// Puts an idle lock into the list of locks that are dropped when they have been idle for a while.
     pub fn note_idle(&mut self, index: LockIndex, policies: &Policies, now: Instant) {
         let lock = &mut self.rows[index];

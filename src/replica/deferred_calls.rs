@@ -18,6 +18,7 @@ use super::lend::lend;
 use super::lifecycle::Lifecycle;
 use super::store_call::{Then, TxnRefusal};
 use super::transactions::TxnId;
+use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Log, Wants};
@@ -34,7 +35,11 @@ const MAX_DEFERRED: usize = 10_000;
 pub(super) struct DeferredCalls {
     /// In the order of arrival.
     calls: Vec<(CallId, Call)>,
-    /// Approximate size of `calls` in bytes.
+    /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
+    guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
+    /// Number of calls in `guarded`.
+    guarded_calls: usize,
+    /// Approximate size of all these in bytes.
     bytes: usize,
     /// The latest reclaim of each lease.
     reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
@@ -59,13 +64,20 @@ impl DeferredCalls {
     /// another session.
     pub fn close_session(&mut self, session: SessionId) {
         let mut gone = Vec::new();
-        for (_, request) in self.calls.extract_if(.., |(call, _)| call.session == session) {
+        let is_gone = |(call, _): &mut (CallId, Call)| call.session == session;
+        let looked_at = self.calls.len() + self.guarded_calls;
+        let mut calls: Vec<(CallId, Call)> = self.calls.extract_if(.., is_gone).collect();
+        let guarded = self.guarded.values_mut().flat_map(|calls| calls.extract_if(.., is_gone));
+        let waited = calls.len();
+        calls.extend(guarded);
+        self.guarded_calls -= calls.len() - waited;
+        for (_, request) in calls {
             self.bytes -= weight(&request);
             gone.extend(key_of(&request).filter(|id| self.turns.contains(id)));
         }
         if !gone.is_empty() {
-            let copies: BTreeSet<TxnId> =
-                self.calls.iter().filter_map(|(_, request)| key_of(request)).collect();
+            let calls = self.calls.iter().chain(self.guarded.values().flatten());
+            let copies: BTreeSet<TxnId> = calls.filter_map(|(_, request)| key_of(request)).collect();
             for id in gone.iter().filter(|id| !copies.contains(id)) {
                 self.turns.remove(id);
             }
@@ -73,7 +85,7 @@ impl DeferredCalls {
         let (first, last) = (LeaseId::from_raw(0), LeaseId::from_raw(u64::MAX));
         let of_session = self.by_session.range((session, first)..=(session, last));
         let ended: Vec<LeaseId> = of_session.map(|(_, lease)| *lease).collect();
-        work::count(self.calls.len() + ended.len());
+        work::count(looked_at + ended.len());
         ended.into_iter().for_each(|lease| drop(self.take_reclaim(lease)));
     }
 
@@ -98,12 +110,32 @@ impl DeferredCalls {
     /// Returns true if a call of this weight may wait. `beside`: bytes of other things under the same bound
     /// `most`.
     fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
-        self.calls.len() < MAX_DEFERRED && self.bytes + weight + beside <= most
+        self.calls.len() + self.guarded_calls < MAX_DEFERRED && self.bytes + weight + beside <= most
     }
 
     fn push(&mut self, call: CallId, request: Call) {
         self.bytes += weight(&request);
         self.calls.push((call, request));
+    }
+
+    /// Inserts a begin that waits for the reclaim of its lease.
+    fn push_guarded(&mut self, call: CallId, lease: LeaseId, request: Call) {
+        self.bytes += weight(&request);
+        self.guarded_calls += 1;
+        self.guarded.entry(lease).or_default().push((call, request));
+    }
+
+    /// The lease has reclaimed, or has ended: its begins can be judged with the other calls.
+    pub fn on_reclaimed(&mut self, lease: LeaseId) {
+        let calls = self.guarded.remove(&lease).unwrap_or_default();
+        self.guarded_calls -= calls.len();
+        self.calls.extend(calls);
+    }
+
+    /// Forgets the turns of calls that wait no longer.
+    fn clear_turns(&mut self) {
+        let guarded = &self.guarded;
+        self.turns.retain(|id| guarded.contains_key(&id.lease));
     }
 
     fn remove(&mut self, index: usize) -> CallId {
@@ -112,7 +144,7 @@ impl DeferredCalls {
         call
     }
 
-    /// Returns true if no call waits.
+    /// Returns true if no call waits, apart from begins that wait for the reclaim of their lease.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.reclaims.is_empty()
     }
@@ -133,7 +165,9 @@ fn weight(request: &Call) -> usize {
         |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
     match request {
         Call::Begin(begin) => {
-            begin.step.weight() + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
+            begin.step.weight()
+                + size_of_val(&*begin.under)
+                + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
         }
         Call::Step(next_step) => next_step.step.weight(),
         Call::Acquire(acquire) => names(&acquire.wants),
@@ -173,7 +207,21 @@ impl Deferral<'_> {
     /// Returns true if a call must be deferred.
     pub(super) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
-        (needs_clock && self.lifecycle.is_starting()) || self.may_be_commit_of_before(request).is_some()
+        (needs_clock && self.lifecycle.is_starting())
+            || self.may_be_commit_of_before(request).is_some()
+            || self.awaits_reclaim(request).is_some()
+    }
+
+    /// Returns the lease that has to reclaim before its begin can be judged: the server does not know yet
+    /// which of its requests are held.
+    fn awaits_reclaim(&self, request: &Call) -> Option<LeaseId> {
+        let Call::Begin(begin) = request else { return None };
+        if begin.under.is_empty() || self.config.bugs.has(Bug::GuardsNotAwaited) {
+            return None;
+        }
+        let is_in_grace = self.clients.leases.is_in_grace(self.clients.leases.find(begin.lease)?);
+        let is_known = || self.data.transactions.knows(TxnId { lease: begin.lease, key: begin.key });
+        (is_in_grace && !is_known()).then_some(begin.lease)
     }
 
     /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
@@ -226,8 +274,15 @@ impl ClientCalls<'_> {
     pub(super) fn defer(&mut self, call: CallId, request: Call) {
         let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
         if self.clients.deferred.has_room(weight(&request), beside, most) {
+            let deferral = lend!(Deferral, self);
+            let is_judged =
+                !deferral.lifecycle.is_starting() && deferral.may_be_commit_of_before(&request).is_none();
+            let lease = deferral.awaits_reclaim(&request).filter(|_| is_judged);
             lend!(Deferral, self).keep_turn(call, &request);
-            self.clients.deferred.push(call, request);
+            match lease {
+                Some(lease) => self.clients.deferred.push_guarded(call, lease, request),
+                None => self.clients.deferred.push(call, request),
+            }
         } else if let Some(id) = lend!(Deferral, self).may_be_commit_of_before(&request) {
             self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
@@ -254,13 +309,13 @@ impl ClientCalls<'_> {
             lend!(LeaseCalls, self).reclaim(call, index, held);
         }
         self.run_deferred();
-        self.clients.deferred.turns.clear();
+        self.clients.deferred.clear_turns();
     }
 
     /// Executes the calls that waited for the clock.
     pub(super) fn run_deferred(&mut self) {
-        self.clients.deferred.bytes = 0;
         for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
+            self.clients.deferred.bytes -= weight(&request);
             self.on_client(call, request);
         }
     }

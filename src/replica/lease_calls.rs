@@ -193,6 +193,7 @@ impl LeaseCalls<'_> {
             }
         }
         self.drop_deferred_reclaim(lease, Refusal::UnknownLease(lease));
+        self.clients.deferred.on_reclaimed(lease);
         self.clients.leases.end(index);
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.clients.audit.end_lease(lease);
@@ -250,6 +251,7 @@ impl LeaseCalls<'_> {
 
     pub(super) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
         self.clients.leases.end_grace(index);
+        self.clients.deferred.on_reclaimed(self.clients.leases.get(index).id);
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.clients.leases.get_mut(index).unaccounted = false;
         let _valid_for = self.renew(index, true);

@@ -15,13 +15,15 @@ use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, DcSet, FencingToken, IdempotencyKey, LeaseId};
+use geolock_api::names::{DcId, DcSet, FencingToken, IdempotencyKey, LeaseId, RequestId};
 use geolock_api::value::Reading;
 
 /// Most bytes of one change, approximately.
 pub const MAX_CHANGE_BYTES: usize = 1 << 20;
 /// Most keys that one step reads.
 pub const MAX_READS: usize = 1_000;
+/// Most guards of one transaction.
+pub const MAX_GUARDS: usize = 16;
 /// Longest wait for a majority.
 pub const MAX_MAJORITY_WAIT: Duration = Duration::from_secs(60);
 /// The wait for a majority if the call does not give one.
@@ -40,6 +42,8 @@ pub struct Begin {
     pub key: IdempotencyKey,
     /// The locks that the transaction takes, if any.
     pub locks: Option<BeginLocks>,
+    /// Held requests of the lease, at most [`MAX_GUARDS`]: the transaction commits only while all are held.
+    pub under: Vec<RequestId>,
     /// Lower bound of the snapshot.
     pub at_least: AtLeast,
     /// The client has recorded the outcomes of all its transactions up to this key: they may be dropped.
@@ -220,6 +224,12 @@ pub enum TxnRefusal {
     TooOld(IdempotencyKey, Duration),
     #[error("transaction {0} lost its locks: it is aborted")]
     LocksLost(IdempotencyKey),
+    #[error("a transaction runs under at most {MAX_GUARDS} requests, {0} are named")]
+    TooManyGuards(usize),
+    #[error(
+        "this lease does not hold request {0}, under which the transaction is to run: it waits, or is not of this lease"
+    )]
+    NotHeld(RequestId),
     #[error("transaction {key} lost its locks, it is aborted: {forced}")]
     ForceReleased { key: IdempotencyKey, forced: Arc<ForceReleased> },
     #[error(

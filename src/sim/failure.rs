@@ -75,6 +75,8 @@ pub enum FailureKind {
     SnapshotTooOld,
     /// Two transactions committed in conflict on a lock, and neither had seen the other's commit.
     NotSerialised,
+    /// A transaction committed under a request that was not held any more.
+    GuardLost,
     /// A commit was answered as durable at a majority, and no majority had it on disk; or it was lost
     /// although most disks were not.
     NotAtMajority,
@@ -140,6 +142,7 @@ impl FailureKind {
             FailureKind::BelowBound => "a bounded counter stays above its bound",
             FailureKind::SnapshotTooOld => "a snapshot shows what its client asked it to show",
             FailureKind::NotSerialised => "transactions in conflict on a lock see each other's commits",
+            FailureKind::GuardLost => "a holder that has lost its lock commits nothing under it",
             FailureKind::NotAtMajority => "a commit that is durable at a majority is on most disks",
             FailureKind::CommittedTwice => "a transaction is committed at most once",
             FailureKind::GhostCommit => "nothing is committed that its client was told would not be",
@@ -296,6 +299,8 @@ pub struct Outcome {
     pub commits: u64,
     /// Of these, under locks.
     pub locked_commits: u64,
+    /// Transactions that were committed under requests that their clients held.
+    pub guarded_commits: u64,
     /// Commits under a lock whose last commit was in another datacenter.
     pub commit_hand_offs: u64,
     /// Transactions that ended without a commit: aborted, refused, lost.
@@ -367,6 +372,7 @@ impl Outcome {
         }
         self.commits += other.commits;
         self.locked_commits += other.locked_commits;
+        self.guarded_commits += other.guarded_commits;
         self.commit_hand_offs += other.commit_hand_offs;
         self.uncommitted += other.uncommitted;
         self.retried += other.retried;
@@ -436,9 +442,10 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} commits, {} of them under locks, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed, {} large changes",
+            "{} commits, {} of them under locks, {} under guards, {} in another datacenter than the one before, {} told to be at a majority, {} not yet, {} not committed, {} calls retried, {} removals, {} keys lapsed, {} large changes",
             self.commits,
             self.locked_commits,
+            self.guarded_commits,
             self.commit_hand_offs,
             self.at_majority,
             self.not_at_majority,

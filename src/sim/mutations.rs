@@ -143,6 +143,9 @@ hunts! {
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..31, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 19..20, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 2..3, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
+    bs_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..802, as GuardLost;
+    bt_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 800..802, as NotSerialised;
+    bu_reclaims_of_guards_are_not_awaited: GuardsNotAwaited, Guarded, 10 s, seeds 801..802, as Contract;
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..4, as Violation | Panic | NotAnswered | Starved;
     bl_a_member_grants_unbacked: GrantsUnbacked, TimedEvictions, 20 s, seeds 0..2, as ConflictingHolders | TokenOrder | SnapshotOrder;
     bm_a_silent_voter_acknowledges: AcknowledgesSilent, TimedEvictions, 20 s, seeds 11..13, as ConflictingHolders | TokenOrder | NotAnswered | Starved;
@@ -150,7 +153,7 @@ hunts! {
     bo_a_member_leaves_in_grace: LeavesInGrace, TimedEvictions, 20 s, seeds 22200000000455..22200000000456, as ConflictingHolders | HoldLost;
     bp_a_slot_is_freed_too_soon: FreedUnseen, Returns, 20 s, seeds 24600000000296..24600000000297, as Diverged;
     bq_registers_name_an_earlier_member: RowsNotForgotten, Returns, 20 s, seeds 24600000000005..24600000000007, as Panic | Forgotten;
-    br_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
+    bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     bf_a_sponsor_that_is_not_settled: SponsorUnsettled, Growth, 20 s, seeds 55001100..55001101, as Panic;

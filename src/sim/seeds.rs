@@ -45,6 +45,12 @@ fn transactions_of_servers_that_crash_keep_their_promises() {
 }
 
 #[test]
+fn transactions_under_held_locks_keep_their_promises() {
+    let total = all_pass(Profile::Guarded, 10, 800..808);
+    assert!(total.guarded_commits > 100 && total.reclaimed > 3, "{total}");
+}
+
+#[test]
 fn large_values_are_handled_a_little_at_a_time() {
     let total = all_pass(Profile::Values, 10, 700..708);
     assert!(total.large_changes > 20 && total.commits > 300, "{total}");

@@ -8,5 +8,6 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod guards;
 mod python;
 mod rust;

@@ -121,10 +121,12 @@ const IMPORTS: [(&str, &[&str]); 30] = [
     ),
 ];
 /// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 9] = [
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 11] = [
     ("ca", &["pki"]),
     ("token", &["access"]),
     ("sim", &["sim"]),
+    ("once", &["geolock_recipes"]),
+    ("every", &["geolock_recipes"]),
     ("print", &["telemetry"]),
     ("service_manager", &["lock_server"]),
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
@@ -168,7 +170,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 33] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 39] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -309,11 +311,21 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 33] = [
         "geolock_client::transaction",
         &[
             "geolock_client::error",
+            "geolock_client::guard",
             "geolock_client::handle",
             "geolock_client::read_client",
             "geolock_client::txn_error",
             "geolock_client::txn_request",
             "geolock_client::values",
+        ],
+    ),
+    (
+        "geolock_client::with_lock",
+        &[
+            "geolock_client::error",
+            "geolock_client::guard",
+            "geolock_client::handle",
+            "geolock_client::request",
         ],
     ),
     (
@@ -326,6 +338,23 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 33] = [
             "geolock_client::read_client",
         ],
     ),
+    // On the client alone.
+    (
+        "geolock_recipes::lib",
+        &["geolock_recipes::once", "geolock_recipes::once_state", "geolock_recipes::periodic"],
+    ),
+    ("geolock_recipes::periodic_state", &[]),
+    (
+        "geolock_recipes::periodic",
+        &[
+            "geolock_client",
+            "geolock_recipes::once",
+            "geolock_recipes::once_state",
+            "geolock_recipes::periodic_state",
+        ],
+    ),
+    ("geolock_recipes::once_state", &["geolock_client"]),
+    ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state"]),
 ];
 /// The rooms of the API without IO: the words of clients and servers.
 const WORDS: [&str; 5] = ["keys", "names", "proto", "time", "value"];

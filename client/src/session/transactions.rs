@@ -250,6 +250,10 @@ impl Session {
         for number in numbers {
             let Some(txn) = self.txns.get_mut(&number) else { continue };
             match txn.stage {
+                // The next lease does not hold its guards.
+                TxnStage::Queued if !txn.new.under.is_empty() => {
+                    self.end_txn(number, || lease_lost(reason).into());
+                }
                 TxnStage::Queued if *reason != LostReason::Closed => {}
                 TxnStage::Orphan if *reason != LostReason::Closed => {}
                 TxnStage::Lost(_) => {}
@@ -364,6 +368,7 @@ fn begin_request(
         secret,
         idempotency_key: txn.key,
         locks,
+        under: txn.new.under.clone(),
         at_least: txn.new.at_least.clone(),
         acknowledged_through: acknowledged_through.min(txn.key.saturating_sub(1)),
         step: Some(txn.new.step.clone()),

@@ -122,7 +122,16 @@ fn a_transaction_that_waits_on_two_sessions_keeps_its_turn_when_one_of_them_is_g
     let (lease, proof) = (c.lease(0), Proof::Secret(SECRET));
     let begin = |key| {
         let (step, at_least) = (step(vec![add("n", 1)], &[], Then::Commit), AtLeast::default());
-        Call::Begin(Begin { lease, proof, key, locks: None, at_least, acknowledged_through: 0, step })
+        Call::Begin(Begin {
+            lease,
+            proof,
+            key,
+            locks: None,
+            at_least,
+            acknowledged_through: 0,
+            step,
+            under: Vec::new(),
+        })
     };
     let session = SessionId(77);
     c.handle(0, Event::Client { call: CallId { session, tag: 1_000_000 }, request: begin(5) });

@@ -167,6 +167,7 @@ fn an_ended_lease_still_gets_its_outcome_when_a_majority_has_it() {
         at_least: AtLeast::default(),
         acknowledged_through: 0,
         step: at_majority(60_000),
+        under: Vec::new(),
     };
     let tag = c.call(0, Call::Begin(ask));
     c.run();

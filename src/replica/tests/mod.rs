@@ -9,6 +9,7 @@ mod force_release;
 mod forked;
 mod full_disk;
 mod grace;
+mod guards;
 mod homed;
 mod keys;
 mod large_commits;

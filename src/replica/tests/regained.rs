@@ -174,7 +174,16 @@ fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
         assert_eq!(c.inspect(0).phase(), Phase::Serving);
         let step = step(vec![put("k", "new")], &[], Then::Commit);
         let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin { lease, proof, key: 1, locks: None, at_least, acknowledged_through: 0, step };
+        let begin = Begin {
+            lease,
+            proof,
+            key: 1,
+            locks: None,
+            at_least,
+            acknowledged_through: 0,
+            step,
+            under: Vec::new(),
+        };
         let asks = c.call(0, Call::Begin(begin));
         assert_eq!(c.committed(0, asks), committed, "restarted: {restarts}");
     }

@@ -40,7 +40,16 @@ impl Cluster {
     fn begins_early(&mut self, id: u8, lease: LeaseId) -> u64 {
         let step = step(vec![add("n", 1)], &[], Then::Commit);
         let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin { lease, proof, key: 1, locks: None, at_least, acknowledged_through: 0, step };
+        let begin = Begin {
+            lease,
+            proof,
+            key: 1,
+            locks: None,
+            at_least,
+            acknowledged_through: 0,
+            step,
+            under: Vec::new(),
+        };
         self.call(id, Call::Begin(begin))
     }
 

@@ -56,7 +56,16 @@ impl Cluster {
         let (lease, proof) = (self.lease(id), Proof::Attached);
         self.call(
             id,
-            Call::Begin(Begin { lease, proof, key, locks, at_least, acknowledged_through: 0, step }),
+            Call::Begin(Begin {
+                lease,
+                proof,
+                key,
+                locks,
+                at_least,
+                acknowledged_through: 0,
+                step,
+                under: Vec::new(),
+            }),
         )
     }
 

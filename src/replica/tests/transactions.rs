@@ -107,6 +107,7 @@ fn a_commit_is_made_once_however_often_it_is_asked_for() {
         at_least: AtLeast::default(),
         acknowledged_through: 1,
         step: once(),
+        under: Vec::new(),
     };
     c.call(0, Call::Begin(acknowledged_through.clone()));
     c.run();

@@ -77,6 +77,7 @@ impl TxnCalls<'_> {
             return Err(full(Limit::Outcomes));
         }
         validate_vector(&begin.at_least.snapshot, self.members, self.log, self.lifecycle)?;
+        self.admit_guards(begin, lease)?;
         if let Some(locks) = &begin.locks {
             if locks.label.len() > MAX_LABEL {
                 return Err(Refusal::LabelTooLong { len: locks.label.len(), max: MAX_LABEL });
@@ -232,7 +233,8 @@ impl TxnCalls<'_> {
         let at = self.data.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
         let Waiting { call, begin, content, request, token, .. } = *waiting;
-        let open = Open { at, snapshot, request, token, content, changes: Vec::new(), bytes: 0, expires };
+        let (under, changes) = (begin.under, Vec::new());
+        let open = Open { at, snapshot, request, token, under, content, changes, bytes: 0, expires };
         self.data.transactions.deadlines.insert(expires, id);
         self.data.transactions.rows.insert(id, Txn::Open(Box::new(open)));
         self.first_step(call, id, begin.step);

@@ -30,6 +30,7 @@ impl TxnCalls<'_> {
             let seen = (*open.snapshot).clone();
             let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
             let position = lend!(Writer, self).make_entry(vec![Op::Commit(commit)]);
+            self.note_guarded(&open.under, position);
             self.out.counts.commits += 1;
             let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
             vector.raise(self.config.dc, seq);

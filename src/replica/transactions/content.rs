@@ -15,7 +15,7 @@ use crate::replica::store_call::{Begin, Then};
 /// A hash of the content of a transaction, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::replica) enum Content {
-    /// Hash of the begin: its locks, its changes, and whether it commits at once.
+    /// Hash of the begin: its locks, its guards, its changes, and whether it commits at once.
     Begin(u64),
     /// Hash of all committed changes, as in the journal. A begin that commits at once has the same changes.
     Committed(u64),
@@ -26,7 +26,7 @@ pub(in crate::replica) enum Content {
 impl Content {
     pub fn of(begin: &Begin) -> Content {
         let locks = begin.locks.as_ref().map(|locks| locks.wants.locks());
-        Content::Begin(hash(&(locks, &begin.step.changes, begin.step.then == Then::Commit)))
+        Content::Begin(hash(&(locks, &begin.under, &begin.step.changes, begin.step.then == Then::Commit)))
     }
 
     pub fn committed(changes: &Vec<Change>) -> Content {

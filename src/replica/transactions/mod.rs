@@ -17,6 +17,7 @@ mod begin;
 mod commit;
 mod content;
 mod dead;
+mod guards;
 mod majority_waits;
 mod outcomes;
 mod rows;
@@ -113,6 +114,8 @@ struct Open {
     snapshot: Arc<VersionVector>,
     request: Option<RequestId>,
     token: Option<FencingToken>,
+    /// Requests that are held until it commits, and after it.
+    under: Vec<RequestId>,
     content: Content,
     changes: Vec<Change>,
     bytes: usize,

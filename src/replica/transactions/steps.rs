@@ -85,11 +85,15 @@ impl TxnCalls<'_> {
         let Some(Txn::Open(open)) = self.data.transactions.rows.get(&id) else {
             unreachable!("only open transactions make steps, {id:?} is not");
         };
-        let (before, has_locks) = (open.changes.len(), open.token.is_some());
+        let (before, has_locks) = (open.changes.len(), open.token.is_some() || !open.under.is_empty());
         let (changes, bytes) = (before + step.changes.len(), open.bytes + added);
         if changes > MAX_CHANGES || bytes > MAX_COMMIT_BYTES {
             let (max_changes, max_bytes) = (MAX_CHANGES, MAX_COMMIT_BYTES);
             return Err(TxnRefusal::TooLarge { changes, bytes, max_changes, max_bytes }.into());
+        }
+        if step.then != Then::Abort && !open.under.is_empty() {
+            let under = open.under.clone();
+            self.keep_guards(id, &under)?;
         }
         if step.then == Then::Commit && changes > 0 {
             // Before any change is taken in: a refused step leaves no changes behind.

@@ -286,6 +286,8 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::StepMissing { .. } => Reason::StepMissing,
         TxnRefusal::TooOld(..) | TxnRefusal::StateReplaced(_) => Reason::TransactionTooOld,
         TxnRefusal::LocksLost(_) => Reason::TransactionLostLocks,
+        TxnRefusal::TooManyGuards(_) => Reason::TransactionTooLarge,
+        TxnRefusal::NotHeld(_) => Reason::NotHeld,
         TxnRefusal::ForceReleased { .. } => Reason::ForceReleased,
         TxnRefusal::OutcomeUnknown(_) => Reason::OutcomeUnknown,
         TxnRefusal::Committed(_) => Reason::TransactionCommitted,

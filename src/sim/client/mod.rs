@@ -42,7 +42,7 @@ use geolock_api::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
 pub(super) enum Out {
     Call {
         tag: u64,
-        call: Call,
+        call: Box<Call>,
         /// Outside of its stream.
         beside: bool,
     },
@@ -375,7 +375,7 @@ impl Client {
         let tag = self.next_tag;
         self.next_tag += 1;
         self.pending.insert(tag, pending);
-        out.push(Out::Call { tag, call, beside });
+        out.push(Out::Call { tag, call: Box::new(call), beside });
     }
 
     pub fn on_connected(&mut self, now: Moment, session: SessionId, out: &mut Vec<Out>) {

@@ -379,7 +379,8 @@ mod tests {
         assert!(!client.requests().contains_key(&key), "it was the last copy");
         out.clear();
         client.on_reply(now, tags[0], granted(), &mut out);
-        let released = |out: &Out| matches!(out, Out::Call { call: Call::Release { .. }, .. });
+        let is_release = |call: &Call| matches!(call, Call::Release { .. });
+        let released = |out: &Out| matches!(out, Out::Call { call, .. } if is_release(call));
         assert!(matches!(&out[..], [out] if released(out)), "{out:?}");
     }
 }

@@ -15,9 +15,9 @@ use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
 use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
-use crate::sim::client::{Client, HoldEnd, Out, Pending, Timer};
+use crate::sim::client::{Client, HoldEnd, Out, Pending, State, Timer};
 use crate::sim::failure::FailureKind;
-use crate::sim::oracle::{AskedStep, Intent, TxnKey};
+use crate::sim::oracle::{AskedStep, Guard, Intent, TxnKey};
 use crate::sim::queue::Moment;
 use geolock_api::keys::Key;
 use geolock_api::names::{FencingToken, LeaseId, Secret};
@@ -26,6 +26,8 @@ use geolock_api::names::{FencingToken, LeaseId, Secret};
 #[derive(Clone, Debug)]
 pub(in crate::sim) struct TxnOrder {
     pub locks: Option<(Wants, Wait)>,
+    /// Requests that it holds, and under which the transaction runs.
+    pub under: Vec<Guard>,
     pub at_least: AtLeast,
     pub steps: Vec<TxnStep>,
     /// [`Then::Commit`] or [`Then::Abort`].
@@ -116,6 +118,7 @@ impl Txn {
 
     pub fn intent(&self) -> Intent {
         Intent {
+            under: self.order.under.clone(),
             wants: self.order.locks.as_ref().map(|(wants, _)| wants.clone()),
             changes: self.changes_up_to(self.order.steps.len() - 1),
             commits: self.order.end == Then::Commit,
@@ -126,6 +129,25 @@ impl Txn {
 impl Client {
     pub fn txns(&self) -> &std::collections::BTreeMap<IdempotencyKey, Txn> {
         &self.txns
+    }
+
+    /// Returns the requests that it holds, as guards.
+    pub fn held(&self) -> Vec<Guard> {
+        let held = self.requests.values().filter_map(|request| match request.state {
+            State::Held { id, .. } => Some(Guard { request: id, wants: request.order.wants.clone() }),
+            _ => None,
+        });
+        held.collect()
+    }
+
+    /// Returns true if it holds all guards of a transaction, as far as it knows.
+    pub(super) fn holds_guards(&self, key: IdempotencyKey) -> bool {
+        let held = |guard: &Guard| {
+            self.requests
+                .values()
+                .any(|request| matches!(request.state, State::Held { id, .. } if id == guard.request))
+        };
+        self.txns.get(&key).is_some_and(|txn| txn.order.under.iter().all(held))
     }
 
     /// Returns the number of transactions and reads that are not answered.
@@ -230,8 +252,9 @@ impl Client {
                 label: self.label.clone(),
             });
             let at_least = txn.order.at_least.clone();
+            let under = txn.order.under.iter().map(|guard| guard.request).collect();
             let acknowledged_through = self.acknowledged_through(lease);
-            Call::Begin(Begin { lease, proof, key, locks, at_least, acknowledged_through, step })
+            Call::Begin(Begin { lease, proof, key, locks, under, at_least, acknowledged_through, step })
         } else {
             let made = match call {
                 TxnCall::Abort => 0,

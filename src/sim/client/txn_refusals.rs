@@ -27,6 +27,12 @@ enum Verdict {
 }
 
 impl Client {
+    /// Returns true if one of its guards is not held, or its datacenter had given its locks away before its
+    /// disk was rolled back.
+    fn may_lose_locks(&self, key: IdempotencyKey) -> bool {
+        !self.holds_guards(key) || !self.blind_grants.is_empty() || self.rolled_back.is_some()
+    }
+
     pub(super) fn on_txn_refused(
         &mut self,
         now: Moment,
@@ -40,7 +46,7 @@ impl Client {
         let Some(txn_lease) = self.lease_of_txn(key) else { return };
         let lease_is_lost = self.lost_leases.contains(&txn_lease);
         let is_victim = self.lost_to_operator == Some(txn_lease);
-        let had_blind_grants = !self.blind_grants.is_empty() || self.rolled_back.is_some();
+        let may_lose = self.may_lose_locks(key);
         let Some(txn) = self.txns.get_mut(&key) else { return };
         // A server that may have few open transactions also remembers few reasons for their ends.
         let may_have_ended =
@@ -60,9 +66,7 @@ impl Client {
             Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) if disks_forget => {
                 Verdict::Over("what it wants to see is lost")
             }
-            Refusal::Transaction(TxnRefusal::LocksLost(_)) if had_blind_grants => {
-                Verdict::Over("its datacenter had given its locks away before its disk was rolled back")
-            }
+            Refusal::Transaction(TxnRefusal::LocksLost(_)) if may_lose => Verdict::Over("it lost its locks"),
             Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),
         };

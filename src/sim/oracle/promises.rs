@@ -26,7 +26,7 @@ pub(crate) struct EndedHold {
 
 /// A grant that was answered to a client.
 #[derive(Debug)]
-struct Told {
+pub(super) struct Told {
     lease: LeaseId,
     key: IdempotencyKey,
     wants: Vec<(LockName, Mode)>,
@@ -59,7 +59,7 @@ pub(crate) struct Promises {
     token_before: Option<FencingToken>,
     /// Grants that were answered, and neither released nor ended as far as the server knows. After a crash it
     /// may know less than this, until the client reclaims: a lease that ends before that may hold all of it.
-    held: BTreeMap<RequestId, Told>,
+    pub(super) held: BTreeMap<RequestId, Told>,
     /// Reclaims of clients, by their calls, until these are answered. A claim alone is no hold: clients that
     /// break rules claim what they have released, and a claim whose session ends first is never answered.
     claims: BTreeMap<CallId, (LeaseId, Vec<(RequestId, Told)>)>,

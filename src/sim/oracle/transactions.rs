@@ -2,7 +2,6 @@
 //! clients, the commits that were made, and the answers to clients.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::base::time::TimeToLive;
@@ -14,6 +13,7 @@ use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;
 use crate::sim::oracle::commits::{Commits, Mortality, is_large};
+use crate::sim::oracle::locked::{Guard, Locked};
 use crate::sim::queue::Moment;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, LockName, Mode};
@@ -32,6 +32,7 @@ pub(crate) const READER: DcId = match DcId::new(0) {
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub wants: Option<Wants>,
+    pub under: Vec<Guard>,
     /// Of all its steps.
     pub changes: Vec<Change>,
     /// It ends with a commit, if all goes well.
@@ -59,26 +60,18 @@ pub(crate) struct MadeAt {
     pub clocks_are_right: bool,
 }
 
-/// A commit under a lock.
-#[derive(Debug)]
-struct Locked {
-    dot: Dot,
-    mode: Mode,
-    txn: TxnKey,
-}
-
 /// All transactions of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     pub(super) commits: Commits,
-    intents: BTreeMap<TxnKey, Intent>,
+    pub(super) intents: BTreeMap<TxnKey, Intent>,
     made: BTreeMap<TxnKey, Dot>,
     /// Answered to their clients as committed: the commit vectors.
     told: BTreeMap<TxnKey, VersionVector>,
     /// Answered to their clients as not committed.
     never: BTreeMap<TxnKey, &'static str>,
     /// By lock, in the order made.
-    locks: BTreeMap<LockName, Vec<Locked>>,
+    pub(super) locks: BTreeMap<LockName, Vec<Locked>>,
     tokens: BTreeMap<TxnKey, FencingToken>,
     /// Times of the commits that give keys a time to live.
     asked_at: BTreeMap<Dot, Moment>,
@@ -101,7 +94,7 @@ fn without_rights(value: &Option<Reading>) -> Option<Reading> {
     }
 }
 
-fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
+pub(super) fn broken(kind: FailureKind, what: String) -> Result<(), Broken> {
     Err(Broken::new(kind, what))
 }
 
@@ -179,11 +172,9 @@ impl Transactions {
             );
             return broken(FailureKind::WithoutEffect, what);
         }
-        let Some(wants) = intent.wants.clone() else { return Ok(()) };
-        self.check_serial(&format_args!("{txn:?}"), &commit.seen, wants.locks())?;
-        for (lock, mode) in wants.locks() {
-            self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
-        }
+        let intent = intent.clone();
+        self.check_serial_commit(txn, &commit.seen, &intent)?;
+        self.note_locked(dot, txn, &intent);
         Ok(())
     }
 
@@ -202,29 +193,6 @@ impl Transactions {
             FailureKind::ExpiredEarly,
             format!("{key} lapses as {dot:?} at {}; asked for are {expiries:?}", at.now),
         )
-    }
-
-    /// Checks that the snapshot of a holder of these locks has everything that was committed under them.
-    pub fn check_serial(
-        &self,
-        holder: &dyn fmt::Display,
-        snapshot: &VersionVector,
-        wants: &[(LockName, Mode)],
-    ) -> Result<(), Broken> {
-        for (lock, mode) in wants {
-            let before = self.locks.get(lock).map_or(&[][..], Vec::as_slice);
-            let missed = |other: &&Locked| {
-                other.mode.conflicts_with(*mode) && snapshot.get(other.dot.dc) < other.dot.seq
-            };
-            if let Some(other) = before.iter().find(missed) {
-                let what = format!(
-                    "{holder} holds {lock} {mode} with snapshot {snapshot}, which lacks {:?} of {:?}",
-                    other.dot, other.txn
-                );
-                return broken(FailureKind::NotSerialised, what);
-            }
-        }
-        Ok(())
     }
 
     /// An entry of another datacenter is applied somewhere.
@@ -295,9 +263,8 @@ impl Transactions {
         let dot = Dot { dc: entry.dc, seq: entry.seq };
         if let Some(txn) = commit.client {
             self.made.insert(txn, dot);
-            let wants = self.intents.get(&txn).and_then(|intent| intent.wants.clone());
-            for (lock, mode) in wants.iter().flat_map(Wants::locks) {
-                self.locks.entry(lock.clone()).or_default().push(Locked { dot, mode: *mode, txn });
+            if let Some(intent) = self.intents.get(&txn).cloned() {
+                self.note_locked(dot, txn, &intent);
             }
         }
         true
@@ -485,8 +452,11 @@ impl Transactions {
     pub fn count(&self, outcome: &mut Outcome) {
         outcome.commits = self.made.len() as u64;
         outcome.uncommitted = self.uncommitted;
-        let locked = |txn: &&TxnKey| self.intents.get(*txn).is_some_and(|intent| intent.wants.is_some());
-        outcome.locked_commits = self.made.keys().filter(locked).count() as u64;
+        let made = |is: fn(&Intent) -> bool| {
+            self.made.keys().filter(|txn| self.intents.get(*txn).is_some_and(is)).count() as u64
+        };
+        outcome.locked_commits = made(|intent| intent.wants.is_some());
+        outcome.guarded_commits = made(|intent| !intent.under.is_empty());
         let moved = |commits: &Vec<Locked>| {
             commits.windows(2).filter(|pair| pair[0].dot.dc != pair[1].dot.dc).count() as u64
         };

@@ -154,6 +154,7 @@ impl Plan {
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),
             Profile::Transactions => Plan { habits, ..general.calm().transactions() },
+            Profile::Guarded => Plan { habits, ..general.calm().guarded(&mut Rng::new(seed, 42)) },
             Profile::Values => Plan { habits, ..general.calm().values() },
             Profile::Removals => general.calm().removals(),
             Profile::LeftBehind => general.calm().left_behind(),

@@ -25,7 +25,9 @@ pub enum Profile {
     Tangle,
     /// Crashes and lost links between locked transactions.
     Transactions,
-    /// The same, with values of thousands of elements, and registers of 64 KiB and more.
+    /// The same, and most transactions run under locks that their clients hold.
+    Guarded,
+    /// As `Transactions`, with values of thousands of elements, and registers of 64 KiB and more.
     Values,
     /// No faults. Keys are removed while transactions that have not seen it change them.
     Removals,
@@ -62,7 +64,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 24] = [
+    pub const NAMED: [(&str, Profile); 25] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -72,6 +74,7 @@ impl Profile {
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),
         ("transactions", Profile::Transactions),
+        ("guarded", Profile::Guarded),
         ("values", Profile::Values),
         ("removals", Profile::Removals),
         ("left-behind", Profile::LeftBehind),

@@ -16,6 +16,8 @@ pub(in crate::sim) struct TxnPlan {
     /// Number of pairs of keys that are always written together.
     pub pairs: usize,
     pub locked_percent: u64,
+    /// Transactions without locks of their own that run under requests that their clients hold.
+    pub under_percent: u64,
     /// Transactions of more than one step.
     pub interactive_percent: u64,
     pub read_only_percent: u64,
@@ -59,6 +61,7 @@ impl TxnPlan {
         plain_percent: 100,
         pairs: 0,
         locked_percent: 0,
+        under_percent: 0,
         interactive_percent: 0,
         read_only_percent: 0,
         look_percent: 0,
@@ -106,11 +109,20 @@ impl TxnPlan {
 
     /// Returns a description of something that did not happen often enough to prove anything.
     pub fn too_little(&self, done: &Outcome) -> Option<String> {
-        let Outcome { commits, locked_commits, commit_hand_offs, removals, keys_expired, .. } = done;
+        let Outcome {
+            commits,
+            locked_commits,
+            guarded_commits,
+            commit_hand_offs,
+            removals,
+            keys_expired,
+            ..
+        } = done;
         let least = |percent: u64, share: u64| if percent > 0 { self.least_commits / share } else { 0 };
         let least = [
             (*commits, self.least_commits, "commits"),
             (*locked_commits, least(self.locked_percent, 10), "commits under locks"),
+            (*guarded_commits, least(self.under_percent, 20), "commits under guards"),
             (*commit_hand_offs, least(self.locked_percent, 20), "commits under locks from elsewhere"),
             (*removals, least(self.remove_percent, 20), "removals"),
             (*keys_expired, least(self.expire_percent, 20), "keys that lapsed"),
@@ -194,6 +206,26 @@ impl Plan {
         self.load.release_on_disconnect_percent = 20;
         self.txns = TxnPlan { locked_percent: 80, ..TxnPlan::some() };
         self
+    }
+
+    /// The same with requests that are held for longer, and most transactions under them.
+    pub(super) fn guarded(self, rng: &mut Rng) -> Plan {
+        let mut plan = self.transactions();
+        plan.load.concurrent = 3;
+        plan.load.hold = *rng.pick(&[300 * MS, 600 * MS, 2_000 * MS]);
+        plan.load.release_on_disconnect_percent = 0;
+        plan.load.clients.iter_mut().for_each(|clients| *clients = 2);
+        (plan.load.hot_locks, plan.load.cold_locks, plan.load.hot_percent) = (3, 12, 50);
+        plan.load.max_locks = 2;
+        plan.txns = TxnPlan {
+            percent: 60,
+            plain_percent: 60,
+            locked_percent: 15,
+            under_percent: 90,
+            think: *rng.pick(&[20 * MS, 150 * MS]),
+            ..plan.txns
+        };
+        plan
     }
 
     /// The same with values of thousands of elements, and registers of 64 KiB and more.

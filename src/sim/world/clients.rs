@@ -134,7 +134,7 @@ impl World {
                     main.and_then(|main| if beside { self.beside(main) } else { Some(main) })
                 {
                     let at = self.now + self.plan.load.distance;
-                    let action = Action::ToServer { dc, session, tag, call };
+                    let action = Action::ToServer { dc, session, tag, call: *call };
                     match self.stopped_clients.get_mut(&client) {
                         Some(stalled) => stalled.push(action),
                         None => self.queue.push(at, action),

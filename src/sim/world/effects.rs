@@ -134,6 +134,7 @@ impl World {
         {
             let judged = self.nodes[dc.index()].forced.on_commit(txn);
             self.blame(judged);
+            self.check_guards(dc, txn);
         }
     }
 

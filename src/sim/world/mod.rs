@@ -96,6 +96,8 @@ struct Chance {
     durability: Rng,
     /// Of changes of wide keys.
     wide: Rng,
+    /// Which transactions run under requests that their clients hold.
+    guards: Rng,
     /// Of clients' actions beyond those of the client library, of watchers and of overload.
     others: Rng,
     /// Of the control group, and of servers that join.
@@ -217,6 +219,7 @@ impl World {
                 habits: Rng::new(seed, 20),
                 durability: Rng::new(seed, 26),
                 wide: Rng::new(seed, 28),
+                guards: Rng::new(seed, 41),
                 others: Rng::new(seed, 23),
                 members: Rng::new(seed, 31),
             },

@@ -13,7 +13,8 @@ use crate::crdt::VersionVector;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
 use crate::replica::store_call::{AtLeast, Durability, Read, Stepped, Then, TxnState};
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
-use crate::sim::oracle::{Asked, Holder, HolderId};
+use crate::sim::failure::FailureKind;
+use crate::sim::oracle::{Asked, Guard, Holder, HolderId, TxnKey};
 use crate::sim::plan::LARGE;
 use crate::sim::world::{Action as Happens, World, wide};
 use geolock_api::keys::Key;
@@ -92,7 +93,33 @@ impl World {
             let (plan, rng) = (&self.plan.txns, &mut self.chance.wide);
             wide::add_to(&mut steps, read_only, plan, rng);
         }
-        TxnOrder { locks, at_least, steps, end, durability, think, overflows, max_open, may_be_replaced }
+        let under = self.random_guards(number, locks.is_some());
+        TxnOrder {
+            locks,
+            under,
+            at_least,
+            steps,
+            end,
+            durability,
+            think,
+            overflows,
+            max_open,
+            may_be_replaced,
+        }
+    }
+
+    /// Returns some of the requests that the client holds.
+    fn random_guards(&mut self, number: usize, has_locks: bool) -> Vec<Guard> {
+        // A transaction that also waits for locks might wait for its own guard.
+        if has_locks || !self.chance.guards.percent(self.plan.txns.under_percent) {
+            return Vec::new();
+        }
+        let mut held = self.clients[number].held();
+        let most = self.chance.guards.between(1, 2) as usize;
+        while held.len() > most {
+            held.swap_remove(self.chance.guards.index(held.len()));
+        }
+        held
     }
 
     fn random_reads(&mut self) -> Vec<Key> {
@@ -122,6 +149,17 @@ impl World {
             }
         }
         changes
+    }
+
+    /// Checks that the guards of a transaction are held as it commits.
+    pub(super) fn check_guards(&mut self, dc: DcId, txn: TxnKey) {
+        let promises = &self.nodes[dc.index()].promises;
+        let is_lost = |request: &RequestId| !promises.holds(*request) && !self.blind_grants.contains(request);
+        let lost = self.txns.guards_of(txn).find(is_lost);
+        if let Some(request) = lost {
+            let what = format!("{dc} committed {txn:?} under {request}, which is not held any more");
+            self.fail(FailureKind::GuardLost, what);
+        }
     }
 
     /// A begin arrives at a server: notes the intent of its client.

@@ -69,6 +69,7 @@ impl Client {
                 at_least: self.at_least(choices),
                 acknowledged_through: choices.number(1),
                 step: step(members, choices),
+                under: Vec::new(),
             }),
             16 => {
                 let (key, after) = (choices.number(tag - 1), choices.number(1) as usize);

@@ -24,7 +24,7 @@ fn step(changes: usize, then: Then) -> Step {
 }
 
 fn new(step: Step) -> NewTxn {
-    NewTxn { locks: vec![], wait: Wait::Forever, label: String::new(), at_least: None, step }
+    NewTxn { locks: vec![], under: vec![], wait: Wait::Forever, label: String::new(), at_least: None, step }
 }
 
 fn locked(wait: Wait, step: Step) -> NewTxn {
@@ -220,6 +220,23 @@ fn a_commit_in_doubt_is_asked_after_when_its_lease_is_lost() {
     let error = talk.told_ill(one_shot);
     assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(_))), "{error}");
     assert!(talk.session.orphans.is_empty());
+}
+
+#[test]
+fn a_transaction_under_a_guard_does_not_move_to_another_lease() {
+    let mut talk = Talk::ready();
+    talk.session.disconnected(talk.now);
+    let under = vec![proto::RequestId { dc: 0, n: 7 }];
+    let guarded = talk.begin(NewTxn { under, ..new(step(1, Then::Commit)) });
+    let plain = talk.begin(new(step(1, Then::Commit)));
+    talk.lease_expires();
+    let error = talk.told_ill(guarded);
+    assert!(matches!(error, CommitError::NotCommitted(TxnError::LeaseLost(LostReason::Expired))), "{error}");
+    talk.session.connected(talk.now);
+    talk.hear(Tag::OpenLease, opened(8));
+    talk.outputs();
+    talk.hear(Tag::Begin(plain), stepped(TransactionState::Committed));
+    assert!(talk.told_well(plain));
 }
 
 #[test]

@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::fields::{self, ProofBy, dcs, idempotency_key, label, lease, proof, snapshot_message, wants};
+use super::fields::{
+    self, ProofBy, dcs, idempotency_key, label, lease, proof, request_id, snapshot_message, wants,
+};
 use super::lock::NO_WAIT;
 use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::replica::call::{Call, Wait};
 use crate::replica::store_call::{
-    AtLeast, Begin, BeginLocks, Durability, Durable, MAX_MAJORITY_WAIT, MAX_READS, NextStep, Read, Step,
-    Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, BeginLocks, Durability, Durable, MAX_GUARDS, MAX_MAJORITY_WAIT, MAX_READS, NextStep,
+    Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::server::api::error::BorderError;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
+use geolock_api::names::RequestId;
 use geolock_api::proto::{self, begin_locks, change, value};
 use geolock_api::value::{MAX_DEPTH, OpError, Reading, Type, messages};
 
@@ -30,6 +33,7 @@ pub(in crate::server::api) fn begin(message: proto::BeginRequest, by: ProofBy) -
         proof: proof(&message.secret, by)?,
         key: idempotency_key(message.idempotency_key).ok_or(NO_KEY)?,
         locks: message.locks.map(begin_locks).transpose()?,
+        under: guards(message.under)?,
         at_least: at_least(message.at_least)?,
         acknowledged_through: message.acknowledged_through,
         step: step(message.step)?,
@@ -70,6 +74,14 @@ fn begin_locks(message: proto::BeginLocks) -> Result<BeginLocks, BorderError> {
         None => return Err(NO_WAIT),
     };
     Ok(BeginLocks { wants: wants(&message.locks)?, wait, label: label(&message.label)? })
+}
+
+fn guards(under: Vec<proto::RequestId>) -> Result<Vec<RequestId>, BorderError> {
+    // Before anything is allocated for them.
+    if under.len() > MAX_GUARDS {
+        return Err(TxnRefusal::TooManyGuards(under.len()).into());
+    }
+    under.into_iter().map(request_id).collect()
 }
 
 fn at_least(message: Option<proto::AtLeast>) -> Result<AtLeast, BorderError> {

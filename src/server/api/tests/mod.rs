@@ -2,6 +2,7 @@
 
 mod access;
 mod forced;
+mod guards;
 mod held_back;
 mod homes;
 mod limits;

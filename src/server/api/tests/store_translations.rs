@@ -19,7 +19,7 @@ use crate::server::api::convert::{ProofBy, txn};
 use crate::server::api::error::{self, BorderError};
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode};
+use geolock_api::names::{DcSet, FencingToken, LeaseId, Mode, RequestId};
 use geolock_api::proto::{self, Reason, update, value};
 use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, OpError, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type,
@@ -44,6 +44,7 @@ fn begin_message() -> proto::BeginRequest {
         lease: 7,
         secret: Bytes::new(),
         idempotency_key: 3,
+        under: vec![proto::RequestId { dc: 1, n: 9 }],
         locks: Some(proto::BeginLocks {
             locks: vec![lock(b"a", proto::Mode::Exclusive)],
             wait: Some(proto::begin_locks::Wait::WaitMs(1500)),
@@ -87,6 +88,7 @@ fn a_begin_means_what_it_says() {
             then: Then::Commit,
             durability: Durability::Local,
         },
+        under: vec![RequestId { dc: dc(1), n: 9 }],
     };
     assert_eq!(call, Call::Begin(expected));
     let bare = proto::BeginRequest { locks: None, at_least: None, ..begin_message() };
@@ -408,6 +410,8 @@ fn every_refusal_of_a_transaction_has_its_number_and_its_code() {
         (TxnRefusal::TooOld(3, second), 28, Code::Aborted),
         (TxnRefusal::StateReplaced(3), 28, Code::Aborted),
         (TxnRefusal::LocksLost(3), 29, Code::Aborted),
+        (TxnRefusal::TooManyGuards(17), 23, Code::InvalidArgument),
+        (TxnRefusal::NotHeld(RequestId { dc: dc(1), n: 9 }), 7, Code::FailedPrecondition),
         (TxnRefusal::OutcomeUnknown(3), 30, Code::Unknown),
         (TxnRefusal::Committed(3), 31, Code::FailedPrecondition),
         (TxnRefusal::SnapshotAhead { seq: 2, made: 1 }, 32, Code::OutOfRange),

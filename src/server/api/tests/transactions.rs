@@ -169,6 +169,7 @@ async fn one_shots_are_unary_and_idempotent_also_over_a_restart() {
     let lease = open_lease(&mut client).await;
     let wait = Some(proto::begin_locks::Wait::WaitMs(60_000));
     let transact = proto::BeginRequest {
+        under: vec![],
         lease: lease.lease,
         secret: lease.secret.clone(),
         idempotency_key: 1,

@@ -1,0 +1,28 @@
+//! Recipes: what people build on locks, on top of [`geolock_client`] alone.
+//!
+//! | recipe | type |
+//! |---|---|
+//! | run a job once, of many instances that start at the same time | [`CriticalSection`] |
+//! | run a job once in a period, of all instances that try | [`Periodic`] |
+//!
+//! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
+//! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
+//!
+//! | folder | job |
+//! |---|---|
+//! | `once_state/` | pure: records, decisions and the loop of a critical section |
+//! | `once/` | its driver |
+//! | `periodic_state.rs` | pure: the decisions of one attempt to run a periodic job |
+//! | `periodic.rs` | its driver |
+//!
+//! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
+#![deny(missing_docs)]
+
+mod once;
+mod once_state;
+mod periodic;
+mod periodic_state;
+
+pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
+pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
+pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};

@@ -1,0 +1,167 @@
+//! The keys of a section in the store.
+
+use std::time::{Duration, SystemTime};
+
+use geolock_client::{
+    Action, AtLeast, Batch, Changed, Client, ClientError, CommitError, Key, LockGuard, Op, Reading, Reason,
+    Snapshot, TxnError, TxnRequest, Update, Value, Watch, WatchRequest,
+};
+
+use crate::once_state::{Content, NotWritten, OnceOptions, Record, Write};
+
+/// The jitter of a watermark: up to this share of it.
+const JITTER: u32 = 20;
+
+/// The keys of a section, and the way to them.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub client: Client,
+    pub record: Key,
+    pub live: Key,
+    pub pause: Key,
+}
+
+/// The reason why a transaction under the lock did not commit.
+#[derive(Debug)]
+pub(super) enum Failed {
+    NotWritten(NotWritten),
+    /// For good.
+    Refused(Reason, String),
+}
+
+impl Store {
+    /// Reads all keys in the datacenter of the client.
+    pub async fn read(&self) -> Result<(Content, Snapshot), ClientError> {
+        self.read_at(&AtLeast::default()).await
+    }
+
+    pub async fn read_at(&self, at_least: &AtLeast) -> Result<(Content, Snapshot), ClientError> {
+        let keys = [self.record.clone(), self.live.clone(), self.pause.clone()];
+        let read = self.client.read_many(&keys, at_least).await?;
+        Ok((content(&read.values), read.snapshot))
+    }
+
+    /// Reads all keys, then follows them from there.
+    pub async fn follow(&self) -> Result<(Content, Snapshot, Watch), ClientError> {
+        let (content, snapshot) = self.read().await?;
+        let keys = WatchRequest::of(&self.record).and_key(&self.live).and_key(&self.pause);
+        let watch = self.client.read_client()?.watch(keys.from_snapshot(&snapshot)).await?;
+        Ok((content, snapshot, watch))
+    }
+
+    /// Reads all keys under the lock: with everything that was written under it before.
+    pub async fn read_under(&self, guard: &LockGuard) -> Result<Content, Failed> {
+        let batch = Batch::new().read(&self.record).read(&self.live).read(&self.pause);
+        let done = self.client.transact(TxnRequest::new().under(guard), batch).await;
+        match done.map_err(failed)?.values {
+            Some(values) => Ok(content(&values)),
+            // The answer was lost.
+            None => Err(Failed::NotWritten(NotWritten::ForNow)),
+        }
+    }
+
+    /// Commits under the lock: only while it is held.
+    pub async fn write(&self, guard: &LockGuard, write: &Write, options: &OnceOptions) -> Result<(), Failed> {
+        let put = |batch: Batch, record: &Record| {
+            let record = Record { at_ms: now_ms(), ..record.clone() };
+            batch.update(&self.record, Update::register(record.encode()))
+        };
+        let batch = match write {
+            Write::Started(record) => self.prolonged(put(Batch::new(), record), options),
+            Write::Renew => self.prolonged(Batch::new(), options),
+            Write::Done(record) => put(Batch::new(), record).expire(&self.record, options.staleness),
+            Write::Failed { record, pause } => put(Batch::new(), record)
+                .expire(&self.record, options.staleness)
+                .update(&self.pause, Update::register("1"))
+                .expire(&self.pause, *pause),
+        };
+        match self.client.transact(TxnRequest::new().under(guard), batch).await {
+            // Committed here, and it stays so: the next holder sees it.
+            Ok(_) | Err(CommitError::NotAtMajority(_)) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn prolonged(&self, batch: Batch, options: &OnceOptions) -> Batch {
+        let jitter = options.watermark / JITTER * (random() % 256) as u32 / 256;
+        batch
+            .expire(&self.record, options.staleness)
+            .update(&self.live, Update::register("1"))
+            .expire(&self.live, options.watermark + jitter)
+    }
+
+    /// Applies a commit that a watch reported.
+    pub fn apply(&self, content: &mut Content, changed: Changed) {
+        for change in changed.changes {
+            let is_there = match &change.action {
+                Action::Update(_) => true,
+                Action::Removed | Action::Expired => false,
+                _ => continue,
+            };
+            if change.key == self.live {
+                content.live = is_there;
+            } else if change.key == self.pause {
+                content.pause = is_there;
+            } else if change.key == self.record {
+                content.record = match change.action {
+                    Action::Update(Update { op: Op::LwwRegister(bytes), .. }) => Record::decode(&bytes),
+                    _ => None,
+                };
+            }
+        }
+    }
+}
+
+fn content(values: &[Value]) -> Content {
+    let is_there = |index: usize| values.get(index).is_some_and(Value::is_some);
+    let record = match values.first().and_then(Value::reading) {
+        Some(Reading::LwwRegister(Some(bytes))) => Record::decode(bytes),
+        _ => None,
+    };
+    Content { record, live: is_there(1), pause: is_there(2) }
+}
+
+fn failed(error: CommitError) -> Failed {
+    let for_now = Failed::NotWritten(NotWritten::ForNow);
+    let lost = Failed::NotWritten(NotWritten::Lost);
+    match error {
+        CommitError::NotCommitted(error) => match error {
+            TxnError::LeaseLost(_) | TxnError::Closed => lost,
+            TxnError::Over(Reason::TransactionLostLocks | Reason::ForceReleased, _) => lost,
+            // It did not commit, and the lock may still be held: the next attempt tells.
+            TxnError::Over(..) | TxnError::NotBegun(_) => for_now,
+            TxnError::Refused(Reason::NotHeld, _) => lost,
+            TxnError::Refused(reason, _) if passes(reason) => for_now,
+            TxnError::Refused(reason, message) => Failed::Refused(reason, message),
+            error => Failed::Refused(Reason::Unspecified, error.to_string()),
+        },
+        // The next holder of the lock sees what became of it.
+        _ => lost,
+    }
+}
+
+/// Returns true if the server may think otherwise in a moment.
+pub(super) fn passes(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::CannotCommit
+            | Reason::DiskFull
+            | Reason::Draining
+            | Reason::KeyEnded
+            | Reason::NotYet
+            | Reason::ResourceExhausted
+            | Reason::Unavailable
+    )
+}
+
+#[expect(clippy::disallowed_methods, reason = "for people: nothing depends on it")]
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a random number: the standard library's hash tables are seeded by the operating system.
+pub(super) fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0_u8)
+}

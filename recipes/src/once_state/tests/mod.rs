@@ -1,0 +1,6 @@
+//! The loop in simulation: many instances, one lock, one record, lost leases, crashes and pauses.
+
+mod mutations;
+mod plan;
+mod seeds;
+mod world;

@@ -1,0 +1,278 @@
+//! Once a period: of all instances that try, in whatever datacenter, one runs the job, and it runs at most
+//! once in a period.
+
+use std::fmt::{self, Display};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use geolock_client::{
+    AcquireError, AcquireRequest, Batch, Client, ClientError, CommitError, DcId, FencingToken, Key,
+    LockGuard, LockName, Reading, TxnError, TxnRequest, Update, Value, Wait,
+};
+
+use crate::once::{Run, caught};
+use crate::once_state::{Record, RunState};
+use crate::periodic_state::{Attempt, Effect, Event, Mark, Verdict};
+
+/// The bucket of all marks.
+const BUCKET: &[u8] = b"geolock.every";
+/// The name of the lock begins with this.
+const LOCK_PREFIX: &[u8] = b"geolock.every/";
+
+/// The options of a [`Periodic`] job.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PeriodicOptions {
+    /// A run that fails does not count: the next attempt may run it at once. Default: no.
+    pub again_after_failure: bool,
+    /// Longest wait for the lock, which is held while the job runs elsewhere, or is on its way. Default 5 s.
+    pub patience: Duration,
+    /// As [`OnceOptions::home`](crate::OnceOptions::home).
+    pub home: Option<DcId>,
+    /// As [`OnceOptions::who`](crate::OnceOptions::who).
+    pub who: String,
+}
+
+impl Default for PeriodicOptions {
+    fn default() -> PeriodicOptions {
+        let (again_after_failure, patience) = (false, Duration::from_secs(5));
+        PeriodicOptions { again_after_failure, patience, home: None, who: String::new() }
+    }
+}
+
+/// The outcome of an attempt to run a periodic job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeriodicOutcome {
+    /// It ran here, to its end.
+    Ran {
+        /// The number of the run: its fencing token.
+        run: u64,
+    },
+    /// It ran here, and ended with an error or a panic.
+    Failed {
+        /// The number of the run.
+        run: u64,
+        /// The error.
+        error: String,
+    },
+    /// It was stopped here when its lock was lost, or it lost the lock before it began.
+    Lost {
+        /// The number of the run.
+        run: u64,
+    },
+    /// It ran in this period already, or runs.
+    Skipped {
+        /// The instance that ran it; `None` if the lock was not granted in time.
+        by: Option<String>,
+    },
+}
+
+/// The reason why an attempt failed. The job did not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeriodicError {
+    /// The name or the period cannot be used.
+    #[error("{0}")]
+    Config(String),
+    /// The mark could not be read.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The lock could not be acquired.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The mark could not be read or written under the lock.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// A job that runs at most once in a period, of all instances that try.
+///
+/// ```no_run
+/// # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn write_report(_: u64) -> Result<(), std::io::Error> { Ok(()) }
+/// use std::time::Duration;
+/// use geolock_recipes::{Periodic, PeriodicOptions, Run};
+///
+/// let every = Duration::from_secs(3600);
+/// let report = Periodic::new(&client, "report", every, PeriodicOptions::default())?;
+/// report.run(async |run: Run| write_report(run.token().0).await).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Periodic {
+    client: Client,
+    every: Duration,
+    options: PeriodicOptions,
+    lock: LockName,
+    mark: Key,
+}
+
+impl Periodic {
+    /// Prepares a job that runs once in `every`, at least 1 s. Instances with the same name run one job.
+    pub fn new(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        every: Duration,
+        mut options: PeriodicOptions,
+    ) -> Result<Periodic, PeriodicError> {
+        if every < Duration::from_secs(1) {
+            return Err(PeriodicError::Config(format!("a period is at least 1 s, here it is {every:?}")));
+        }
+        let name = name.as_ref();
+        let config = |error: &dyn Display| PeriodicError::Config(error.to_string());
+        let mark = Key::new(BUCKET, name).map_err(|error| config(&error))?;
+        let lock = LockName::with_home(options.home, &[LOCK_PREFIX, name].concat());
+        let lock = lock.map_err(|error| config(&error))?;
+        if options.who.is_empty() {
+            options.who = format!("process {}", std::process::id());
+        }
+        Ok(Periodic { client: client.clone(), every, options, lock, mark })
+    }
+
+    /// Returns the lock under which the job runs.
+    pub fn lock(&self) -> &LockName {
+        &self.lock
+    }
+
+    /// Runs the job, unless it ran in this period or runs elsewhere. The future of the job is dropped when
+    /// the lock is lost.
+    pub async fn run<E: Display, S: Future<Output = Result<(), E>>>(
+        &self,
+        job: impl FnOnce(Run) -> S,
+    ) -> Result<PeriodicOutcome, PeriodicError> {
+        let mut attempt = Attempt::new(self.options.again_after_failure);
+        let (mut guard, mut job): (Option<Arc<LockGuard>>, _) = (None, Some(job));
+        while let Some(effect) = attempt.poll_effect() {
+            match (effect, &guard) {
+                (Effect::Look, _) => attempt.handle(Event::Marked(self.look().await?)),
+                (Effect::Acquire, _) => match self.acquire().await? {
+                    Some(held) => {
+                        let token = held.token().0;
+                        guard = Some(Arc::new(held));
+                        attempt.handle(Event::Granted { token });
+                    }
+                    None => attempt.handle(Event::Busy),
+                },
+                (Effect::Read, Some(guard)) => attempt.handle(self.read(guard).await?),
+                (Effect::Write { token }, Some(guard)) => {
+                    attempt.handle(Event::Written(self.write(guard, token).await?));
+                }
+                (Effect::Remove, Some(guard)) => {
+                    let removed = self.commit(guard, Batch::new().remove(&self.mark)).await;
+                    attempt.handle(Event::Written(removed.is_ok()));
+                }
+                (Effect::Start { token }, Some(guard)) => {
+                    let Some(job) = job.take() else { continue };
+                    let (_running, run) = Run::new(FencingToken(token), Arc::downgrade(guard));
+                    let event = tokio::select! {
+                        biased;
+                        _ = guard.lost() => Event::Lost,
+                        ended = async { pin!(caught(job(run))).await } => Event::Ended(ended),
+                    };
+                    attempt.handle(event);
+                }
+                (Effect::Leave, _) => {
+                    if let Some(guard) = guard.take().and_then(Arc::into_inner) {
+                        // If it was lost, there is nothing to release.
+                        let _ = guard.release().await;
+                    }
+                }
+                (Effect::Finish(verdict), _) => return Ok(outcome(verdict)),
+                // The job was dropped already; nothing else is asked for without a lock.
+                (Effect::Stop | Effect::Read | Effect::Write { .. }, _) => {}
+                (Effect::Remove | Effect::Start { .. }, None) => {}
+            }
+        }
+        Ok(PeriodicOutcome::Skipped { by: None })
+    }
+
+    async fn look(&self) -> Result<Option<Mark>, ClientError> {
+        Ok(mark(&self.client.read(&self.mark).await?))
+    }
+
+    async fn acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
+        let request = AcquireRequest::exclusive(self.lock.clone()).label(&self.options.who);
+        match self.client.acquire(request.wait(Wait::AtMost(self.options.patience))).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(AcquireError::TimedOut { .. } | AcquireError::NotFree) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read(&self, guard: &LockGuard) -> Result<Event, CommitError> {
+        let done = self.commit(guard, Batch::new().read(&self.mark)).await;
+        Ok(match done {
+            Ok(Some(values)) => Event::Marked(values.first().and_then(mark)),
+            // The answer was lost, or the lock.
+            Ok(None) => Event::Busy,
+            Err(error) if is_lost(&error) => Event::Busy,
+            Err(error) => return Err(error),
+        })
+    }
+
+    /// Returns false if the lock was lost.
+    async fn write(&self, guard: &LockGuard, token: u64) -> Result<bool, CommitError> {
+        let (state, who) = (RunState::Started, self.options.who.clone());
+        let record = Record { run: token, state, who, attempts: 0, at_ms: 0 };
+        let batch = Batch::new().update(&self.mark, Update::register(record.encode()));
+        match self.commit(guard, batch.expire(&self.mark, self.every)).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_lost(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn commit(&self, guard: &LockGuard, batch: Batch) -> Result<Option<Vec<Value>>, CommitError> {
+        match self.client.transact(TxnRequest::new().under(guard), batch).await {
+            Ok(done) => Ok(done.values),
+            // Committed here, and it stays so.
+            Err(CommitError::NotAtMajority(not)) => Ok(not.values),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Periodic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Periodic")
+            .field("lock", &self.lock)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}
+
+fn mark(value: &Value) -> Option<Mark> {
+    let record = match value.reading()? {
+        Reading::LwwRegister(Some(bytes)) => Record::decode(bytes),
+        _ => None,
+    };
+    // A mark that cannot be read is one all the same.
+    Some(
+        record
+            .map_or(Mark { run: 0, who: String::new() }, |record| Mark { run: record.run, who: record.who }),
+    )
+}
+
+/// Returns true if the lock is lost, or it is not known what became of the commit: then it does not run.
+fn is_lost(error: &CommitError) -> bool {
+    use geolock_client::Reason::{ForceReleased, NotHeld, TransactionLostLocks};
+    matches!(
+        error,
+        CommitError::NotCommitted(
+            TxnError::LeaseLost(_)
+                | TxnError::Refused(NotHeld, _)
+                | TxnError::Over(TransactionLostLocks | ForceReleased, _)
+        ) | CommitError::OutcomeUnknown(_)
+    )
+}
+
+fn outcome(verdict: Verdict) -> PeriodicOutcome {
+    match verdict {
+        Verdict::Ran { run } => PeriodicOutcome::Ran { run },
+        Verdict::Failed { run, error } => PeriodicOutcome::Failed { run, error },
+        Verdict::Lost { run } => PeriodicOutcome::Lost { run },
+        Verdict::Skipped(mark) => PeriodicOutcome::Skipped { by: mark.map(|mark| mark.who) },
+    }
+}

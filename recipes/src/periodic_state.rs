@@ -1,0 +1,417 @@
+//! Pure. A job that runs at most once in a period: the decisions of one attempt.
+//!
+//! ```text
+//!  look --marked--> skipped
+//!    | not
+//!  acquire --busy--> skipped
+//!    |
+//!  read under the lock --marked--> skipped
+//!    | not
+//!  write the mark under the lock --> run --Err, and it is to run again--> remove the mark
+//!                                     '--> ran, failed
+//! ```
+//!
+//! The mark is a key that expires after the period, counted by the datacenters. It is read and written under
+//! the lock, by transactions that commit only while it is held, so of two attempts that both saw no mark the
+//! second one sees that of the first.
+
+use std::collections::VecDeque;
+
+/// The latest run, as its mark says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub run: u64,
+    pub who: String,
+}
+
+/// An outcome of something that the machine waits for.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The answer to [`Effect::Look`] and to [`Effect::Read`].
+    Marked(Option<Mark>),
+    Granted {
+        token: u64,
+    },
+    /// The lock was not granted in time.
+    Busy,
+    /// The answer to [`Effect::Write`] and to [`Effect::Remove`].
+    Written(bool),
+    Ended(Result<(), String>),
+    Lost,
+}
+
+/// Something for the driver to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Read the mark without the lock.
+    Look,
+    Acquire,
+    /// Read the mark under the lock.
+    Read,
+    Write {
+        token: u64,
+    },
+    Remove,
+    Start {
+        token: u64,
+    },
+    /// Drop the job.
+    Stop,
+    Leave,
+    Finish(Verdict),
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ran {
+        run: u64,
+    },
+    Failed {
+        run: u64,
+        error: String,
+    },
+    Lost {
+        run: u64,
+    },
+    /// `None`: somebody had the lock.
+    Skipped(Option<Mark>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Looking,
+    Acquiring,
+    Reading(u64),
+    Marking(u64),
+    Running(u64),
+    Over,
+}
+
+/// A deliberate mistake, in tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// The mark is not read under the lock.
+    Unread,
+    /// The job goes on when the lock is lost.
+    LossIgnored,
+}
+
+/// One attempt.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    state: State,
+    again_after_failure: bool,
+    /// The error of a job whose mark is being removed.
+    error: String,
+    effects: VecDeque<Effect>,
+    bug: Option<Bug>,
+}
+
+impl Attempt {
+    pub fn new(again_after_failure: bool) -> Attempt {
+        let effects = VecDeque::from([Effect::Look]);
+        Attempt { state: State::Looking, again_after_failure, error: String::new(), effects, bug: None }
+    }
+
+    #[cfg(test)]
+    pub fn with_bug(mut self, bug: Option<Bug>) -> Attempt {
+        self.bug = bug;
+        self
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        cfg!(test) && self.bug == Some(bug)
+    }
+
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    pub fn handle(&mut self, event: Event) {
+        match (self.state, event) {
+            (State::Looking, Event::Marked(None)) => self.enter(State::Acquiring, Effect::Acquire),
+            (State::Looking, Event::Marked(Some(mark))) => self.finish(Verdict::Skipped(Some(mark))),
+            (State::Acquiring, Event::Granted { token }) if self.has(Bug::Unread) => {
+                self.enter(State::Marking(token), Effect::Write { token });
+            }
+            (State::Acquiring, Event::Granted { token }) => self.enter(State::Reading(token), Effect::Read),
+            (State::Acquiring, Event::Busy) => self.finish(Verdict::Skipped(None)),
+            // The lock was lost, or nobody knows.
+            (State::Reading(_), Event::Busy) => self.leave(Verdict::Skipped(None)),
+            (State::Reading(_), Event::Marked(Some(mark))) => self.leave(Verdict::Skipped(Some(mark))),
+            (State::Reading(token), Event::Marked(None)) => {
+                self.enter(State::Marking(token), Effect::Write { token });
+            }
+            (State::Marking(token), Event::Written(true)) if self.error.is_empty() => {
+                self.enter(State::Running(token), Effect::Start { token });
+            }
+            (State::Marking(run), Event::Written(_)) => {
+                let error = std::mem::take(&mut self.error);
+                match error.is_empty() {
+                    true => self.leave(Verdict::Lost { run }),
+                    false => self.leave(Verdict::Failed { run, error }),
+                }
+            }
+            (State::Running(run), Event::Ended(Ok(()))) => self.leave(Verdict::Ran { run }),
+            (State::Running(run), Event::Ended(Err(error))) if self.again_after_failure => {
+                self.error = if error.is_empty() { "it failed".to_owned() } else { error };
+                self.enter(State::Marking(run), Effect::Remove);
+            }
+            (State::Running(run), Event::Ended(Err(error))) => self.leave(Verdict::Failed { run, error }),
+            (State::Running(run), Event::Lost) if !self.has(Bug::LossIgnored) => {
+                self.effects.push_back(Effect::Stop);
+                self.leave(Verdict::Lost { run });
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, state: State, effect: Effect) {
+        self.state = state;
+        self.effects.push_back(effect);
+    }
+
+    fn leave(&mut self, verdict: Verdict) {
+        self.effects.push_back(Effect::Leave);
+        self.finish(verdict);
+    }
+
+    fn finish(&mut self, verdict: Verdict) {
+        self.enter(State::Over, Effect::Finish(verdict));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// The period, and the time that the datacenters take beyond it at most.
+    const EVERY: u64 = 1_000;
+    const LATE: u64 = 50;
+    const UNTIL: u64 = 30_000;
+
+    #[derive(Clone, Copy, Default)]
+    struct Plan {
+        again_after_failure: bool,
+        bug: Option<Bug>,
+        without_guards: bool,
+    }
+
+    enum Action {
+        Begin(usize),
+        Hears(usize, u64, Event),
+        Write(usize, u64, u64),
+        Remove(usize, u64, u64),
+        LeaseOver(usize, u64),
+    }
+
+    struct Instance {
+        attempt: Attempt,
+        /// Counts attempts.
+        number: u64,
+        holds: Option<u64>,
+        runs: bool,
+    }
+
+    /// Instances that try again and again, one lock, and one mark that expires.
+    struct World {
+        plan: Plan,
+        now: u64,
+        rng: u64,
+        serial: u64,
+        queue: BTreeMap<(u64, u64), Action>,
+        instances: Vec<Instance>,
+        holder: Option<usize>,
+        token: u64,
+        mark: Option<(Mark, u64)>,
+        marked_at: Vec<u64>,
+        skipped: u32,
+    }
+
+    impl World {
+        fn new(seed: u64, plan: Plan) -> World {
+            let attempt = || Attempt::new(plan.again_after_failure).with_bug(plan.bug);
+            let instance = |_| Instance { attempt: attempt(), number: 0, holds: None, runs: false };
+            let rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut world = World {
+                plan,
+                now: 0,
+                rng,
+                serial: 0,
+                queue: BTreeMap::new(),
+                instances: (0..9).map(instance).collect(),
+                holder: None,
+                token: 0,
+                mark: None,
+                marked_at: Vec::new(),
+                skipped: 0,
+            };
+            (0..9).for_each(|number| world.after(300, Action::Begin(number)));
+            world
+        }
+
+        fn below(&mut self, most: u64) -> u64 {
+            self.rng ^= self.rng << 13;
+            self.rng ^= self.rng >> 7;
+            self.rng ^= self.rng << 17;
+            self.rng % most
+        }
+
+        fn after(&mut self, most: u64, action: Action) {
+            self.serial += 1;
+            let at = self.now + 1 + self.below(most);
+            self.queue.insert((at, self.serial), action);
+        }
+
+        fn run(mut self) -> Result<World, String> {
+            while let Some(((at, _), action)) = self.queue.pop_first() {
+                self.now = at;
+                match action {
+                    Action::Begin(_) if at > UNTIL => {}
+                    Action::Begin(number) => {
+                        let attempt = Attempt::new(self.plan.again_after_failure).with_bug(self.plan.bug);
+                        self.instances[number].attempt = attempt;
+                        self.instances[number].number += 1;
+                        self.effects(number)?;
+                    }
+                    Action::Hears(number, attempt, event) if self.instances[number].number == attempt => {
+                        if matches!(event, Event::Ended(_)) {
+                            self.instances[number].runs = false;
+                        }
+                        self.instances[number].attempt.handle(event);
+                        self.effects(number)?;
+                    }
+                    Action::Hears(..) => {}
+                    Action::Write(number, attempt, token) => {
+                        let is_held = self.instances[number].holds == Some(token) || self.plan.without_guards;
+                        if is_held {
+                            self.note_mark(token)?;
+                        }
+                        self.after(40, Action::Hears(number, attempt, Event::Written(is_held)));
+                    }
+                    Action::Remove(number, attempt, token) => {
+                        let is_held = self.instances[number].holds == Some(token) || self.plan.without_guards;
+                        if is_held {
+                            self.mark = None;
+                            self.marked_at.pop();
+                        }
+                        self.after(40, Action::Hears(number, attempt, Event::Written(is_held)));
+                    }
+                    Action::LeaseOver(number, token) => {
+                        if self.instances[number].holds == Some(token) {
+                            // The client hears of it before.
+                            self.instances[number].attempt.handle(Event::Lost);
+                            self.effects(number)?;
+                            self.free(number);
+                        }
+                    }
+                }
+            }
+            Ok(self)
+        }
+
+        /// Marks are at least a period apart.
+        fn note_mark(&mut self, token: u64) -> Result<(), String> {
+            if self.marked_at.last().is_some_and(|before| self.now < before + EVERY) {
+                return Err(format!("marked at {:?} and at {}", self.marked_at.last(), self.now));
+            }
+            self.marked_at.push(self.now);
+            let until = self.now + EVERY + self.below(LATE);
+            self.mark = Some((Mark { run: token, who: String::new() }, until));
+            Ok(())
+        }
+
+        fn free(&mut self, number: usize) {
+            self.instances[number].holds = None;
+            if self.holder == Some(number) {
+                self.holder = None;
+            }
+        }
+
+        fn effects(&mut self, number: usize) -> Result<(), String> {
+            while let Some(effect) = self.instances[number].attempt.poll_effect() {
+                let attempt = self.instances[number].number;
+                let token = self.instances[number].holds.unwrap_or_default();
+                let marked =
+                    self.mark.as_ref().filter(|(_, until)| *until > self.now).map(|(mark, _)| mark.clone());
+                match effect {
+                    Effect::Look => self.after(40, Action::Hears(number, attempt, Event::Marked(marked))),
+                    Effect::Acquire => {
+                        let event = match self.holder {
+                            Some(_) => Event::Busy,
+                            None => {
+                                self.token += 1;
+                                self.holder = Some(number);
+                                self.instances[number].holds = Some(self.token);
+                                Event::Granted { token: self.token }
+                            }
+                        };
+                        self.after(40, Action::Hears(number, attempt, event));
+                    }
+                    Effect::Read => {
+                        let event = if token > 0 { Event::Marked(marked) } else { Event::Busy };
+                        self.after(40, Action::Hears(number, attempt, event));
+                    }
+                    Effect::Write { token } => self.after(60, Action::Write(number, attempt, token)),
+                    Effect::Remove => self.after(60, Action::Remove(number, attempt, token)),
+                    // The driver sees the loss before it begins with the job.
+                    Effect::Start { token: of } if token != of => {
+                        self.after(1, Action::Hears(number, attempt, Event::Lost));
+                    }
+                    Effect::Start { .. } => {
+                        if self.instances.iter().any(|instance| instance.runs) {
+                            return Err(format!("two run at {}", self.now));
+                        }
+                        self.instances[number].runs = true;
+                        let fails = self.below(3) == 0;
+                        let ended = if fails { Err("no disk".to_owned()) } else { Ok(()) };
+                        self.after(2_500, Action::Hears(number, attempt, Event::Ended(ended)));
+                        if self.below(3) == 0 {
+                            self.after(2_000, Action::LeaseOver(number, token));
+                        }
+                    }
+                    Effect::Stop => self.instances[number].runs = false,
+                    Effect::Leave => self.free(number),
+                    Effect::Finish(verdict) => {
+                        self.skipped += u32::from(matches!(verdict, Verdict::Skipped(_)));
+                        self.after(400, Action::Begin(number));
+                    }
+                }
+                // A lease may end at any moment: before a write, after a read.
+                if token > 0 && self.below(20) == 0 {
+                    self.after(30, Action::LeaseOver(number, token));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn first_broken(plan: Plan) -> Option<String> {
+        (0..200).find_map(|seed| World::new(seed, plan).run().err())
+    }
+
+    #[test]
+    fn runs_are_at_least_a_period_apart_and_never_beside_each_other() {
+        let (mut marks, mut skipped) = (0, 0);
+        for seed in 0..300 {
+            for again_after_failure in [false, true] {
+                let plan = Plan { again_after_failure, ..Plan::default() };
+                let world =
+                    World::new(seed, plan).run().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+                (marks, skipped) = (marks + world.marked_at.len(), skipped + world.skipped);
+            }
+        }
+        assert!(marks > 600 * 5 && skipped > 600 * 20, "{marks} {skipped}");
+    }
+
+    #[test]
+    fn the_checks_notice_mistakes() {
+        let bug = |bug| first_broken(Plan { bug: Some(bug), ..Plan::default() }).expect("it is noticed");
+        assert!(bug(Bug::Unread).starts_with("marked"));
+        assert!(bug(Bug::LossIgnored).starts_with("two run"));
+        let without_guards = Plan { without_guards: true, ..Plan::default() };
+        assert!(first_broken(without_guards).is_some(), "a mark without a guard comes too late");
+    }
+}

@@ -1,0 +1,151 @@
+//! `geolock every`: runs a command at most once in a period, of all that start it anywhere.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use serde_json::json;
+
+use super::connect::{ConnectArgs, failure, refused};
+use super::dc_names;
+use super::failure::{Code, Failure};
+use super::job::Signals;
+use super::lock::{code, default_label, duration, ended_by};
+use super::once::{Command, Shared, connect_patiently};
+use super::print::{number, print};
+use geolock_api::names::DcId;
+use geolock_client::{Client, CommitError, TxnError};
+use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
+
+/// Run a command at most once in a period, of all that start it anywhere.
+///
+/// Start it from cron or a timer on every machine, as often as you like: the command runs if no run of it
+/// began within the period, and none runs at the moment. Otherwise this does nothing. The datacenters measure
+/// the period; the clocks of the machines do not matter.
+///
+/// The command finds the number of its run in GEOLOCK_TOKEN, as with `geolock once`.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
+command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage.
+
+Examples:
+  geolock every 1h report -- ./report.sh
+  geolock every --again-after-failure 24h backup -- ./backup.sh")]
+pub struct EveryArgs {
+    /// A run that fails does not count: the next start may run the command at once
+    #[arg(long)]
+    again_after_failure: bool,
+    /// Longest wait for the lock, which is held while the command runs elsewhere
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    patience: Duration,
+    /// The datacenter where the whole lock begins, such as 1: then only that one has to be up [default: none]
+    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
+    home: Option<DcId>,
+    /// Time without contact to the server after which the lock is lost
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    ttl: Duration,
+    /// The name of this machine, shown to people (default: user@host: command)
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Exit with 10 if there was nothing to do
+    #[arg(long)]
+    tell: bool,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// The period, such as 1h: at least 1s
+    #[arg(value_name = "PERIOD", value_parser = duration)]
+    every: Duration,
+    /// The name of the job: any bytes, up to 1010
+    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    name: OsString,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD", value_parser = clap::value_parser!(OsString))]
+    command: Vec<OsString>,
+}
+
+/// With `--tell`: there was nothing to do.
+const SKIPPED: u8 = 10;
+
+/// Signals to geolock itself end it while no command runs; after that they are passed to the command.
+pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen()?;
+    let client = tokio::select! {
+        client = connect_patiently(&args.connect, args.ttl) => client?,
+        signal = signals.wish_to_end() => return Err(ended_by(signal)),
+    };
+    let outcome = args.attempt(&client, &mut signals).await;
+    tokio::select! {
+        _ = client.close() => {}
+        _ = signals.wish_to_end() => {}
+    }
+    outcome
+}
+
+impl EveryArgs {
+    async fn attempt(&self, client: &Client, signals: &mut Signals) -> Result<ExitCode, Failure> {
+        let mut options = PeriodicOptions::default();
+        options.again_after_failure = self.again_after_failure;
+        options.patience = self.patience;
+        options.home = self.home;
+        options.who = self.label.clone().unwrap_or_else(|| default_label(&self.command[0]));
+        let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
+        let shared = Arc::new(Shared::new(self.ttl));
+        let command = Command { args: &self.command, needed: None, max_runtime: None };
+        let outcome = tokio::select! {
+            biased;
+            outcome = job.run(|run| command.run(run, &shared)) => outcome,
+            // While the command runs, the signals are its own, and it ends by them.
+            signal = shared.signal_at_rest(signals) => return Err(ended_by(signal)),
+        };
+        if let Some(job) = shared.take_left() {
+            job.end().await;
+        }
+        self.report(outcome.map_err(explained)?, &shared)
+    }
+
+    fn report(&self, outcome: PeriodicOutcome, shared: &Shared) -> Result<ExitCode, Failure> {
+        if self.json {
+            print(match &outcome {
+                PeriodicOutcome::Ran { run } => json!({ "outcome": "ran", "run": number(*run) }),
+                PeriodicOutcome::Failed { run, error } => {
+                    json!({ "outcome": "failed", "run": number(*run), "error": error })
+                }
+                PeriodicOutcome::Lost { run } => json!({ "outcome": "lost", "run": number(*run) }),
+                PeriodicOutcome::Skipped { by } => json!({ "outcome": "skipped", "by": by }),
+                _ => json!({ "outcome": "other" }),
+            })?;
+        }
+        match outcome {
+            PeriodicOutcome::Skipped { .. } if self.tell => Ok(ExitCode::from(SKIPPED)),
+            PeriodicOutcome::Failed { error, .. } => match shared.code() {
+                // It did not even start.
+                0 => Err(anyhow!(error).into()),
+                code => Err(Failure::silent(code)),
+            },
+            PeriodicOutcome::Lost { run } => {
+                let text = anyhow!("the lock was lost while run {run} ran here");
+                Err(Failure::new(Code::LockLost, text))
+            }
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+fn explained(error: PeriodicError) -> Failure {
+    match error {
+        PeriodicError::Config(why) => Failure::new(Code::Usage, anyhow!(why)),
+        PeriodicError::Client(error) => failure(error),
+        PeriodicError::Acquire(error) => Failure::new(code(&error), error),
+        PeriodicError::Commit(CommitError::NotCommitted(TxnError::Refused(reason, why))) => {
+            Failure::new(refused(reason), anyhow!("the server refused: {why}"))
+        }
+        error => Failure::new(Code::Failed, error),
+    }
+}

@@ -1,0 +1,12 @@
+//! Recipes on real servers: a section that one of many instances runs. Guarantees:
+//! docs/guarantees.md#recipes.
+//!
+//! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
+//! share a binary and run in parallel.
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod command;
+mod every;
+mod instances;
