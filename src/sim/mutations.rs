@@ -156,7 +156,6 @@ hunts! {
     bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
-    bf_a_sponsor_that_is_not_settled: SponsorUnsettled, Growth, 20 s, seeds 55001100..55001101, as Panic;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900035, as ForkMerged | ForkUnseen | NotAnswered;
     ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900037..900038, as ForkMerged | ForkUnseen | NotAnswered;
     bc_a_lease_of_a_client_that_went_elsewhere_stays: AbandonedLeaseStays, General, 10 s, seeds 1..3, as GraceTooLong | NotAnswered | Starved | NotQuiet;

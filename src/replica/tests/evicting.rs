@@ -71,6 +71,10 @@ impl Story {
 
     /// A server joins with this id; dc0 gives it its state.
     fn admit(&mut self, dc: DcId, generation: Generation) {
+        self.admit_by(dc, generation, super::cluster::dc(0));
+    }
+
+    fn admit_by(&mut self, dc: DcId, generation: Generation, sponsor: DcId) {
         let name = MemberName::new(&format!("dc{}", dc.get())).expect("a short name");
         let address = Address::new(&format!("{name}:7402")).expect("a host and a port");
         let cluster = self.config.cluster().expect("it is founded");
@@ -78,10 +82,10 @@ impl Story {
         self.decide(Command::Admit(Admission {
             dc,
             generation,
-            server: ServerId([9; 16]),
+            server: ServerId([90 + dc.get(); 16]),
             name,
             address,
-            sponsor: super::cluster::dc(0),
+            sponsor,
             votes: false,
             credentials: Credentials { cluster, lineage: None, version: 3 },
         }));
@@ -381,4 +385,28 @@ fn an_entry_of_a_later_epoch_waits_for_those_before_it_and_accuses_nobody() {
     s.c.handle(0, Event::Received { peer: dc(2), message: Message::Entries(vec![entry.into()]) });
     assert_eq!(s.c.nodes[0].violations, []);
     assert_eq!(*s.c.inspect(0).applied(), known);
+}
+
+/// dc2 is settled as its decision says, which dc0 and dc1 have not seen in the logs: they do not enter the
+/// epoch of a member whose part would go along with that of dc2. Returns true if they did.
+fn enters_before_the_sponsor_is_settled(bug: Option<Bug>) -> bool {
+    let mut s = Story::new(2, bug);
+    s.admit(dc(2), Generation(0));
+    s.c.pass(1_000);
+    assert!(s.has_entered(0) && s.has_entered(1), "dc2 is admitted");
+    s.decide(Command::Settled { dc: dc(2), generation: Generation(0) });
+    s.admit_by(dc(3), Generation(0), dc(2));
+    s.c.pass(1_000);
+    s.has_entered(0) || s.has_entered(1)
+}
+
+#[test]
+fn nothing_goes_along_with_a_part_that_goes_along_itself() {
+    assert!(!enters_before_the_sponsor_is_settled(None));
+}
+
+#[test]
+#[should_panic(expected = "is settled")]
+fn an_epoch_that_is_entered_before_the_sponsor_is_settled_is_caught() {
+    enters_before_the_sponsor_is_settled(Some(Bug::SponsorUnsettled));
 }
