@@ -43,7 +43,11 @@ pub async fn run(args: AuditArgs) -> Result<(), Failure> {
 /// `decision 8  2026-01-02 03:04:05 UTC  dc2 leaves`
 fn decided(decision: &DecisionRecord) -> String {
     let at = decision.at_ms.map_or_else(|| "before the last start  ".into(), utc);
-    let void = if decision.refused { " (without effect: the members had changed)" } else { "" };
+    let void = if decision.refused {
+        " (without effect: it was decided already, or the members had changed)"
+    } else {
+        ""
+    };
     format!("decision {}  {at}  {}{void}", decision.number, harmless(&decision.text))
 }
 
@@ -105,8 +109,7 @@ mod tests {
         assert_eq!(decided(&decision), "decision 8  2026-01-02 03:04:05 UTC  dc2 leaves");
         assert_eq!(decision_json(&decision)["at_ms"], 1_767_323_045_678_u64);
         (decision.at_ms, decision.refused) = (None, true);
-        let said =
-            "decision 8  before the last start    dc2 leaves (without effect: the members had changed)";
+        let said = "decision 8  before the last start    dc2 leaves (without effect: it was decided already, or the members had changed)";
         assert_eq!(decided(&decision), said);
     }
 

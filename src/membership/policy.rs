@@ -1,10 +1,12 @@
 //! The policies and options that are agreed by decision.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::refused::Refused;
+use crate::base::time::brief;
 
 /// When a member that does not answer is evicted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
@@ -125,6 +127,45 @@ pub struct AgreedOptions {
 impl Default for AgreedOptions {
     fn default() -> AgreedOptions {
         AgreedOptions { heartbeat_ms: 500, peer_timeout_ms: 3 * SECOND, max_clock_skew_ms: 5 * SECOND }
+    }
+}
+
+impl fmt::Display for EvictPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EvictPolicy::Wait => "wait",
+            EvictPolicy::Operator => "operator",
+            EvictPolicy::Auto => "auto",
+        })
+    }
+}
+
+impl fmt::Display for JoinPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JoinPolicy::Operator => "operator",
+            JoinPolicy::Auto => "auto",
+        })
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Policy { evict, join, rejoin, .. } = self;
+        let [fence, after, ttl] = [self.fence_after(), self.evict_after(), self.max_lease_ttl()].map(brief);
+        write!(
+            f,
+            "evict {evict}, join {join}, rejoin {rejoin}, fence after {fence}, evict after {after}, longest lease {ttl}"
+        )
+    }
+}
+
+impl fmt::Display for AgreedOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AgreedOptions { heartbeat_ms, peer_timeout_ms, max_clock_skew_ms } = self;
+        let [heartbeat, timeout, skew] = [heartbeat_ms, peer_timeout_ms, max_clock_skew_ms]
+            .map(|millis| brief(Duration::from_millis(u64::from(*millis))));
+        write!(f, "heartbeat interval {heartbeat}, peer timeout {timeout}, max clock skew {skew}")
     }
 }
 

@@ -15,6 +15,16 @@ fn rule(text: &str, rule: PrefixRule) -> Command {
 }
 
 #[test]
+fn policies_are_logged_in_words() {
+    let said = "the policy is: evict operator, join operator, rejoin operator, fence after 10 s, evict after 30 s, \
+                longest lease 15 s";
+    assert_eq!(Command::SetPolicy(Policy::default()).to_string(), said);
+    let said =
+        "the options of all members are: heartbeat interval 500 ms, peer timeout 3 s, max clock skew 5 s";
+    assert_eq!(Command::SetOptions(AgreedOptions::default()).to_string(), said);
+}
+
+#[test]
 fn times_of_auto_do_not_contradict_each_other() {
     let mut list = List::of(3);
     let least = |fence_after_ms, max_lease_ttl_ms| {
