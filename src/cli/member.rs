@@ -1,5 +1,7 @@
 //! `geolock member`: the members of the cluster.
 
+mod policy;
+
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -16,9 +18,8 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use crate::base::time::brief;
 use geolock_api::names::DcId;
-use geolock_api::proto::{
-    AtStake, EvictPolicy, JoinPolicy, ListMembersResponse, Member, MemberPhase, MemberPolicy,
-};
+use geolock_api::proto::{AtStake, ListMembersResponse, Member, MemberPhase, MemberPolicy};
+use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
 ///
@@ -147,26 +148,6 @@ enum MemberCommand {
     },
 }
 
-/// When a datacenter is evicted.
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Evict {
-    /// Never
-    Wait,
-    /// When an operator says so
-    Operator,
-    /// Also when a majority of the voters does not hear it
-    Auto,
-}
-
-/// The servers that may join.
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Join {
-    /// Servers that an operator has invited
-    Operator,
-    /// All servers with a certificate of the cluster
-    Auto,
-}
-
 pub async fn run(args: MemberArgs) -> Result<(), Failure> {
     let admin = args.connect.admin_client().await?;
     match args.command {
@@ -202,86 +183,6 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             policy(&admin, asked, json).await
         }
     }
-}
-
-/// Sets what is asked for, and shows the policy.
-async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool) -> Result<(), Failure> {
-    if asked != MemberPolicy::default() {
-        let decision = admin.set_policy(asked).await.map_err(connect::failure)?;
-        if json {
-            return print(json!({ "decision": number(decision) }));
-        }
-        return print(format_args!("The policy is set (decision {decision})."));
-    }
-    let list = admin.members().await.map_err(connect::failure)?;
-    match list.policy {
-        Some(policy) if json => print(policy_json(&policy)),
-        Some(policy) => print(policy_text(&policy)),
-        None => print(NO_LIST),
-    }
-}
-
-fn evict_policy(evict: Evict) -> EvictPolicy {
-    match evict {
-        Evict::Wait => EvictPolicy::Wait,
-        Evict::Operator => EvictPolicy::Operator,
-        Evict::Auto => EvictPolicy::Auto,
-    }
-}
-
-fn join_policy(join: Join) -> JoinPolicy {
-    match join {
-        Join::Operator => JoinPolicy::Operator,
-        Join::Auto => JoinPolicy::Auto,
-    }
-}
-
-/// Saturates: the server refuses what is too long.
-fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
-}
-
-fn evict_name(policy: &MemberPolicy) -> &'static str {
-    match policy.evict() {
-        EvictPolicy::Unspecified => "unknown",
-        EvictPolicy::Wait => "wait",
-        EvictPolicy::Operator => "operator",
-        EvictPolicy::Auto => "auto",
-    }
-}
-
-fn join_name(join: JoinPolicy) -> &'static str {
-    match join {
-        JoinPolicy::Unspecified => "unknown",
-        JoinPolicy::Operator => "operator",
-        JoinPolicy::Auto => "auto",
-    }
-}
-
-fn policy_text(policy: &MemberPolicy) -> String {
-    let time = |ms: u32| brief(Duration::from_millis(ms.into()));
-    let rows = [
-        ("evict", evict_name(policy).to_owned()),
-        ("join", join_name(policy.join()).to_owned()),
-        ("rejoin", join_name(policy.rejoin()).to_owned()),
-        ("fence after", time(policy.fence_after_ms())),
-        ("evict after", time(policy.evict_after_ms())),
-        ("longest lease", time(policy.max_lease_ttl_ms())),
-    ];
-    let rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
-    let times = if policy.evict() == EvictPolicy::Auto { "" } else { "\nThe times count with evict = auto." };
-    table(&rows) + times
-}
-
-fn policy_json(policy: &MemberPolicy) -> Value {
-    json!({
-        "evict": evict_name(policy),
-        "join": join_name(policy.join()),
-        "rejoin": join_name(policy.rejoin()),
-        "fence_after_ms": policy.fence_after_ms(),
-        "evict_after_ms": policy.evict_after_ms(),
-        "max_lease_ttl_ms": policy.max_lease_ttl_ms(),
-    })
 }
 
 /// Evicts datacenters, and waits until that is done.

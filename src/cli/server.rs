@@ -10,10 +10,9 @@ use super::failure::Failure;
 use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
-use crate::interdc::Wan;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ServerArgs};
-use crate::server::node::{Departure, Node, Sockets, check_directory};
+use crate::server::node::{Departure, Node, Sockets, Wan, check_directory};
 use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 

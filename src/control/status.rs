@@ -24,6 +24,8 @@ pub struct Status {
     pub term: u64,
     /// The members that vote. While they change, those of before and after.
     pub voters: BTreeSet<MemberId>,
+    /// The members that vote, also when a change that is under way has ended.
+    pub settled_voters: BTreeSet<MemberId>,
     /// The members that only receive the list.
     pub learners: BTreeSet<MemberId>,
     /// Position of the last entry of the log here; the log counts more than decisions.
@@ -42,11 +44,16 @@ impl<F: Fold> Core<F> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let members = metrics.membership_config.membership();
+        let sets = members.get_joint_config();
         Status {
             leader: self.leader(),
             leads: metrics.state == ServerState::Leader,
             term: metrics.current_term,
             voters: members.voter_ids().collect(),
+            settled_voters: members
+                .voter_ids()
+                .filter(|id| sets.iter().all(|set| set.contains(id)))
+                .collect(),
             learners: members.learner_ids().collect(),
             last_log: metrics.last_log_index,
             decided: *self.decided.borrow(),

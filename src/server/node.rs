@@ -20,7 +20,7 @@ use rustix::net::sockopt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
-use crate::interdc::Wan;
+pub use crate::interdc::Wan;
 use crate::lock_server::{
     Datacenter, LockServer, LockServerHandle, StartError, StopError, members_port, start_datacenter,
 };

@@ -103,7 +103,9 @@ async fn one_that_was_evicted_alive_is_refused_until_it_joins_anew() {
     std::fs::rename(&old, cluster.data_dir(2)).expect("it is there");
     start(&mut cluster, 2);
     cluster.server(2).line("it is server 0 with this id, known here is server 2");
-    cluster.kill(2);
+    // It asks why, and is told.
+    cluster.server(2).line("this datacenter was evicted: stopping");
+    assert_eq!(cluster.server(2).wait(), 0);
     std::fs::remove_dir_all(cluster.data_dir(2)).expect("nobody uses it");
     std::fs::rename(&third, cluster.data_dir(2)).expect("it is there");
     cluster.restart(2);

@@ -7,6 +7,7 @@ mod assertions;
 mod files;
 mod imports;
 mod purity;
+mod rooms;
 mod style;
 
 use std::fs;

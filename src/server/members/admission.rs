@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::end::ServerEnd;
-use super::group::is_newer;
+use super::operators::is_newer;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;

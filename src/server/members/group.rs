@@ -1,4 +1,4 @@
-//! This server's part in the control group: its start, its end, and the handle for operators.
+//! This server's part in the control group: its start and its end.
 //!
 //! It runs on a thread of its own, with a runtime of its own, like the links. An election, or a sync of its
 //! file, may then take as long as it likes: no client and no lock waits for that thread.
@@ -12,34 +12,25 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{Instant, sleep};
 
 use super::decisions::DecisionList;
 use super::lanes::Lanes;
 use super::leading::Leading;
+use super::operators::MembersApi;
 use super::succession::succession;
 use super::tasks::{Calls, Frames, Outputs, follow_decisions, follow_links};
 use crate::control::{
-    ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, ProposeError, Relay, Start, StartError,
-    Timing,
+    ControlConfig, ControlFile, ControlGroup, MAX_VOTERS, MemberId, Relay, Start, StartError, Timing,
 };
 use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersHandle, MembersInput, MembersOutput, MembersView};
-use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Founding, Index, Lineage, MemberName, Phase, Policy,
-    Proposal, Refused, TextError, Vouch,
-};
+use crate::membership::{Command, Config, Founding, Index, Lineage, Proposal, Refused, TextError};
 use crate::runtime::tasks::joined;
-use geolock_api::names::{DcId, DcSet};
 
 /// Most frames that wait; then the control lanes of the peers stop. A frame has at most 64 KiB.
 const WAITING_FRAMES: usize = 64;
 /// Most servers that wait for an answer to their request to join.
 const WAITING_CALLS: usize = 16;
-/// How long an operator waits until a decision is known here, after it was made.
-const KNOWN_WITHIN: Duration = Duration::from_secs(5);
-/// How often a command of an operator is checked again because others were decided meanwhile.
-const ATTEMPTS: usize = 3;
 
 /// The reason why this server takes no part in the control group. It serves locks all the same.
 #[derive(Debug, thiserror::Error)]
@@ -307,190 +298,4 @@ fn first_id() -> Result<u64, GroupError> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).map_err(|_| GroupError::NoRandomness)?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The members as operators see and change them. Cheap to clone.
-#[derive(Clone)]
-pub struct MembersApi {
-    pub(super) me: DcId,
-    pub(super) max_lease_ttl: Duration,
-    /// None if this server takes no part, or not yet.
-    pub(super) control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
-    pub(super) inputs: mpsc::Sender<MembersInput>,
-    pub(super) view: watch::Receiver<MembersView>,
-}
-
-impl std::fmt::Debug for MembersApi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MembersApi")
-    }
-}
-
-/// The reason why a command of an operator has no effect.
-#[derive(Debug, thiserror::Error)]
-pub enum ProposalError {
-    /// Nothing was changed.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    #[error(transparent)]
-    Propose(#[from] ProposeError),
-    /// Nothing was changed.
-    #[error("this server takes no part in the control group; its log says why")]
-    NoGroup,
-    /// It was decided.
-    #[error("decision {0} was made and is not known here yet: look again with `geolock member list`")]
-    NotKnown(u64),
-    /// It may be done later.
-    #[error("not done yet: {0}; repeat it, or look with `geolock member list`")]
-    Unfinished(String),
-}
-
-impl MembersApi {
-    /// Returns the name of a member, as this server sees it.
-    pub fn name(&self, dc: DcId) -> Option<String> {
-        Some(self.view.borrow().config.member(dc)?.name.to_string())
-    }
-
-    /// Returns the members as this server sees them, and the leader of the control group if one is known.
-    pub fn list(&self) -> (MembersView, Option<DcId>) {
-        let mut view = self.view.borrow().clone();
-        let Some(control) = self.control.borrow().clone() else { return (view, None) };
-        // The machine learns a decision a moment later, and of what is in other members' logs it alone knows.
-        let config = control.state().0;
-        if is_newer(&config, &view.config) {
-            view.config = config;
-        }
-        (view, control.status().leader.map(|leader| leader.dc))
-    }
-
-    /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is
-    /// harmless.
-    pub async fn invite(&self, name: MemberName, sponsor: Option<DcId>) -> Result<u64, ProposalError> {
-        let command = Command::Invite { name: name.clone(), sponsor };
-        let is_invited = |config: &Config| config.invitations().any(|(invited, _)| *invited == name);
-        self.decide(|_| Ok(command.clone()), is_invited).await
-    }
-
-    /// Lets a member leave. Returns the number of the decision. Repeating it is harmless.
-    pub async fn remove(&self, dc: DcId) -> Result<u64, ProposalError> {
-        let leaves = |config: &Config| config.member(dc).is_none_or(|member| member.phase == Phase::Leaving);
-        {
-            let (view, _) = self.list();
-            if view.config.member(dc).is_some_and(|member| member.phase == Phase::Leaving) {
-                return Ok(view.config.index().0);
-            }
-        }
-        let command = |config: &Config| {
-            let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
-            Ok(Command::Leaving { dc, generation })
-        };
-        self.decide(command, leaves).await
-    }
-
-    /// Checks that these members can be evicted now. Returns how long their clients may still believe in
-    /// their leases.
-    pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
-        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        let config = control.state().0;
-        if dcs.iter().all(|dc| config.has_ended(*dc)) {
-            return Ok(Duration::ZERO);
-        }
-        config.check_proposal(&self.view.borrow().facts(self.me, &config), begin(&config, dcs)?)?;
-        Ok(self.max_lease_ttl)
-    }
-
-    /// Begins to evict members that are lost. No client of them may believe in a lease any more. Returns the
-    /// number of the decision; they are evicted when they are listed no more.
-    pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
-        let begun = |config: &Config| {
-            let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
-            dcs.iter().all(|dc| evicting.contains(*dc) || config.has_ended(*dc))
-        };
-        {
-            let (view, _) = self.list();
-            if view.config.cluster().is_some() && begun(&view.config) {
-                return Ok(view.config.index().0);
-            }
-        }
-        self.decide(|config| begin(config, dcs), begun).await
-    }
-
-    /// Returns this datacenter.
-    pub fn me(&self) -> DcId {
-        self.me
-    }
-
-    /// Returns the policy, as the newest decision that is known here has it.
-    pub fn policy(&self) -> Policy {
-        let control = self.control.borrow();
-        control.as_ref().map_or_else(Policy::default, |control| *control.state().0.policy())
-    }
-
-    /// Sets the policy. Returns the number of the decision.
-    pub async fn set_policy(&self, policy: Policy) -> Result<u64, ProposalError> {
-        let is_set = |config: &Config| config.cluster().is_some() && *config.policy() == policy;
-        {
-            let (view, _) = self.list();
-            if is_set(&view.config) {
-                return Ok(view.config.index().0);
-            }
-        }
-        self.decide(|_| Ok(Command::SetPolicy(policy)), is_set).await
-    }
-
-    /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the
-    /// command had its effect.
-    async fn decide(
-        &self,
-        command: impl Fn(&Config) -> Result<Command, Refused>,
-        is_done: impl Fn(&Config) -> bool,
-    ) -> Result<u64, ProposalError> {
-        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let config = control.state().0;
-            let proposal =
-                config.check_proposal(&self.view.borrow().facts(self.me, &config), command(&config)?)?;
-            let index = control.propose(&proposal).await?;
-            let now = known(&control, index).await?;
-            if is_done(&now) {
-                return Ok(index);
-            }
-            if attempts == ATTEMPTS {
-                return Err(Refused::Changed { checked: proposal.checked, now: now.revision() }.into());
-            }
-        }
-    }
-}
-
-/// Returns true if this state is after that one: of a later group, or after more decisions of the same.
-pub(super) fn is_newer(a: &Config, b: &Config) -> bool {
-    (a.lineage(), a.index()) > (b.lineage(), b.index())
-}
-
-/// Returns the command that evicts members. An operator vouches for their end.
-fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
-    let dcs: DcSet = dcs.iter().copied().collect();
-    let evictee = |dc| {
-        let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
-        Ok(Evictee { dc, generation, run: 0 })
-    };
-    let members = dcs.iter().map(evictee).collect::<Result<_, Refused>>()?;
-    Ok(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }))
-}
-
-/// Returns the state after a decision, once it is known here.
-async fn known(control: &ControlGroup<DecisionList>, index: u64) -> Result<Config, ProposalError> {
-    let deadline = Instant::now() + KNOWN_WITHIN;
-    loop {
-        let config = control.state().0;
-        if config.index() >= Index(index) {
-            return Ok(config);
-        }
-        if Instant::now() >= deadline {
-            return Err(ProposalError::NotKnown(index));
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::decisions::DecisionList;
 use crate::control::{ControlGroup, MemberId, MemberStep, ServerId};
@@ -15,6 +15,8 @@ use geolock_api::names::DcId;
 
 /// How often the leader looks.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// The least time between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Leading {
     pub group: ControlGroup<DecisionList>,
@@ -28,8 +30,14 @@ pub(super) struct Leading {
 impl Leading {
     /// Runs for ever.
     pub(super) async fn run(self) {
+        let mut view = self.view.clone();
         loop {
-            sleep(INTERVAL).await;
+            sleep(PAUSE).await;
+            // Soon after each decision: until the voters follow it, the loss of one may leave no majority. An
+            // error means that the lock server has stopped.
+            if !matches!(timeout(INTERVAL, view.changed()).await, Ok(Ok(())) | Err(_)) {
+                sleep(INTERVAL).await;
+            }
             self.release_left();
             if self.group.status().leads {
                 self.lead().await;

@@ -14,6 +14,7 @@
 //! | file | job |
 //! |---|---|
 //! | `group.rs` | [`Group`]: starts and stops the tasks of this member |
+//! | `operators.rs` | [`MembersApi`]: the list and the commands of operators |
 //! | `tasks.rs` | the tasks: frames, decisions, proposals, requests to join |
 //! | `succession.rs` | the group that takes the place of one whose majority is gone |
 //! | `recovery.rs` | forced recovery, for operators |
@@ -35,6 +36,7 @@ mod join;
 mod joined_file;
 mod lanes;
 mod leading;
+mod operators;
 mod recovery;
 mod returning;
 mod succession;
@@ -46,7 +48,8 @@ mod tests;
 
 pub use decisions::{DecisionList, founder_id};
 pub use end::{EndError, ServerEnd, ask_for_end};
-pub use group::{Channels, Founders, Group, GroupConfig, GroupError, MembersApi, ProposalError, channels};
+pub use group::{Channels, Founders, Group, GroupConfig, GroupError, channels};
 pub use join::{JoinError, JoinOptions, Joined, join};
 pub use joined_file::{JoinedFileError, is_joined, read as read_joined};
+pub use operators::{MembersApi, ProposalError};
 pub use returning::{ReturningError, is_returning, set_aside};

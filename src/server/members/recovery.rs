@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::group::{MembersApi, ProposalError};
+use super::operators::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{Config, Facts, LossReport, Refused, Voter};
 use geolock_api::names::{DcId, DcSet};

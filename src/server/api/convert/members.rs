@@ -19,7 +19,7 @@ use geolock_api::proto::{
 pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> ListMembersResponse {
     let (view, leader) = members.list();
     ListMembersResponse {
-        members: rows(&view, members.me(), status),
+        members: rows(&view, members, status),
         decision: view.config.index().0,
         epoch: view.config.epoch().0,
         invitations: view.config.invitations().map(|(name, sponsor)| invited(name, sponsor)).collect(),
@@ -107,7 +107,11 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
     })
 }
 
-fn rows(view: &MembersView, me: DcId, status: &Status) -> Vec<Member> {
+fn rows(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<Member> {
+    let (me, counted) = (members.me(), members.counted_voters());
+    // If the others were lost before the control group has followed the decision, nobody could be elected.
+    let votes =
+        |dc| view.config.voters().contains_member(dc) && counted.is_none_or(|counted| counted.contains(dc));
     let peer = |dc: DcId| status.peers.iter().find(|peer| peer.dc == dc);
     let at_stake = |dc| if dc == me { Some(own_stake(status)) } else { peer(dc).map(stake_of) };
     let entered = |dc: DcId| view.entered.iter().find(|(other, _)| *other == dc).map(|(_, epoch)| *epoch);
@@ -118,7 +122,7 @@ fn rows(view: &MembersView, me: DcId, status: &Status) -> Vec<Member> {
         address: member.address.to_string(),
         generation: member.generation.0.into(),
         phase: if evicting.contains(dc) { MemberPhase::Evicting } else { phase(member.phase) }.into(),
-        votes: view.config.voters().contains_member(dc),
+        votes: votes(dc),
         entered_epoch: entered(dc).unwrap_or(Epoch(0)).0,
         heard: dc == me || view.heard.contains(dc),
         silent: view.config.silent_about(dc).filter_map(|by| by.dc()).map(|by| by.get().into()).collect(),

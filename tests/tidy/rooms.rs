@@ -1,0 +1,118 @@
+//! The rooms of the server, and the imports of each.
+
+/// The rooms that each room of the server may import. Any room may import `base`, itself, and the words
+/// of the field (`WORDS` in `imports.rs`).
+pub const IMPORTS: [(&str, &[&str]); 30] = [
+    ("lib", &["geolock_client"]),
+    ("main", &[]),
+    ("base", &[]),
+    ("crdt", &[]),
+    ("causal_log", &["crdt"]),
+    ("lock_state", &["crdt", "causal_log"]),
+    ("leases", &["lock_state"]),
+    ("store_state", &["crdt", "causal_log"]),
+    ("membership", &["crdt"]),
+    ("replica", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership"]),
+    ("sim", &["crdt", "causal_log", "lock_state", "leases", "store_state", "membership", "replica"]),
+    ("runtime::fine_timer", &[]),
+    ("runtime::memory", &[]),
+    ("runtime::open_files", &[]),
+    ("runtime::tasks", &[]),
+    // The settings of TLS name the protocols.
+    ("pki", &["geolock_api::native"]),
+    ("access", &["pki"]),
+    ("journal", &["testkit::faults"]),
+    ("interdc", &["pki", "runtime::fine_timer"]),
+    ("control", &["runtime::tasks"]),
+    // Its metrics are those of the machine and of the disk.
+    ("telemetry", &["access", "crdt", "journal", "replica"]),
+    (
+        "lock_server",
+        &[
+            "access",
+            "causal_log",
+            "interdc",
+            "journal",
+            "membership",
+            "replica",
+            "telemetry",
+            "testkit::faults",
+        ],
+    ),
+    (
+        "server::api",
+        &[
+            "access",
+            "causal_log",
+            "crdt",
+            "geolock_api::native",
+            "journal",
+            "lock_server",
+            "membership",
+            "pki",
+            "replica",
+            "server::members",
+            "store_state",
+            "telemetry",
+        ],
+    ),
+    // The options of each room.
+    (
+        "server::config",
+        &[
+            "access",
+            "journal",
+            "lock_server",
+            "lock_state",
+            "membership",
+            "pki",
+            "replica",
+            "server::api",
+            "telemetry",
+        ],
+    ),
+    (
+        "server::members",
+        &["control", "interdc", "journal", "lock_server", "membership", "pki", "runtime::tasks"],
+    ),
+    ("server::reload", &["access", "pki", "runtime::tasks", "server::config", "telemetry"]),
+    (
+        "server::node",
+        &[
+            "control",
+            "interdc",
+            "journal",
+            "lock_server",
+            "membership",
+            "pki",
+            "replica",
+            "runtime::memory",
+            "runtime::tasks",
+            "server::api",
+            "server::config",
+            "server::members",
+            "server::reload",
+            "telemetry",
+        ],
+    ),
+    ("testkit::faults", &["telemetry"]),
+    // Uses only what any program can use.
+    ("testkit::load_test", &["geolock_client", "runtime::fine_timer", "runtime::tasks"]),
+    // Every decoder of the server.
+    (
+        "testkit::fuzz",
+        &[
+            "access",
+            "causal_log",
+            "crdt",
+            "geolock_api::native",
+            "interdc",
+            "journal",
+            "leases",
+            "replica",
+            "server::api",
+            "server::config",
+            "store_state",
+        ],
+    ),
+];
