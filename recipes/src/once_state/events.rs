@@ -30,7 +30,7 @@ pub(crate) enum Event {
     Ended(Result<(), String>),
     /// The server refuses for good.
     Refused(String),
-    /// [`Machine::deadline`] has come.
+    /// [`Machine::deadline`](super::machine::Machine::deadline) has come.
     Time,
 }
 
