@@ -140,10 +140,6 @@ impl Replicas {
         self.lease = lease;
     }
 
-    pub fn lease(&self) -> LeaseId {
-        self.lease
-    }
-
     pub fn call(&mut self, request: Call) {
         self.calls += 1;
         let call = CallId { session: SessionId(1), tag: self.calls };

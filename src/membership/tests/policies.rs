@@ -16,11 +16,11 @@ fn rule(text: &str, rule: PrefixRule) -> Command {
 
 #[test]
 fn policies_are_logged_in_words() {
-    let said = "the policy is: evict operator, join operator, rejoin operator, fence after 10 s, evict after 30 s, \
-                longest lease 15 s";
+    let said = "the policy is: evict operator, join operator, rejoin operator, fence after 10.0 s, evict after 30.0 s, \
+                longest lease 15.0 s";
     assert_eq!(Command::SetPolicy(Policy::default()).to_string(), said);
     let said =
-        "the options of all members are: heartbeat interval 500 ms, peer timeout 3 s, max clock skew 5 s";
+        "the options of all members are: heartbeat interval 500 ms, peer timeout 3.0 s, max clock skew 5.0 s";
     assert_eq!(Command::SetOptions(AgreedOptions::default()).to_string(), said);
 }
 
