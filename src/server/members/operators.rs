@@ -15,6 +15,10 @@ use geolock_api::names::{DcId, DcSet};
 
 /// How long an operator waits until a decision is known here, after it was made.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+/// How long a command waits until all members have entered the last change: usually a round trip.
+const ENTERED_WITHIN: Duration = Duration::from_secs(2);
+/// The pause until that is looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How often a command of an operator is checked again because others were decided meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -162,12 +166,19 @@ impl MembersApi {
         is_done: impl Fn(&Config) -> bool,
     ) -> Result<u64, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        let mut attempts = 0;
+        let (mut attempts, deadline) = (0, Instant::now() + ENTERED_WITHIN);
         loop {
-            attempts += 1;
             let config = control.state().0;
-            let proposal =
-                config.check_proposal(&self.view.borrow().facts(self.me, &config), command(&config)?)?;
+            let checked =
+                config.check_proposal(&self.view.borrow().facts(self.me, &config), command(&config)?);
+            if let Err(Refused::ChangeUnderWay { .. }) = checked
+                && Instant::now() < deadline
+            {
+                sleep(PAUSE).await;
+                continue;
+            }
+            let proposal = checked?;
+            attempts += 1;
             let index = control.propose(&proposal).await?;
             let now = known(&control, index).await?;
             if is_done(&now) {
