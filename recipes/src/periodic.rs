@@ -13,7 +13,8 @@ use geolock_client::{
 
 use crate::once::{Run, caught};
 use crate::once_state::{Record, RunState};
-use crate::periodic_state::{Attempt, Effect, Event, Mark, Verdict};
+pub use crate::periodic_state::PeriodicOutcome;
+use crate::periodic_state::{Attempt, Effect, Event, Mark};
 
 /// The bucket of all marks.
 const BUCKET: &[u8] = b"geolock.every";
@@ -39,34 +40,6 @@ impl Default for PeriodicOptions {
         let (again_after_failure, patience) = (false, Duration::from_secs(5));
         PeriodicOptions { again_after_failure, patience, home: None, who: String::new() }
     }
-}
-
-/// The outcome of an attempt to run a periodic job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PeriodicOutcome {
-    /// It ran here, to its end.
-    Ran {
-        /// The number of the run: its fencing token.
-        run: u64,
-    },
-    /// It ran here, and ended with an error or a panic.
-    Failed {
-        /// The number of the run.
-        run: u64,
-        /// The error.
-        error: String,
-    },
-    /// It was stopped here when its lock was lost, or it lost the lock before it began.
-    Lost {
-        /// The number of the run.
-        run: u64,
-    },
-    /// It ran in this period already, or runs.
-    Skipped {
-        /// The instance that ran it; `None` if the lock was not granted in time.
-        by: Option<String>,
-    },
 }
 
 /// The reason why an attempt failed. The job did not run.
@@ -179,7 +152,7 @@ impl Periodic {
                         let _ = guard.release().await;
                     }
                 }
-                (Effect::Finish(verdict), _) => return Ok(outcome(verdict)),
+                (Effect::Finish(outcome), _) => return Ok(outcome),
                 // The job was dropped already; nothing else is asked for without a lock.
                 (Effect::Stop | Effect::Read | Effect::Write { .. }, _) => {}
                 (Effect::Remove | Effect::Start { .. }, None) => {}
@@ -266,13 +239,4 @@ fn is_lost(error: &CommitError) -> bool {
                 | TxnError::Over(TransactionLostLocks | ForceReleased, _)
         ) | CommitError::OutcomeUnknown(_)
     )
-}
-
-fn outcome(verdict: Verdict) -> PeriodicOutcome {
-    match verdict {
-        Verdict::Ran { run } => PeriodicOutcome::Ran { run },
-        Verdict::Failed { run, error } => PeriodicOutcome::Failed { run, error },
-        Verdict::Lost { run } => PeriodicOutcome::Lost { run },
-        Verdict::Skipped(mark) => PeriodicOutcome::Skipped { by: mark.map(|mark| mark.who) },
-    }
 }

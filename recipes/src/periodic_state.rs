@@ -58,24 +58,35 @@ pub(crate) enum Effect {
     /// Drop the job.
     Stop,
     Leave,
-    Finish(Verdict),
+    Finish(PeriodicOutcome),
 }
 
-/// The end of an attempt.
+/// The outcome of an attempt to run a periodic job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+#[non_exhaustive]
+pub enum PeriodicOutcome {
+    /// It ran here, to its end.
     Ran {
+        /// The number of the run: its fencing token.
         run: u64,
     },
+    /// It ran here, and ended with an error or a panic.
     Failed {
+        /// The number of the run.
         run: u64,
+        /// The error.
         error: String,
     },
+    /// It was stopped here when its lock was lost, or it lost the lock before it began.
     Lost {
+        /// The number of the run.
         run: u64,
     },
-    /// `None`: somebody had the lock.
-    Skipped(Option<Mark>),
+    /// It ran in this period already, or runs.
+    Skipped {
+        /// The instance that ran it; `None` if the lock was not granted in time.
+        by: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +97,10 @@ enum State {
     Marking(u64),
     Running(u64),
     Over,
+}
+
+fn skipped(mark: Mark) -> PeriodicOutcome {
+    PeriodicOutcome::Skipped { by: Some(mark.who) }
 }
 
 /// A deliberate mistake, in tests.
@@ -131,15 +146,15 @@ impl Attempt {
     pub fn handle(&mut self, event: Event) {
         match (self.state, event) {
             (State::Looking, Event::Marked(None)) => self.enter(State::Acquiring, Effect::Acquire),
-            (State::Looking, Event::Marked(Some(mark))) => self.finish(Verdict::Skipped(Some(mark))),
+            (State::Looking, Event::Marked(Some(mark))) => self.finish(skipped(mark)),
             (State::Acquiring, Event::Granted { token }) if self.has(Bug::Unread) => {
                 self.enter(State::Marking(token), Effect::Write { token });
             }
             (State::Acquiring, Event::Granted { token }) => self.enter(State::Reading(token), Effect::Read),
-            (State::Acquiring, Event::Busy) => self.finish(Verdict::Skipped(None)),
+            (State::Acquiring, Event::Busy) => self.finish(PeriodicOutcome::Skipped { by: None }),
             // The lock was lost, or nobody knows.
-            (State::Reading(_), Event::Busy) => self.leave(Verdict::Skipped(None)),
-            (State::Reading(_), Event::Marked(Some(mark))) => self.leave(Verdict::Skipped(Some(mark))),
+            (State::Reading(_), Event::Busy) => self.leave(PeriodicOutcome::Skipped { by: None }),
+            (State::Reading(_), Event::Marked(Some(mark))) => self.leave(skipped(mark)),
             (State::Reading(token), Event::Marked(None)) => {
                 self.enter(State::Marking(token), Effect::Write { token });
             }
@@ -149,19 +164,21 @@ impl Attempt {
             (State::Marking(run), Event::Written(_)) => {
                 let error = std::mem::take(&mut self.error);
                 match error.is_empty() {
-                    true => self.leave(Verdict::Lost { run }),
-                    false => self.leave(Verdict::Failed { run, error }),
+                    true => self.leave(PeriodicOutcome::Lost { run }),
+                    false => self.leave(PeriodicOutcome::Failed { run, error }),
                 }
             }
-            (State::Running(run), Event::Ended(Ok(()))) => self.leave(Verdict::Ran { run }),
+            (State::Running(run), Event::Ended(Ok(()))) => self.leave(PeriodicOutcome::Ran { run }),
             (State::Running(run), Event::Ended(Err(error))) if self.again_after_failure => {
                 self.error = if error.is_empty() { "it failed".to_owned() } else { error };
                 self.enter(State::Marking(run), Effect::Remove);
             }
-            (State::Running(run), Event::Ended(Err(error))) => self.leave(Verdict::Failed { run, error }),
+            (State::Running(run), Event::Ended(Err(error))) => {
+                self.leave(PeriodicOutcome::Failed { run, error })
+            }
             (State::Running(run), Event::Lost) if !self.has(Bug::LossIgnored) => {
                 self.effects.push_back(Effect::Stop);
-                self.leave(Verdict::Lost { run });
+                self.leave(PeriodicOutcome::Lost { run });
             }
             _ => {}
         }
@@ -172,13 +189,13 @@ impl Attempt {
         self.effects.push_back(effect);
     }
 
-    fn leave(&mut self, verdict: Verdict) {
+    fn leave(&mut self, outcome: PeriodicOutcome) {
         self.effects.push_back(Effect::Leave);
-        self.finish(verdict);
+        self.finish(outcome);
     }
 
-    fn finish(&mut self, verdict: Verdict) {
-        self.enter(State::Over, Effect::Finish(verdict));
+    fn finish(&mut self, outcome: PeriodicOutcome) {
+        self.enter(State::Over, Effect::Finish(outcome));
     }
 }
 
@@ -374,8 +391,8 @@ mod tests {
                     }
                     Effect::Stop => self.instances[number].runs = false,
                     Effect::Leave => self.free(number),
-                    Effect::Finish(verdict) => {
-                        self.skipped += u32::from(matches!(verdict, Verdict::Skipped(_)));
+                    Effect::Finish(outcome) => {
+                        self.skipped += u32::from(matches!(outcome, PeriodicOutcome::Skipped { .. }));
                         self.after(400, Action::Begin(number));
                     }
                 }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::json;
 
-use super::connect::{ConnectArgs, failure, refused};
-use super::dc_names;
+use super::connect::{failure, refused};
 use super::failure::{Code, Failure};
 use super::job::Signals;
-use super::lock::{code, default_label, duration, ended_by};
-use super::once::{Command, Shared, connect_patiently};
+use super::lock::{code, duration, ended_by};
+use super::once::{Command, RunnerArgs, Shared};
 use super::print::{number, print};
-use geolock_api::names::DcId;
 use geolock_client::{Client, CommitError, TxnError};
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
@@ -42,15 +40,6 @@ pub struct EveryArgs {
     /// Longest wait for the lock, which is held while the command runs elsewhere
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     patience: Duration,
-    /// The datacenter where the whole lock begins, such as 1: then only that one has to be up [default: none]
-    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
-    home: Option<DcId>,
-    /// Time without contact to the server after which the lock is lost
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    ttl: Duration,
-    /// The name of this machine, shown to people (default: user@host: command)
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
     /// Exit with 10 if there was nothing to do
     #[arg(long)]
     tell: bool,
@@ -58,7 +47,7 @@ pub struct EveryArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connect: ConnectArgs,
+    runner: RunnerArgs,
     /// The period, such as 1h: at least 1s
     #[arg(value_name = "PERIOD", value_parser = duration)]
     every: Duration,
@@ -77,7 +66,7 @@ const SKIPPED: u8 = 10;
 pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
-        client = connect_patiently(&args.connect, args.ttl) => client?,
+        client = args.runner.connect() => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
     let outcome = args.attempt(&client, &mut signals).await;
@@ -93,10 +82,10 @@ impl EveryArgs {
         let mut options = PeriodicOptions::default();
         options.again_after_failure = self.again_after_failure;
         options.patience = self.patience;
-        options.home = self.home;
-        options.who = self.label.clone().unwrap_or_else(|| default_label(&self.command[0]));
+        options.home = self.runner.home;
+        options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
-        let shared = Arc::new(Shared::new(self.ttl));
+        let shared = Arc::new(Shared::new(self.runner.ttl));
         let command = Command { args: &self.command, needed: None, max_runtime: None };
         let outcome = tokio::select! {
             biased;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use geolock_api::names::DcId;
@@ -176,10 +177,15 @@ impl<F: Fold> ControlGroup<F> {
     /// knew of when this was called is in [`ControlGroup::applied`] then.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
         let index = self.0.at_leader(LeaderRequest::ReadIndex).await?;
+        self.reaches(index, self.0.timing.request()).await?;
+        Ok(index)
+    }
+
+    /// Waits until this member has applied decision `index`, for at most that time.
+    pub async fn reaches(&self, index: u64, limit: Duration) -> Result<(), ProposeError> {
         let mut decided = self.0.decided.clone();
-        let applied = tokio::time::timeout(self.0.timing.request(), decided.wait_for(|n| *n >= index)).await;
-        match applied {
-            Ok(Ok(_)) => Ok(index),
+        match tokio::time::timeout(limit, decided.wait_for(|n| *n >= index)).await {
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(ProposeError::ShuttingDown),
             Err(_) => Err(ProposeError::Timeout),
         }
@@ -240,7 +246,7 @@ impl<F: Fold> Core<F> {
 }
 
 fn raft_config(timing: &Timing) -> Result<Config, StartError> {
-    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let millis = |duration: Duration| duration.as_millis() as u64;
     let (election, heartbeat) = (millis(timing.election()), millis(timing.heartbeat()));
     let config = Config {
         cluster_name: "control".into(),

@@ -35,6 +35,11 @@ fn until_lines(file: &Path, count: usize) {
     until(&format!("{count} lines"), || (lines(file).len() >= count).then_some(()));
 }
 
+/// Returns the tokens that the commands have written, a line each.
+fn tokens(cluster: &Cluster) -> Vec<u64> {
+    lines(&file(cluster)).iter().map(|line| line.parse().expect("a token is a number")).collect()
+}
+
 #[test]
 fn of_forty_processes_in_three_datacenters_one_runs_the_command() {
     let cluster = servers(3).quick().listening();
@@ -63,8 +68,7 @@ fn a_command_that_fails_is_tried_again_and_its_failure_is_told() {
     let told = run(&mut once(&cluster, 0, &["--tell"], script));
     assert_eq!(told.code, 0, "{}", told.stderr);
     assert!(told.stderr.contains("the command failed (it exited with 3)"), "{}", told.stderr);
-    let tokens: Vec<u64> =
-        lines(&file(&cluster)).iter().map(|line| line.parse().expect("a token is a number")).collect();
+    let tokens = tokens(&cluster);
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
 }
 
@@ -98,8 +102,7 @@ fn who_waits_takes_over_from_a_runner_that_was_killed() {
     runner.signal(Signal::KILL);
     let told = said(other);
     assert_eq!(told.code, 0, "{}", told.stderr);
-    let tokens: Vec<u64> =
-        lines(&file(&cluster)).iter().map(|line| line.parse().expect("a token is a number")).collect();
+    let tokens = tokens(&cluster);
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
 }
 

@@ -1,5 +1,6 @@
 //! `geolock once`: runs a command once, of all that start it anywhere.
 
+mod runner;
 mod section;
 mod show;
 
@@ -10,18 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tokio::time::sleep;
 
-use super::connect::{ConnectArgs, failure, refused};
-use super::dc_names;
+use super::connect::{failure, refused};
 use super::failure::{Code, Failure, OrFail as _};
 use super::job::Signals;
-use super::lock::{default_label, duration, ended_by};
+use super::lock::{duration, ended_by};
 use super::print::{print, tell};
 use super::waiting::{Telling, Waiting};
-use geolock_api::names::DcId;
 use geolock_client::{Client, Mode};
 use geolock_recipes::{CriticalSection, LastSeen, OnceError, OnceOptions, Outcome, Progress, Takeover};
+pub use runner::RunnerArgs;
 pub use section::{Command, Shared};
 
 /// Run a command once, of all that start it anywhere.
@@ -76,15 +75,6 @@ pub struct OnceArgs {
     /// Longest run; a longer one is ended, and has failed [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_runtime: Option<Duration>,
-    /// The datacenter where the whole lock begins, such as 1: then only that one has to be up [default: none]
-    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
-    home: Option<DcId>,
-    /// Time without contact to the server after which the lock is lost
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    ttl: Duration,
-    /// The name of this machine, shown to people (default: user@host: command)
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
     /// Exit with 10 if another machine did it, with 11 if nothing was to be done
     #[arg(long)]
     tell: bool,
@@ -98,7 +88,7 @@ pub struct OnceArgs {
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
-    connect: ConnectArgs,
+    runner: RunnerArgs,
     /// The name of the job: any bytes, up to 1011
     #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
     name: OsString,
@@ -115,8 +105,6 @@ enum When {
     Watermark,
 }
 
-/// Pause before a server is asked again that has too much to do.
-const BUSY: Duration = Duration::from_millis(500);
 /// With `--tell`: another machine did it.
 const BY_OTHER: u8 = 10;
 /// With `--tell`: nothing was to be done.
@@ -126,7 +114,7 @@ const NOT_NEEDED: u8 = 11;
 pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
-        client = connect_patiently(&args.connect, args.ttl) => client?,
+        client = args.runner.connect() => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
     let section = CriticalSection::new(&client, args.name.as_bytes(), args.options()).or_fail(Code::Usage)?;
@@ -147,16 +135,6 @@ pub async fn run(args: OnceArgs) -> Result<ExitCode, Failure> {
     outcome
 }
 
-/// Connects. A server that has too much to do, as when a whole fleet starts at once, is asked again.
-pub async fn connect_patiently(connect: &ConnectArgs, ttl: Duration) -> Result<Client, Failure> {
-    loop {
-        match connect.connect(|config| config.ttl = ttl).await {
-            Err(failure) if failure.is(Code::NotAcquired) => sleep(BUSY).await,
-            connected => return connected,
-        }
-    }
-}
-
 impl OnceArgs {
     fn options(&self) -> OnceOptions {
         let mut options = OnceOptions::default();
@@ -171,14 +149,9 @@ impl OnceArgs {
         options.staleness = self.staleness;
         // Its section ends the command, and then says so.
         options.max_runtime = None;
-        options.home = self.home;
-        options.who = self.who();
+        options.home = self.runner.home;
+        options.who = self.runner.who(&self.command);
         options
-    }
-
-    fn who(&self) -> String {
-        let label = || self.command.first().map(default_label).unwrap_or_default();
-        self.label.clone().unwrap_or_else(label)
     }
 
     async fn run_section(
@@ -187,7 +160,7 @@ impl OnceArgs {
         section: CriticalSection,
         mut signals: Signals,
     ) -> Result<ExitCode, Failure> {
-        let shared = Arc::new(Shared::new(self.ttl));
+        let shared = Arc::new(Shared::new(self.runner.ttl));
         let section = section.on_progress({
             let (shared, verbose) = (Arc::clone(&shared), self.verbose);
             move |progress| {
@@ -202,7 +175,8 @@ impl OnceArgs {
             }
         });
         let names = [section.lock().clone()];
-        let waiting = Waiting { names: &names, mode: Mode::Exclusive, label: &self.who() };
+        let waiting =
+            Waiting { names: &names, mode: Mode::Exclusive, label: &self.runner.who(&self.command) };
         let command =
             Command { args: &self.command, needed: self.needed.as_ref(), max_runtime: self.max_runtime };
         let outcome = tokio::select! {

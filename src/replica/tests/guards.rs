@@ -144,8 +144,9 @@ fn only_held_requests_of_the_lease_are_guards() {
     assert_eq!(c.refused(0, tag), Refusal::IdempotencyKeyReused(5));
 }
 
-#[test]
-fn after_a_restart_a_begin_waits_for_the_reclaim_of_its_guard() {
+/// The client of a restarted server begins under a guard before it has reclaimed. Returns the guard and the
+/// begin.
+fn begun_before_the_reclaim() -> (Cluster, Grant, u64) {
     let mut c = Cluster::new(2, 0, 0);
     let grant = c.holds(0, "x");
     c.restart(0);
@@ -154,6 +155,13 @@ fn after_a_restart_a_begin_waits_for_the_reclaim_of_its_guard() {
     let lease = c.lease(0);
     c.call(0, Call::AttachLease { lease, secret: SECRET });
     let early = c.begin_under(0, 1, &[grant.request], once("mine"));
+    (c, grant, early)
+}
+
+#[test]
+fn after_a_restart_a_begin_waits_for_the_reclaim_of_its_guard() {
+    let (mut c, grant, early) = begun_before_the_reclaim();
+    let lease = c.lease(0);
     let same = c.begin_under(0, 2, &[], step(vec![], &["r"], Then::Commit));
     c.run();
     assert!(!c.is_answered(0, early) && c.is_answered(0, same), "only what needs the guard waits for it");
@@ -168,14 +176,8 @@ fn after_a_restart_a_begin_waits_for_the_reclaim_of_its_guard() {
 
 #[test]
 fn a_guard_that_is_not_reclaimed_is_lost() {
-    let mut c = Cluster::new(2, 0, 0);
-    let grant = c.holds(0, "x");
-    c.restart(0);
-    c.link(0, 1);
-    c.pass(600);
+    let (mut c, _, early) = begun_before_the_reclaim();
     let lease = c.lease(0);
-    c.call(0, Call::AttachLease { lease, secret: SECRET });
-    let early = c.begin_under(0, 1, &[grant.request], once("mine"));
     c.call(0, Call::Reclaim { lease, proof: Proof::Attached, held: Vec::new() });
     c.run();
     assert_eq!(c.txn_refused(0, early), TxnRefusal::LocksLost(1));

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
-use super::store_cluster::{key, put, step};
+use super::store_cluster::{begin_elsewhere, key, put, step};
 use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::leases::Proof;
 use crate::replica::call::{Call, Phase};
 use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::{AtLeast, Begin, Then};
+use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, Notice};
 use geolock_api::names::{ForceReason, Mode};
 use geolock_api::value::Reading;
@@ -173,18 +172,7 @@ fn a_commit_that_comes_back_after_its_lease_has_ended_is_told() {
         c.pass(70_000);
         assert_eq!(c.inspect(0).phase(), Phase::Serving);
         let step = step(vec![put("k", "new")], &[], Then::Commit);
-        let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin {
-            lease,
-            proof,
-            key: 1,
-            locks: None,
-            at_least,
-            acknowledged_through: 0,
-            step,
-            under: Vec::new(),
-        };
-        let asks = c.call(0, Call::Begin(begin));
+        let asks = c.call(0, Call::Begin(begin_elsewhere(lease, step)));
         assert_eq!(c.committed(0, asks), committed, "restarted: {restarts}");
     }
 }

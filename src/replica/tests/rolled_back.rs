@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
-use super::store_cluster::{add, counted, step};
+use super::store_cluster::{add, begin_elsewhere, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
-use crate::replica::store_call::{AtLeast, Begin, Then, TxnRefusal};
+use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Message};
 use geolock_api::names::{LeaseId, Mode};
 
@@ -39,18 +39,7 @@ impl Cluster {
 
     fn begins_early(&mut self, id: u8, lease: LeaseId) -> u64 {
         let step = step(vec![add("n", 1)], &[], Then::Commit);
-        let (proof, at_least) = (Proof::Secret(SECRET), AtLeast::default());
-        let begin = Begin {
-            lease,
-            proof,
-            key: 1,
-            locks: None,
-            at_least,
-            acknowledged_through: 0,
-            step,
-            under: Vec::new(),
-        };
-        self.call(id, Call::Begin(begin))
+        self.call(id, Call::Begin(begin_elsewhere(lease, step)))
     }
 
     pub fn assert_no_violations(&self) {

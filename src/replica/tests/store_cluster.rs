@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cluster::{Cluster, name};
+use super::cluster::{Cluster, SECRET, name};
 use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
@@ -11,7 +11,7 @@ use crate::replica::store_call::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use geolock_api::keys::Key;
-use geolock_api::names::Mode;
+use geolock_api::names::{LeaseId, Mode};
 use geolock_api::value::{Op, Reading, Update};
 
 pub fn key(name: &str) -> Key {
@@ -32,6 +32,20 @@ pub fn put(name: &str, value: &str) -> Change {
 
 pub fn step(changes: Vec<Change>, reads: &[&str], then: Then) -> Step {
     Step { changes, reads: reads.iter().map(|name| key(name)).collect(), then, durability: Durability::Local }
+}
+
+/// A begin without locks, by a client that proves its lease with the secret.
+pub fn begin_elsewhere(lease: LeaseId, step: Step) -> Begin {
+    Begin {
+        lease,
+        proof: Proof::Secret(SECRET),
+        key: 1,
+        locks: None,
+        at_least: AtLeast::default(),
+        acknowledged_through: 0,
+        step,
+        under: Vec::new(),
+    }
 }
 
 impl Cluster {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout_at};
 
 use super::decisions::DecisionList;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, Index, MemberName, Phase, Policy, Refused, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, MemberName, Phase, Policy, Refused, Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -17,8 +17,6 @@ use geolock_api::names::{DcId, DcSet};
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// How long a command waits until all members have entered the last change: usually a round trip.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
-/// The pause until that is looked at again.
-const PAUSE: Duration = Duration::from_millis(50);
 /// How often a command of an operator is checked again because others were decided meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -167,14 +165,14 @@ impl MembersApi {
     ) -> Result<u64, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let (mut attempts, deadline) = (0, Instant::now() + ENTERED_WITHIN);
+        let mut view = self.view.clone();
         loop {
             let config = control.state().0;
-            let checked =
-                config.check_proposal(&self.view.borrow().facts(self.me, &config), command(&config)?);
+            let facts = view.borrow_and_update().facts(self.me, &config);
+            let checked = config.check_proposal(&facts, command(&config)?);
             if let Err(Refused::ChangeUnderWay { .. }) = checked
-                && Instant::now() < deadline
+                && let Ok(Ok(())) = timeout_at(deadline, view.changed()).await
             {
-                sleep(PAUSE).await;
                 continue;
             }
             let proposal = checked?;
@@ -209,15 +207,6 @@ fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
 
 /// Returns the state after a decision, once it is known here.
 async fn known(control: &ControlGroup<DecisionList>, index: u64) -> Result<Config, ProposalError> {
-    let deadline = Instant::now() + KNOWN_WITHIN;
-    loop {
-        let config = control.state().0;
-        if config.index() >= Index(index) {
-            return Ok(config);
-        }
-        if Instant::now() >= deadline {
-            return Err(ProposalError::NotKnown(index));
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+    control.reaches(index, KNOWN_WITHIN).await.map_err(|_| ProposalError::NotKnown(index))?;
+    Ok(control.state().0)
 }

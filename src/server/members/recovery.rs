@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::operators::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
@@ -11,6 +11,8 @@ use geolock_api::names::{DcId, DcSet};
 
 /// How long a call waits until the survivors go on; it is to be repeated.
 const WITHIN: Duration = Duration::from_secs(3);
+/// The pause until a leader is looked for again.
+const LEADER_PAUSE: Duration = Duration::from_millis(20);
 
 impl MembersApi {
     /// Checks that the survivors can go on without the lost members now. Returns how long clients of those
@@ -87,7 +89,8 @@ impl MembersApi {
             if Instant::now() >= deadline {
                 return Err(unfinished("it is decided, and the new control group has no leader"));
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // A leader is one that was heard of lately: no event says that.
+            sleep(LEADER_PAUSE).await;
         }
     }
 

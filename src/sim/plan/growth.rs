@@ -78,6 +78,18 @@ impl Plan {
         self.dcs = self.founders + u8::from(rng.percent(30));
         self.leaves = u8::from(rng.percent(30));
         self.losses = if self.founders > 3 { *rng.pick(&[1, 2]) } else { 1 };
+        self.spread(rng);
+        self.max_lease_ttl = self.load.ttl.1;
+        // So one that is lost may have given out higher tokens than any other can for a while.
+        self.clock.skew = *rng.pick(&[0, 0, 2_000]) * MS;
+        if rng.percent(30) {
+            self.txns = TxnPlan::NONE;
+        }
+        self
+    }
+
+    /// Gives all datacenters distances of one scale, and clients alike.
+    fn spread(&mut self, rng: &mut Rng) {
         let scale = *rng.pick(&[1, 5, 20]);
         self.net.delays = Vec::new();
         for a in 0..self.dcs {
@@ -87,13 +99,6 @@ impl Plan {
         let dcs = usize::from(self.dcs);
         self.load.clients = vec![3; dcs];
         self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
-        self.max_lease_ttl = self.load.ttl.1;
-        // So one that is lost may have given out higher tokens than any other can for a while.
-        self.clock.skew = *rng.pick(&[0, 0, 2_000]) * MS;
-        if rng.percent(30) {
-            self.txns = TxnPlan::NONE;
-        }
-        self
     }
 
     /// Members are evicted by time. The rates of clocks differ by as much as that relies on. One that is cut
@@ -123,15 +128,7 @@ impl Plan {
         (self.recovers, self.leaves) = (true, 0);
         self.founders = *rng.pick(&[3, 4, 5, 5, 5]);
         self.dcs = self.founders;
-        let scale = *rng.pick(&[1, 5, 20]);
-        self.net.delays = Vec::new();
-        for a in 0..self.dcs {
-            let far = (a + 1..self.dcs).map(|b| ((a, b), rng.duration(scale * MS, 4 * scale * MS)));
-            self.net.delays.extend(far);
-        }
-        let dcs = usize::from(self.dcs);
-        self.load.clients = vec![3; dcs];
-        self.load.shared_percent = vec![*rng.pick(&[0, 30, 60]); dcs];
+        self.spread(rng);
         // Of five, two are left in most runs.
         self.losses = self.dcs / 2 + 1 + u8::from(self.dcs == 5 && rng.percent(20));
         // Commits that a majority had are lost with it.

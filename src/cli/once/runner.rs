@@ -1,0 +1,49 @@
+//! Arguments that `geolock once` and `geolock every` have in common.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::cli::connect::ConnectArgs;
+use crate::cli::dc_names;
+use crate::cli::failure::{Code, Failure};
+use crate::cli::lock::{default_label, duration};
+use geolock_api::names::DcId;
+use geolock_client::Client;
+
+/// Pause before a server is asked again that has too much to do.
+const BUSY: Duration = Duration::from_millis(500);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunnerArgs {
+    /// The datacenter where the whole lock begins, such as 1: then only that one has to be up [default: none]
+    #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
+    pub home: Option<DcId>,
+    /// Time without contact to the server after which the lock is lost
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub ttl: Duration,
+    /// The name of this machine, shown to people (default: user@host: command)
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+impl RunnerArgs {
+    /// Returns the name of this machine as it runs the command.
+    pub fn who(&self, command: &[OsString]) -> String {
+        let label = || command.first().map(default_label).unwrap_or_default();
+        self.label.clone().unwrap_or_else(label)
+    }
+
+    /// Connects. A server that has too much to do, as when a whole fleet starts at once, is asked again.
+    pub async fn connect(&self) -> Result<Client, Failure> {
+        loop {
+            match self.connect.connect(|config| config.ttl = self.ttl).await {
+                Err(failure) if failure.is(Code::NotAcquired) => sleep(BUSY).await,
+                connected => return connected,
+            }
+        }
+    }
+}
