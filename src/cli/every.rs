@@ -28,7 +28,8 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage.
+command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
+cannot be run or found.
 
 Examples:
   geolock every 1h report -- ./report.sh
@@ -113,11 +114,12 @@ impl EveryArgs {
         }
         match outcome {
             PeriodicOutcome::Skipped { .. } if self.tell => Ok(ExitCode::from(SKIPPED)),
-            PeriodicOutcome::Failed { error, .. } => match shared.code() {
-                // It did not even start.
-                0 => Err(anyhow!(error).into()),
-                code => Err(Failure::silent(code)),
-            },
+            PeriodicOutcome::Failed { error, .. } => Err(match (shared.not_started(), shared.code()) {
+                (Some(code), _) => Failure::new(code, anyhow!(error)),
+                // Nobody could wait for its end.
+                (None, 0) => anyhow!(error).into(),
+                (None, code) => Failure::silent(code),
+            }),
             PeriodicOutcome::Lost { run } => {
                 let text = anyhow!("the lock was lost while run {run} ran here");
                 Err(Failure::new(Code::LockLost, text))

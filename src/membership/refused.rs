@@ -120,7 +120,7 @@ pub enum Refused {
     NotSilent { dc: DcId, silent: usize, needed: usize },
     #[error("{dc} has not learned that the policy is `auto` (epoch {policy}): only an operator can evict it")]
     AutoNotEntered { dc: DcId, policy: Epoch },
-    #[error("{by} {}: it runs; stop it before its eviction", heard(*.dc, *.ago))]
+    #[error("{by} {}: it runs; stop it first", heard(*.dc, *.ago))]
     StillHeard { dc: DcId, by: Voter, ago: Duration },
     #[error(
         "{remaining} of {needed} voters that a decision needs would be left: add a witness, or wait for the members"

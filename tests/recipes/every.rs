@@ -82,5 +82,8 @@ fn the_command_runs_once_and_decides_the_exit_code() {
     assert_eq!(fs::read_to_string(&file).expect("it was written").lines().count(), 1);
     assert_eq!(run(&mut every(0, "y", "exit 7")).code, 7);
     assert_eq!(run(&mut every(1, "y", "exit 7")).code, 10);
+    let missing = run(&mut cluster.command(0, ["every", "1h", "z", "--", "/no/such/command"]));
+    assert_eq!(missing.code, 127);
+    assert!(missing.stderr.contains("cannot run /no/such/command"), "{}", missing.stderr);
     assert_eq!(run(&mut cluster.command(0, ["every", "10ms", "x", "--", "true"])).code, 64);
 }

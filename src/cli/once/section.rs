@@ -35,6 +35,8 @@ pub struct Shared {
     ends: AtomicBool,
     /// The exit code of the last command.
     code: AtomicU8,
+    /// The last command could not be started; the code says why.
+    not_started: AtomicBool,
     /// The others know that the command failed.
     failed: Notify,
     /// The job of a section that was dropped.
@@ -65,6 +67,7 @@ impl Shared {
             runs: watch::Sender::new(false),
             ends: AtomicBool::new(false),
             code: AtomicU8::new(0),
+            not_started: AtomicBool::new(false),
             failed: Notify::new(),
             left: Mutex::new(None),
         }
@@ -73,6 +76,12 @@ impl Shared {
     /// Returns the exit code of the last command; 0 if none has ended.
     pub fn code(&self) -> u8 {
         self.code.load(Ordering::Relaxed)
+    }
+
+    /// Returns the code that says why the last command could not be started, if it could not.
+    pub fn not_started(&self) -> Option<Code> {
+        let code = if self.code() == Code::NotFound as u8 { Code::NotFound } else { Code::NotRunnable };
+        self.not_started.load(Ordering::Relaxed).then_some(code)
     }
 
     /// Waits for a signal that asks geolock to end while nothing runs.
@@ -153,10 +162,16 @@ impl<'a> Running<'a> {
         shared.runs.send_replace(true);
         let started = Signals::listen().and_then(|signals| Job::start(command, signals));
         match started {
-            Ok(job) => Ok(Running { job: Some(job), run, shared }),
+            Ok(job) => {
+                shared.not_started.store(false, Ordering::Relaxed);
+                Ok(Running { job: Some(job), run, shared })
+            }
             Err(error) => {
                 shared.runs.send_replace(false);
-                Err(not_started(error, name))
+                let failure = not_started(error, name);
+                shared.code.store(failure.code(), Ordering::Relaxed);
+                shared.not_started.store(true, Ordering::Relaxed);
+                Err(failure)
             }
         }
     }
