@@ -441,6 +441,7 @@ mod tests {
             lead_ms: 9,
             members_state: None,
             lost_commits: Vec::new(),
+            commit_contents: Vec::new(),
         };
         for members_state in [None, Some(MembersState::default())] {
             for lost_commits in [vec![], vec![(LeaseId::new(dc(0), 3), 4)]] {

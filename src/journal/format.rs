@@ -24,8 +24,9 @@ use geolock_api::names::{ClusterId, DcId};
 use super::error::Identity;
 
 /// The version that is written. The bytes of the files are the same in all versions. In version 1, records
-/// and checkpoints have no hashes of entries; in version 2, names of locks have no home.
-pub(super) const VERSION: u8 = 3;
+/// and checkpoints have no hashes of entries; in version 2, names of locks have no home; in version 3,
+/// checkpoints have no hashes of the contents of commits.
+pub(super) const VERSION: u8 = 4;
 /// The oldest version that is read.
 const OLDEST: u8 = 1;
 const SEGMENT_MAGIC: &[u8; 8] = b"geolockj";

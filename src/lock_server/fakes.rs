@@ -200,6 +200,7 @@ impl FakeMachine {
             lead_ms: 0,
             members_state: None,
             lost_commits: Vec::new(),
+            commit_contents: Vec::new(),
         };
         self.effects.push_back(Effect::Checkpoint(Box::new(checkpoint)));
     }

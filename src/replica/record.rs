@@ -17,7 +17,7 @@ use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::members::MembersState;
-use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece};
+use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece, TxnContent};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position, Secret};
@@ -76,16 +76,19 @@ pub enum Record {
 impl Checkpoint {
     /// Returns the bytes of this checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
-        let tail =
-            Tail { members_state: self.members_state.clone(), lost_commits: self.lost_commits.clone() };
+        let tail = Tail {
+            members_state: self.members_state.clone(),
+            lost_commits: self.lost_commits.clone(),
+            commit_contents: self.commit_contents.clone(),
+        };
         wire::encode_checkpoint(self, (tail != Tail::default()).then_some(&tail))
     }
 
     /// Reads a checkpoint of this version or an earlier one.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
-        let (checkpoint, tail) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail>(bytes)?;
-        let Tail { members_state, lost_commits } = tail.unwrap_or_default();
-        Ok(Checkpoint { members_state, lost_commits, ..checkpoint })
+        let (checkpoint, tail) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail, TailV3>(bytes)?;
+        let Tail { members_state, lost_commits, commit_contents } = tail.unwrap_or_default();
+        Ok(Checkpoint { members_state, lost_commits, commit_contents, ..checkpoint })
     }
 }
 
@@ -94,6 +97,20 @@ impl Checkpoint {
 struct Tail {
     members_state: Option<MembersState>,
     lost_commits: Vec<(LeaseId, IdempotencyKey)>,
+    commit_contents: Vec<(LeaseId, IdempotencyKey, TxnContent)>,
+}
+
+/// The same in version 3. Disk type: this never changes.
+#[derive(Deserialize)]
+struct TailV3 {
+    members_state: Option<MembersState>,
+    lost_commits: Vec<(LeaseId, IdempotencyKey)>,
+}
+
+impl From<TailV3> for Tail {
+    fn from(TailV3 { members_state, lost_commits }: TailV3) -> Tail {
+        Tail { members_state, lost_commits, ..Tail::default() }
+    }
 }
 
 /// A lease on disk.
@@ -158,6 +175,9 @@ pub struct Checkpoint {
     /// Own commits that came back from peers after the disk had lost their leases. Stored behind the rest.
     #[serde(skip)]
     pub lost_commits: Vec<(LeaseId, IdempotencyKey)>,
+    /// What is known of the contents of the commits in `outcomes`. Stored behind the rest.
+    #[serde(skip)]
+    pub commit_contents: Vec<(LeaseId, IdempotencyKey, TxnContent)>,
 }
 
 /// A number from 1 on as one less, for `#[serde(with)]`.

@@ -112,6 +112,9 @@ impl Recovery {
             let needs_majority = !replica.config.local.majority_buckets.is_empty();
             replica.data.transactions.outcomes.restore(row, needs_majority, replica.now.mono);
         }
+        for (lease, key, content) in checkpoint.commit_contents {
+            replica.data.transactions.outcomes.restore_content(lease, key, content);
+        }
         for (lease, key) in checkpoint.lost_commits {
             replica.data.transactions.outcomes.note_lost(lease, key);
         }
@@ -294,6 +297,7 @@ impl Replica {
             lead_ms: self.ids.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),
             lost_commits: self.data.transactions.outcomes.lost(),
+            commit_contents: self.data.transactions.outcomes.contents(),
         }
     }
 }

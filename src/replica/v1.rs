@@ -107,6 +107,7 @@ impl From<CheckpointV1> for Checkpoint {
             lead_ms: 0,
             members_state: None,
             lost_commits: Vec::new(),
+            commit_contents: Vec::new(),
         }
     }
 }

@@ -348,6 +348,7 @@ mod tests {
             lead_ms: 0,
             members_state: None,
             lost_commits: Vec::new(),
+            commit_contents: Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
-//! Data written by the previous version can be read and continued: `golden/version1.tar.gz` has the data
-//! directories of two datacenters that ran it and were killed, each with a checkpoint and records after it.
+//! Data written by earlier versions can be read and continued: `golden/versionN.tar.gz` has the data directories
+//! of two datacenters that ran it and were killed, each with a checkpoint and records after it. The later ones
+//! were made by `scripts/golden-data`.
 
 use std::process::Command;
 
@@ -25,19 +26,23 @@ fn segments(cluster: &Cluster, dc: u8) -> Vec<u8> {
     logs.iter().map(|path| std::fs::read(path).expect("it is readable")[8]).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn data_of_the_version_before_is_read_and_continued() {
+/// Starts servers on the data of an earlier version.
+async fn is_read_and_continued(version: u8) {
     let mut cluster = Cluster::prepare(2);
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/durability/golden/version1.tar.gz");
+    let golden = format!("{}/tests/durability/golden/version{version}.tar.gz", env!("CARGO_MANIFEST_DIR"));
     let unpacked = Command::new("tar").arg("-xzf").arg(golden).arg("-C").arg(cluster.dir()).status();
     assert!(unpacked.expect("there is tar").success());
-    assert_eq!(segments(&cluster, 0), [1]);
+    assert_eq!(segments(&cluster, 0), [version]);
     cluster.configure("");
     cluster.start_all();
     let clients = serving(&cluster).await;
     for dc in 0..2 {
         assert_eq!(shown(&cluster, dc), SHOWN);
-        assert_eq!(segments(&cluster, dc), [1, 3], "what is written now is of this version");
+        assert_eq!(segments(&cluster, dc), [version, 4], "what is written now is of this version");
+    }
+    if version == 3 {
+        let policy = run(&mut cluster.command(0, ["member", "policy", "--json"])).stdout;
+        assert!(policy.contains(r#""evict":"wait""#), "{policy}");
     }
     // dc1 has one of them, dc0 the other.
     for name in ["moved", "back"] {
@@ -61,4 +66,20 @@ async fn data_of_the_version_before_is_read_and_continued() {
         assert_eq!(shown(&cluster, dc), SHOWN);
         assert_eq!(read(&clients[usize::from(dc)], "new", &written).await.as_deref(), Some(&b"written"[..]));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_version_1_is_read_and_continued() {
+    is_read_and_continued(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_version_2_is_read_and_continued() {
+    is_read_and_continued(2).await;
+}
+
+/// It has a decision about the members, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_version_3_is_read_and_continued() {
+    is_read_and_continued(3).await;
 }

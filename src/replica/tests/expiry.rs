@@ -10,7 +10,7 @@ use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::Call;
 use crate::replica::store_call::{NextStep, Then, TxnRefusal};
-use crate::replica::{Event, Message, Record};
+use crate::replica::{Message, Record};
 use geolock_api::value::{Op, OpError, Reading, VersionedReading};
 
 fn expire(name: &str, ms: u64) -> Change {
@@ -68,14 +68,7 @@ impl Cluster {
 
     /// Restarts a datacenter from its journal, or from a checkpoint that it makes first.
     fn restart_by(&mut self, id: u8, from_checkpoint: bool) {
-        if from_checkpoint {
-            self.handle(id, Event::Checkpoint);
-            self.sync(id);
-            let checkpoint = self.nodes[usize::from(id)].checkpoint.take().expect("few keys are one step");
-            self.restart_from(id, checkpoint);
-        } else {
-            self.restart(id);
-        }
+        if from_checkpoint { self.restart_from_checkpoint(id) } else { self.restart(id) }
     }
 
     /// Returns the number of keys that each commit in the journal of a datacenter ends, without the commits

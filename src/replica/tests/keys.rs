@@ -198,21 +198,28 @@ fn what_is_released_by_its_key_before_the_reclaim_is_not_taken_back() {
 /// The bug was: the begin was answered as committed.
 #[test]
 fn a_begin_with_other_content_under_a_used_key_is_refused() {
-    for restarts in [false, true] {
+    for restart in [None, Some("records"), Some("checkpoint"), Some("two checkpoints")] {
         let mut c = Cluster::new(1, 0, 0);
         let one = |amount| step(vec![add("n", amount)], &[], Then::Commit);
         let first = c.begin(0, 1, None, one(1));
         c.run();
         c.committed(0, first);
-        if restarts {
-            c.restart(0);
+        match restart {
+            Some("records") => c.restart(0),
+            Some(_) => c.restart_from_checkpoint(0),
+            None => {}
+        }
+        if restart == Some("two checkpoints") {
+            c.restart_from_checkpoint(0);
+        }
+        if restart.is_some() {
             c.pass(1_000);
             c.attaches(0);
         }
         let same = c.begin(0, 1, None, one(1));
         c.committed(0, same);
         let other = c.begin(0, 1, None, one(2));
-        assert_eq!(c.refused(0, other), Refusal::IdempotencyKeyReused(1));
+        assert_eq!(c.refused(0, other), Refusal::IdempotencyKeyReused(1), "{restart:?}");
         assert_eq!(c.reads(0, "n"), counted(1));
     }
 }

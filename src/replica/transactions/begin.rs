@@ -1,6 +1,6 @@
 //! From the begin of a transaction until it is open.
 
-use super::content::Content;
+use super::content::TxnContent;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::steps::validate_reads;
 use super::{Open, Txn, TxnId, Waiting};
@@ -124,7 +124,7 @@ impl TxnCalls<'_> {
             self.tell_committed(call, id, &outcome, begin.step.durability);
             return Ok(true);
         }
-        let is_same = |content: Content| content.may_be_of(begin);
+        let is_same = |content: TxnContent| content.may_be_of(begin);
         if self.data.transactions.content_of(id).is_some_and(|content| !is_same(content)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
@@ -176,7 +176,7 @@ impl TxnCalls<'_> {
             }
         }
         let waits_for_locks = request.is_some();
-        let (bytes, content) = (begin.step.weight(), Content::of(&begin));
+        let (bytes, content) = (begin.step.weight(), TxnContent::of(&begin));
         let waiting = Waiting { call, begin, content, request, token: None, bytes };
         self.data.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
         if !waits_for_locks {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::content::Content;
+use super::content::TxnContent;
 use super::outcomes::Outcome;
 use super::{CommitId, Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
@@ -122,7 +122,7 @@ impl Applier<'_> {
         };
         let mut vector: VersionVector = commit.seen.clone();
         vector.raise(entry.dc, entry.seq);
-        let content = Content::committed(&commit.changes);
+        let content = TxnContent::committed(&commit.changes);
         let needs_majority = self.config.local.needs_majority(&commit.changes);
         let (commit, seq) = (Arc::new(vector), entry.seq);
         let outcome = Outcome { commit, content, position, seq, needs_majority };

@@ -5,46 +5,42 @@
 //! no protection against a client that searches for another content with the same hash, which would deceive
 //! only itself.
 
-use std::hash::{BuildHasher as _, Hash};
+use serde::{Deserialize, Serialize};
 
-use foldhash::fast::FixedState;
-
+use crate::base::wire;
 use crate::causal_log::Change;
 use crate::replica::store_call::{Begin, Then};
 
-/// A hash of the content of a transaction, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::replica) enum Content {
+/// A hash of the content of a transaction, as far as it is known. Disk type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TxnContent {
     /// Hash of the begin: its locks, its guards, its changes, and whether it commits at once.
     Begin(u64),
     /// Hash of all committed changes, as in the journal. A begin that commits at once has the same changes.
     Committed(u64),
-    /// Checkpoints keep no hash.
+    /// Of a checkpoint of version 3 or before, which has no hashes.
     Unknown,
 }
 
-impl Content {
-    pub fn of(begin: &Begin) -> Content {
+impl TxnContent {
+    pub(in crate::replica) fn of(begin: &Begin) -> TxnContent {
         let locks = begin.locks.as_ref().map(|locks| locks.wants.locks());
-        Content::Begin(hash(&(locks, &begin.under, &begin.step.changes, begin.step.then == Then::Commit)))
+        let commits = begin.step.then == Then::Commit;
+        TxnContent::Begin(wire::hash("content", &(locks, &begin.under, &begin.step.changes, commits)))
     }
 
-    pub fn committed(changes: &Vec<Change>) -> Content {
-        Content::Committed(hash(changes))
+    pub(in crate::replica) fn committed(changes: &Vec<Change>) -> TxnContent {
+        TxnContent::Committed(wire::hash("content", changes))
     }
 
     /// Returns true if this begin may have this content.
-    pub fn may_be_of(self, begin: &Begin) -> bool {
+    pub(in crate::replica) fn may_be_of(self, begin: &Begin) -> bool {
         match self {
-            Content::Begin(_) => self == Content::of(begin),
-            Content::Committed(_) if begin.step.then == Then::Commit => {
-                self == Content::committed(&begin.step.changes)
+            TxnContent::Begin(_) => self == TxnContent::of(begin),
+            TxnContent::Committed(_) if begin.step.then == Then::Commit => {
+                self == TxnContent::committed(&begin.step.changes)
             }
-            Content::Committed(_) | Content::Unknown => true,
+            TxnContent::Committed(_) | TxnContent::Unknown => true,
         }
     }
-}
-
-fn hash(content: &impl Hash) -> u64 {
-    FixedState::default().hash_one(content)
 }

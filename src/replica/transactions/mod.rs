@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub(super) use begin::validate_vector;
 pub(super) use commit::can_commit;
-use content::Content;
+pub use content::TxnContent;
 use dead::Dead;
 use majority_waits::MajorityWaits;
 pub(super) use majority_waits::{CommitId, WaitingAnswer};
@@ -100,7 +100,7 @@ struct Waiting {
     /// The call to answer; a retry replaces the call before it.
     call: CallId,
     begin: Begin,
-    content: Content,
+    content: TxnContent,
     /// The request for its locks.
     request: Option<RequestId>,
     /// Set once its locks are granted.
@@ -116,7 +116,7 @@ struct Open {
     token: Option<FencingToken>,
     /// Requests that are held until it commits, and after it.
     under: Vec<RequestId>,
-    content: Content,
+    content: TxnContent,
     changes: Vec<Change>,
     bytes: usize,
     expires: Instant,
@@ -147,7 +147,7 @@ impl Death {
 
 impl Transactions {
     /// Returns the content of a transaction that has not ended.
-    fn content_of(&self, id: TxnId) -> Option<Content> {
+    fn content_of(&self, id: TxnId) -> Option<TxnContent> {
         match self.rows.get(&id)? {
             Txn::Waiting(waiting) => Some(waiting.content),
             Txn::Open(open) => Some(open.content),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::content::Content;
+use super::content::TxnContent;
 use crate::base::deadlines::Deadlines;
 use crate::base::time::Instant;
 use crate::base::work;
@@ -49,7 +49,7 @@ pub struct OutcomeRow {
 #[derive(Clone, Debug)]
 pub(in crate::replica) struct Outcome {
     pub commit: Arc<VersionVector>,
-    pub content: Content,
+    pub content: TxnContent,
     /// Reported when the journal is durable up to here.
     pub position: Position,
     /// The number of its entry in the own log; 0 if it changed nothing. Of a checkpoint's commit without
@@ -194,12 +194,30 @@ impl Outcomes {
         self.leases.iter().map(row).collect()
     }
 
+    /// Returns what is known of the contents of all commits.
+    pub fn contents(&self) -> Vec<(LeaseId, IdempotencyKey, TxnContent)> {
+        let of_lease = |(lease, row): (&LeaseId, &OfLease)| {
+            let lease = *lease;
+            row.commits.iter().map(move |(key, outcome)| (lease, *key, outcome.content)).collect::<Vec<_>>()
+        };
+        let known = |(.., content): &(_, _, TxnContent)| *content != TxnContent::Unknown;
+        self.leases.iter().flat_map(of_lease).filter(known).collect()
+    }
+
+    /// Restores what a checkpoint knows of the content of a commit that is restored.
+    pub fn restore_content(&mut self, lease: LeaseId, key: IdempotencyKey, content: TxnContent) {
+        let outcome = self.leases.get_mut(&lease).and_then(|row| row.commits.get_mut(&key));
+        if let Some(outcome) = outcome {
+            outcome.content = content;
+        }
+    }
+
     /// `needs_majority`: of all these commits. Checkpoints do not say which keys they changed.
     pub fn restore(&mut self, row: OutcomeRow, needs_majority: bool, now: Instant) {
         for (key, commit) in row.commits {
             let position = Position::default();
             let seq = row.lease.dc().map_or(0, |dc| commit.get(dc));
-            let (commit, content) = (Arc::new(commit), Content::Unknown);
+            let (commit, content) = (Arc::new(commit), TxnContent::Unknown);
             let outcome = Outcome { commit, content, position, seq, needs_majority };
             self.note(row.lease, row.secret, key, outcome);
         }
@@ -218,7 +236,7 @@ mod tests {
     fn when_there_are_many_no_lease_has_more_than_its_share() {
         let lease = |n: u64| LeaseId::new(DcId::new(0).expect("a small id"), n + 1);
         let position = Position::default();
-        let (commit, content) = (Arc::default(), Content::Unknown);
+        let (commit, content) = (Arc::default(), TxnContent::Unknown);
         let outcome = Outcome { commit, content, position, seq: 0, needs_majority: false };
         let mut outcomes = Outcomes::default();
         let fill = |outcomes: &mut Outcomes, n| {

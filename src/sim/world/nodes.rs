@@ -286,6 +286,8 @@ impl World {
             log: Vec::new(),
             contents: Vec::new(),
             outcomes: Vec::new(),
+            // The journal has the changes of a commit, the server that made it had its begin.
+            commit_contents: Vec::new(),
             past: Past::default(),
             // The longer way has more of them.
             hashes: c
