@@ -45,10 +45,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(members: u8, max_away_locks: usize) -> Bench {
+    fn new(members: u8, max_away_locks: usize, max_log: usize) -> Bench {
         let hold = vec![HoldRule { idle_return_after: 60 * SECOND, ..HoldRule::default() }];
         let usual = LocalConfig::default();
-        let local = LocalConfig { hold, max_away_locks, max_held: 2_000_000, max_log: 1 << 30, ..usual };
+        let local = LocalConfig { hold, max_away_locks, max_held: 2_000_000, max_log, ..usual };
         let mut all = Replicas::new(members, &local);
         for (a, b) in (0..usize::from(members)).flat_map(|a| (0..a).map(move |b| (b, a))) {
             all.link(a, b);
@@ -98,6 +98,15 @@ impl Bench {
     }
 
     fn commit(&mut self, changes: Vec<Change>, reads: &[&str]) {
+        self.commit_after(changes, reads, self.tag.saturating_sub(1));
+    }
+
+    /// Commits without any word about the outcomes of earlier transactions.
+    fn commit_unacknowledged(&mut self, changes: Vec<Change>) {
+        self.commit_after(changes, &[], 0);
+    }
+
+    fn commit_after(&mut self, changes: Vec<Change>, reads: &[&str], acknowledged_through: u64) {
         let step = Step {
             changes,
             reads: reads.iter().map(|name| key(name)).collect(),
@@ -105,8 +114,7 @@ impl Bench {
             durability: Durability::Local,
         };
         let (lease, key) = (self.lease, self.tag);
-        let (proof, at_least, acknowledged_through) =
-            (Proof::Attached, AtLeast::default(), key.saturating_sub(1));
+        let (proof, at_least) = (Proof::Attached, AtLeast::default());
         self.tag += 1;
         let call = CallId { session: SessionId(9), tag: self.tag };
         let request = Call::Begin(Begin {
@@ -299,9 +307,8 @@ fn watches(bench: &mut Bench) {
     }
 }
 
-/// Single changes of a large set and a large map while the previous one is not durable; then all that
-/// follows.
-fn values(bench: &mut Bench) {
+/// Writes a set and a map of that many elements.
+fn large_values(bench: &mut Bench) {
     for from in (0..ELEMENTS).step_by(1_000) {
         let mut changes: Vec<Change> = (from..from + 1_000).map(field).collect();
         changes.push(set(SetOp::Add((from..from + 1_000).map(|n| format!("{n:06}").into()).collect())));
@@ -309,6 +316,12 @@ fn values(bench: &mut Bench) {
         bench.all.deliver(|_| {});
     }
     bench.all.rest();
+}
+
+/// Single changes of a large set and a large map while the previous one is not durable; then all that
+/// follows.
+fn values(bench: &mut Bench) {
+    large_values(bench);
     bench.measure();
     for n in 0..500 {
         let item = |n: u64| vec![format!("{n:06}").into()];
@@ -318,6 +331,67 @@ fn values(bench: &mut Bench) {
         }
     }
     bench.all.rest();
+}
+
+/// Transactions that read a large set or a large map, each beside a change that is not durable.
+fn reads(bench: &mut Bench) {
+    large_values(bench);
+    bench.measure();
+    for n in 0..100 {
+        let change = vec![set(SetOp::Add(vec![format!("{n:06}+").into()])), field(n)];
+        bench.commit(change, &[if n % 2 == 0 { "set" } else { "map" }]);
+        if n % 5 == 0 {
+            bench.all.deliver(|_| {});
+        }
+    }
+    bench.all.rest();
+}
+
+/// A datacenter that was away until its entries were no longer kept takes the state of another one, with a
+/// row for each of that many locks on both sides.
+fn state(bench: &mut Bench) {
+    for from in (0..LOCKS).step_by(1_000) {
+        bench.open_lease(Duration::from_secs(3_600));
+        for n in from..from + 1_000 {
+            bench.acquire(&format!("tenant/{n}/order"), Mode::Exclusive, Wait::Forever);
+        }
+        bench.all.deliver(|_| {});
+        bench.call(Call::CloseLease { lease: bench.lease, proof: Proof::Attached });
+        bench.all.time += Duration::from_millis(100);
+        bench.advance(Duration::ZERO);
+    }
+    bench.all.rest();
+    bench.all.cut_off(2);
+    bench.advance(60 * SECOND);
+    bench.open_lease(Duration::from_secs(3_600));
+    for n in 0..10_000 {
+        bench.commit(vec![update(&format!("key {n}"), Op::Counter(1))], &[]);
+        bench.all.sync();
+    }
+    bench.all.deliver(|_| {});
+    bench.all.rest();
+    bench.measure();
+    bench.all.link(0, 2);
+    bench.all.link(1, 2);
+    bench.all.rest();
+    assert_eq!(bench.all.states_taken, 1, "it took a state");
+}
+
+/// A checkpoint of that many leases, of as many commits whose clients have not acknowledged them, and of as
+/// many entries that a member lacks.
+fn checkpoint(bench: &mut Bench) {
+    bench.all.cut_off(1);
+    bench.advance(60 * SECOND);
+    for n in 0..WAITERS {
+        if n % PER_LEASE == 0 {
+            bench.open_lease(Duration::from_secs(3_600));
+        }
+        bench.commit_unacknowledged(vec![update(&format!("key {}", n % 100), Op::Counter(1))]);
+        bench.all.sync();
+    }
+    (0..WAITERS).for_each(|_| bench.open_lease(Duration::from_secs(3_600)));
+    bench.measure();
+    bench.checkpoint();
 }
 
 /// Additions to a counter that can be reset, while a member that may reset it is away.
@@ -361,7 +435,7 @@ fn compare(bench: &mut Bench) {
 fn main() {
     let asked: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     type Load = fn(&mut Bench);
-    let loads: [(&str, u8, Load); 11] = [
+    let loads: [(&str, u8, Load); 14] = [
         ("locks", 1, locks),
         ("away", 2, away),
         ("surplus", 2, away),
@@ -371,6 +445,9 @@ fn main() {
         ("leases", 1, leases),
         ("watches", 1, watches),
         ("values", 2, values),
+        ("reads", 2, reads),
+        ("state", 3, state),
+        ("checkpoint", 2, checkpoint),
         ("counter", 3, counter),
         ("compare", 3, compare),
     ];
@@ -379,7 +456,9 @@ fn main() {
         loads.into_iter().filter(|(name, ..)| asked.is_empty() || asked.iter().any(|a| a == name))
     {
         let run = || {
-            let mut bench = Bench::new(members, if name == "surplus" { 1 } else { MAX_AWAY_LOCKS });
+            let max_away_locks = if name == "surplus" { 1 } else { MAX_AWAY_LOCKS };
+            let max_log = if name == "state" { 1 << 20 } else { 1 << 30 };
+            let mut bench = Bench::new(members, max_away_locks, max_log);
             load(&mut bench);
             bench.steps()
         };

@@ -11,7 +11,7 @@ use geolock::causal_log::{Action, Change};
 use geolock::leases::{OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
-use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig};
+use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig, Report};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
 use geolock_api::value::{Op, Update};
@@ -29,6 +29,8 @@ pub struct Replicas {
     pub steps: Option<Vec<(Duration, &'static str)>>,
     /// Messages in transit, by receiver, with the sender.
     pub said: Vec<VecDeque<(usize, Message)>>,
+    /// The number of states that a datacenter took from another one.
+    pub states_taken: u64,
     positions: Vec<Position>,
     lease: LeaseId,
     calls: u64,
@@ -52,6 +54,7 @@ impl Replicas {
             last: None,
             steps: None,
             said: (0..members).map(|_| VecDeque::new()).collect(),
+            states_taken: 0,
             positions: vec![Position(0); members.into()],
             lease: LeaseId::from_raw(0),
             calls: 0,
@@ -89,6 +92,7 @@ impl Replicas {
                 Effect::Persist { position, .. } => self.positions[id] = position,
                 Effect::Send { peer, message } => self.said[peer.index()].push_back((id, message)),
                 Effect::Reply { reply, .. } => self.last = Some(reply),
+                Effect::Report(Report::StateTaken { .. }) => self.states_taken += 1,
                 Effect::Notify { .. } | Effect::Report(_) | Effect::Checkpoint(_) => {}
                 other => panic!("{other:?}"),
             }
