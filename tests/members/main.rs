@@ -16,4 +16,5 @@ mod playground;
 mod recovering;
 mod refusals;
 mod returning;
+mod soak;
 mod timed;
