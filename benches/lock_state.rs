@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::Wants;
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
@@ -147,11 +147,11 @@ impl Bench {
         self.now += self.step;
         let call = CallId { session: SessionId(1), tag };
         if !self.counts {
-            self.replica.handle(self.now(), Event::Client { call, request });
+            self.replica.handle(self.now(), Event::Client { call, client: ClientId(1), request });
             return self.answer();
         }
         let before = ALLOCATOR.stats();
-        self.replica.handle(self.now(), Event::Client { call, request });
+        self.replica.handle(self.now(), Event::Client { call, client: ClientId(1), request });
         let answer = self.answer();
         let after = ALLOCATOR.stats();
         self.allocations +=

@@ -14,7 +14,7 @@ use crdts::CmRDT;
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::Wants;
 use geolock::crdt::{Ownership, PartMove};
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
@@ -65,7 +65,7 @@ impl Bench {
     fn call(&mut self, request: Call) -> Option<Reply> {
         self.tag += 1;
         let call = CallId { session: SessionId(1), tag: self.tag };
-        self.handle(Event::Client { call, request })
+        self.handle(Event::Client { call, client: ClientId(1), request })
     }
 
     /// Handles an event, syncs at once, and returns the last reply.

@@ -18,7 +18,7 @@ use geolock::base::time::{self, Now, Wall};
 use geolock::base::wire;
 use geolock::causal_log::{Action, Change};
 use geolock::journal::{Journal, JournalEvent, JournalOptions};
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::lock_server::recover;
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
@@ -93,13 +93,16 @@ fn write(journal: &mut Journal, events: &Receiver<JournalEvent>) -> Result<(Repl
         on_disconnect: OnDisconnect::Keep,
     };
     let call = CallId { session, tag: 0 };
-    bench.handle(journal, Event::Client { call, request: open })?;
+    bench.handle(journal, Event::Client { call, client: ClientId(1), request: open })?;
     let Some(Reply::LeaseOpened { lease, .. }) = bench.sync(journal, events)? else {
         return Err("no lease was opened".into());
     };
     for n in 1..=COMMITS {
         let request = Call::Begin(commit(lease, n));
-        bench.handle(journal, Event::Client { call: CallId { session, tag: n }, request })?;
+        bench.handle(
+            journal,
+            Event::Client { call: CallId { session, tag: n }, client: ClientId(1), request },
+        )?;
         if n % 1_000 == 0 {
             bench.sync(journal, events)?;
         }

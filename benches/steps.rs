@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::causal_log::{Action, Change, Wants};
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
@@ -61,7 +61,14 @@ impl Bench {
     fn call(&mut self, request: Call) -> Option<Reply> {
         self.tag += 1;
         self.all.last = None;
-        self.all.handle(0, Event::Client { call: CallId { session: SessionId(9), tag: self.tag }, request });
+        self.all.handle(
+            0,
+            Event::Client {
+                call: CallId { session: SessionId(9), tag: self.tag },
+                client: ClientId(1),
+                request,
+            },
+        );
         self.all.sync();
         self.all.last.take()
     }
@@ -127,7 +134,7 @@ impl Bench {
             step,
             under: Vec::new(),
         });
-        self.all.handle(0, Event::Client { call, request });
+        self.all.handle(0, Event::Client { call, client: ClientId(1), request });
     }
 
     /// Lets that much of the bench's time pass, and runs until nothing is left to do.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change, Wants};
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::store_call::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then, TxnState,
@@ -82,7 +82,7 @@ impl Bench {
         self.now += 500;
         self.calls += 1;
         let call = CallId { session: SessionId(1), tag: self.calls };
-        self.replica.handle(self.clock(), Event::Client { call, request });
+        self.replica.handle(self.clock(), Event::Client { call, client: ClientId(1), request });
         self.perform();
         if self.calls.is_multiple_of(BATCH) {
             self.sync();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::base::wire::PROTOCOL_VERSION;
 use geolock::causal_log::{Action, Change};
-use geolock::leases::{OnDisconnect, Proof, SessionId};
+use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::replica::call::{Call, CallId, Reply};
 use geolock::replica::store_call::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig, Report};
@@ -147,7 +147,7 @@ impl Replicas {
     pub fn call(&mut self, request: Call) {
         self.calls += 1;
         let call = CallId { session: SessionId(1), tag: self.calls };
-        self.handle(0, Event::Client { call, request });
+        self.handle(0, Event::Client { call, client: ClientId(1), request });
     }
 
     /// Commits a change of each of these accounts at the first datacenter.

@@ -131,7 +131,7 @@ pub use geolock_api::names::{
 };
 pub use geolock_api::proto::{
     AuditRecord, DecisionRecord, ForceReleaseResponse, HotLock, LockDescription, LockSummary, LossReport,
-    Reason, Snapshot, StatusResponse as Status,
+    Reason, RefusalRecord, Snapshot, StatusResponse as Status,
 };
 pub use geolock_api::value::{
     FlagOp, MapOp, MapType, Op, PathStep, Reading, RegisterOp, ResettableCounterOp, SetOp, Type, Update,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
 
 use rustc_hash::FxHashMap;
 
@@ -12,6 +13,7 @@ use super::action::Action;
 use super::error::AccessError;
 use super::principal::Principal;
 use super::refused::{Figures, Refused, Resource};
+use super::refused_operators::{RefusedOperator, RefusedOperators};
 use super::rights::Rights;
 use super::rules::{self, Rules};
 use super::tokens::{self, PresentedToken, Tokens};
@@ -40,6 +42,7 @@ pub struct Access {
     /// The generation of `policy`: how often the files were read; written after it.
     generation: AtomicU64,
     figures: Arc<Figures>,
+    refused_operators: RefusedOperators,
 }
 
 /// The content of the files when they were read.
@@ -54,7 +57,13 @@ impl Access {
     /// Reads the files.
     pub fn open(files: AccessFiles) -> Result<Access, AccessError> {
         let policy = RwLock::new(Arc::new(Policy::read(&files)?));
-        Ok(Access { files, policy, generation: AtomicU64::new(0), figures: Arc::default() })
+        Ok(Access {
+            files,
+            policy,
+            generation: AtomicU64::new(0),
+            figures: Arc::default(),
+            refused_operators: RefusedOperators::default(),
+        })
     }
 
     /// Reads the files again: from now on they decide about every call. After an error nothing has changed.
@@ -88,6 +97,17 @@ impl Access {
 
     pub fn figures(&self) -> &Arc<Figures> {
         &self.figures
+    }
+
+    /// Returns the refused calls of operators since the start of the process, the latest last, and how many
+    /// were displaced by others.
+    pub fn refused_operators(&self) -> (Vec<RefusedOperator>, u64) {
+        self.refused_operators.list()
+    }
+
+    /// Notes that an operator's call was refused because its caller is not identified.
+    pub fn note_unknown_operator(&self, call: &'static str, refused: &Refused, from: SocketAddr) {
+        self.refused_operators.note(call, refused, from, SystemTime::now());
     }
 
     /// Identifies a caller. A token overrides a certificate, because it is presented with the call.
@@ -251,6 +271,19 @@ impl Authorizer {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same for a call of an operator; the audit lists the refusal under the name `call`.
+    pub fn check_operator(
+        &self,
+        call: &'static str,
+        action: Action,
+        resource: Resource<'_>,
+    ) -> Result<(), Refused> {
+        let note = |refused: &Refused| {
+            self.access.refused_operators.note(call, refused, self.from, SystemTime::now());
+        };
+        self.check(action, resource).inspect_err(note)
     }
 
     /// Refuses a caller that may do none of these actions on anything, and so has no use for `what`.

@@ -18,6 +18,7 @@
 //! | `rights.rs` | the rights of a caller, by prefix |
 //! | `principal.rs`, `action.rs` | the vocabulary |
 //! | `refused.rs` | refusals: in words, in the log, in metrics |
+//! | `refused_operators.rs` | refused calls of operators, for the audit |
 //! | `log_limit.rs` | [`LogLimit`]: strangers cannot fill the log |
 //! | `error.rs` | errors in a file |
 
@@ -30,6 +31,7 @@ mod log_limit;
 mod log_limits;
 mod principal;
 mod refused;
+mod refused_operators;
 mod rights;
 mod rules;
 mod tokens;
@@ -43,6 +45,7 @@ pub use error::AccessError;
 pub use log_limit::LogLimit;
 pub use principal::Principal;
 pub use refused::{Figures, Refused, Resource};
+pub use refused_operators::{MAX_REFUSED_OPERATORS, RefusedOperator};
 pub use rights::Rights;
 pub use rules::Rules;
 pub use tokens::{NewToken, TokenError};

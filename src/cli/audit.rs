@@ -1,5 +1,5 @@
-//! `geolock audit`: lists forced recoveries, the force releases of operators, and the decisions about the
-//! members.
+//! `geolock audit`: lists forced recoveries, the force releases of operators, their refused calls, and the
+//! decisions about the members.
 
 use serde_json::{Value, json};
 
@@ -9,18 +9,20 @@ use super::failure::Failure;
 use super::print::{harmless, lock_name, named, number, print, utc};
 use super::recover;
 use geolock_api::proto::AuditResponse;
-use geolock_client::{AuditRecord, DecisionRecord};
+use geolock_client::{AuditRecord, DecisionRecord, RefusalRecord};
 
-/// Show forced recoveries, the force releases of operators here, and the decisions about the members.
+/// Show forced recoveries, what operators did here or were refused, and the decisions about the members.
 ///
 /// First, for each forced recovery of the cluster, what was lost. Then the last 1000 force releases, the
 /// latest last, a line for each request that lost its locks: time, victim, operator and reason. Every
-/// datacenter has its own list. Then the last 1000 decisions: when this datacenter learnt them since its last
-/// start, and what was decided. They are the same in every datacenter.
+/// datacenter has its own list. Then the last 1000 refused calls of operators since the last start of this
+/// server: release --force, audit, and those about members. Repetitions are one line, with their number. A
+/// caller with many lines displaces its own first. Then the last 1000 decisions: when this datacenter learnt
+/// them since its last start, and what was decided. They are the same in every datacenter.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8; an object
-    /// with `decision` is a decision
+    /// with `decision` is a decision, one with `refused_call` a refused call
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,7 +31,7 @@ pub struct AuditArgs {
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
     let audit = args.connect.admin_client().await?.whole_audit().await.map_err(connect::failure)?;
-    let AuditResponse { records, decisions, losses } = audit;
+    let AuditResponse { records, decisions, losses, refusals, refusals_dropped } = audit;
     for report in &losses {
         if args.json { print(recover::json(report))? } else { print(recover::text(report))? }
     }
@@ -37,7 +39,46 @@ pub async fn run(args: AuditArgs) -> Result<(), Failure> {
         print("No lock was ever taken away here.")?;
     }
     records.iter().try_for_each(|row| if args.json { print(json(row)) } else { print(text(row)) })?;
+    match refusals_dropped {
+        0 => {}
+        dropped if args.json => print(json!({ "refused_calls_displaced": dropped }))?,
+        dropped => print(format!("refused  {dropped} lines were displaced by others"))?,
+    }
+    refusals
+        .iter()
+        .try_for_each(|it| if args.json { print(refusal_json(it)) } else { print(refused(it)) })?;
     decisions.iter().try_for_each(|it| if args.json { print(decision_json(it)) } else { print(decided(it)) })
+}
+
+/// `refused  2026-01-02 03:04:05 UTC  client bob may not force-release the lock "x" (ForceRelease from
+/// 10.0.0.7:4711): no rule of this server (api.acl) allows it; 3 times since 2026-01-02 03:04:01 UTC`
+fn refused(refusal: &RefusalRecord) -> String {
+    let RefusalRecord { caller, address, call, action, resource, reason, .. } = refusal;
+    let whose = if caller.is_empty() { "a caller that is not identified" } else { caller };
+    let what = match &**action {
+        "" => whose.to_owned(),
+        action => format!("{whose} may not {action} {resource}"),
+    };
+    let again = match refusal.count {
+        0 | 1 => String::new(),
+        count => format!("; {count} times since {}", utc(refusal.first_at_ms)),
+    };
+    let said = harmless(&format!("{what} ({call} from {address}): {reason}"));
+    format!("refused  {}  {said}{again}", utc(refusal.last_at_ms))
+}
+
+fn refusal_json(refusal: &RefusalRecord) -> Value {
+    json!({
+        "refused_call": refusal.call,
+        "first_at_ms": refusal.first_at_ms,
+        "at_ms": refusal.last_at_ms,
+        "count": number(refusal.count),
+        "caller": refusal.caller,
+        "address": refusal.address,
+        "action": refusal.action,
+        "resource": refusal.resource,
+        "reason": refusal.reason,
+    })
 }
 
 /// `decision 8  2026-01-02 03:04:05 UTC  dc2 leaves`
@@ -111,6 +152,33 @@ mod tests {
         (decision.at_ms, decision.refused) = (None, true);
         let said = "decision 8  before the last start    dc2 leaves (without effect: it was decided already, or the members had changed)";
         assert_eq!(decided(&decision), said);
+    }
+
+    #[test]
+    fn a_refusal_is_a_line_with_its_repetitions() {
+        let mut refusal = RefusalRecord {
+            first_at_ms: 1_767_323_041_000,
+            last_at_ms: 1_767_323_045_678,
+            count: 1,
+            caller: "client bob".into(),
+            address: "10.0.0.7:4711".into(),
+            call: "ForceRelease".into(),
+            action: "force-release".into(),
+            resource: "the lock \"x\"".into(),
+            reason: "no rule\u{1b} allows it".into(),
+        };
+        let once = "refused  2026-01-02 03:04:05 UTC  client bob may not force-release the lock \"x\" (ForceRelease from 10.0.0.7:4711): no rule\\u{1b} allows it";
+        assert_eq!(refused(&refusal), once);
+        refusal.count = 3;
+        assert_eq!(refused(&refusal), format!("{once}; 3 times since 2026-01-02 03:04:01 UTC"));
+        assert_eq!(
+            (&refusal_json(&refusal)["refused_call"], &refusal_json(&refusal)["count"]),
+            (&"ForceRelease".into(), &3.into())
+        );
+        (refusal.caller, refusal.action, refusal.resource) = Default::default();
+        refusal.reason = "show a token".into();
+        let said = "refused  2026-01-02 03:04:05 UTC  a caller that is not identified (ForceRelease from 10.0.0.7:4711): show a token; 3 times";
+        assert!(refused(&refusal).starts_with(said), "{}", refused(&refusal));
     }
 
     #[test]

@@ -1,17 +1,35 @@
 //! The invariants of the leases of a datacenter.
 
-use super::lease::LeaseIndex;
+use std::collections::BTreeMap;
+
+use super::lease::{ClientId, LeaseIndex};
 use super::table::Leases;
 
 impl Leases {
+    /// Asserts that what is counted for each client is what its leases have, and that nothing is kept of
+    /// others.
+    fn check_clients(&self) {
+        let mut counted: BTreeMap<ClientId, (usize, usize)> = BTreeMap::new();
+        for (_, lease) in &self.rows {
+            let of = counted.entry(self.clients.get(lease.client).client).or_default();
+            *of = (of.0 + 1, of.1 + lease.names);
+        }
+        let kept = self.clients.rows.iter().map(|(_, row)| (row.client, (row.leases, row.names)));
+        assert_eq!(kept.collect::<BTreeMap<_, _>>(), counted, "leases and names of each client");
+        assert_eq!(self.clients.rows.len(), counted.len(), "a client has one row");
+        assert_eq!(self.clients.by_client.len(), counted.len(), "every client is found by its id");
+    }
+
     /// Asserts the invariants that hold after every step. Walks all leases: for tests and the simulator.
     pub fn check(&self) {
+        self.check_clients();
         assert_eq!(self.by_id.len(), self.rows.len(), "every lease is found by one id");
         assert_eq!(self.expiries.len(), self.rows.len(), "the expiry of every lease is scheduled once");
         for (row, lease) in &self.rows {
             let (index, id) = (LeaseIndex(row as u32), lease.id);
             assert_eq!(self.find(id), Some(index), "lease {id} is found by its id");
             assert!(lease.waiting <= lease.requests.len(), "waiting requests of lease {id} are requests");
+            assert!(!lease.requests.is_empty() || lease.names == 0, "names of lease {id} are of requests");
             assert!(!lease.requests.is_empty() || lease.keys.is_empty(), "keys of lease {id} name requests");
             let listed = lease.session.and_then(|session| self.by_session.get(&session));
             assert_eq!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::finished::FinishedKeys;
+use super::names_of_clients::ClientIndex;
 use super::requests::{Keys, Requests};
 use crate::base::time::Instant;
 use geolock_api::names::{LeaseId, Secret};
@@ -13,6 +14,17 @@ use geolock_api::names::{LeaseId, Secret};
 /// reused within a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
+
+/// A client, whatever its sessions: one certificate, one token, or one address with neither. The edge numbers
+/// it, with the same number throughout a run and other numbers in another run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u64);
+
+impl ClientId {
+    /// The client of leases of an earlier run that nobody has attached or reclaimed yet, and of calls that
+    /// are no client's.
+    pub const UNKNOWN: ClientId = ClientId(0);
+}
 
 /// The effect on a lease when the session closes that it is attached to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -50,6 +62,8 @@ pub(crate) struct Lease {
     pub ttl: Duration,
     pub on_disconnect: OnDisconnect,
     pub session: Option<SessionId>,
+    /// The row of the client that opened it, or came back to it first after a restart.
+    pub(super) client: ClientIndex,
     pub expires: Instant,
     /// Time at which expiry is checked. A renewal changes `expires` only, so that it costs nothing.
     pub(super) scheduled: Instant,
@@ -65,7 +79,7 @@ pub(crate) struct Lease {
     pub requests: Requests,
     pub waiting: usize,
     /// Sum of the lengths of the names of the locks that these want, in bytes.
-    pub names: usize,
+    pub(super) names: usize,
     /// The requests in `requests` that have an idempotency key.
     pub keys: Keys,
     /// The keys under which nothing new may begin.

@@ -5,9 +5,10 @@
 mod check;
 mod finished;
 mod lease;
+mod names_of_clients;
 mod requests;
 mod table;
 
+pub use lease::{ClientId, OnDisconnect, Proof, SessionId};
 pub(crate) use lease::{Lease, LeaseIndex};
-pub use lease::{OnDisconnect, Proof, SessionId};
 pub(crate) use table::{LeaseError, Leases};

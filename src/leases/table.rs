@@ -7,7 +7,8 @@ use rustc_hash::FxBuildHasher;
 use slab::Slab;
 
 use super::finished::FinishedKeys;
-use super::lease::{Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use super::lease::{ClientId, Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use super::names_of_clients::NamesOfClients;
 use super::requests::{Keys, Requests};
 use crate::base::deadlines::Deadlines;
 use crate::base::keyed_map::KeyedMap;
@@ -24,6 +25,7 @@ pub(crate) struct Leases {
     hash_seed: u64,
     pub(super) rows: Slab<Lease>,
     pub(super) by_id: KeyedMap<LeaseId, LeaseIndex, FxBuildHasher>,
+    pub(super) clients: NamesOfClients,
     pub(super) by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
     pub(super) expiries: Deadlines<LeaseIndex>,
     pub(super) graces: Deadlines<LeaseIndex>,
@@ -46,6 +48,7 @@ impl Leases {
             hash_seed,
             rows: Slab::new(),
             by_id: KeyedMap::default(),
+            clients: NamesOfClients::new(hash_seed),
             by_session: BTreeMap::new(),
             expiries: Deadlines::default(),
             graces: Deadlines::default(),
@@ -77,13 +80,12 @@ impl Leases {
         self.find(id).and_then(|index| self.get(index).session)
     }
 
-    /// Inserts a new lease, or one read from the journal.
+    /// Inserts a new lease of a client, or one read from the journal, whose client is unknown.
     pub fn open(
         &mut self,
         id: LeaseId,
-        secret: Secret,
-        ttl: Duration,
-        on_disconnect: OnDisconnect,
+        client: ClientId,
+        (secret, ttl, on_disconnect): (Secret, Duration, OnDisconnect),
         now: Instant,
     ) -> LeaseIndex {
         let expires = now + ttl;
@@ -93,6 +95,7 @@ impl Leases {
             ttl,
             on_disconnect,
             session: None,
+            client: self.clients.join(client, 0),
             expires,
             scheduled: expires,
             grace: None,
@@ -147,6 +150,39 @@ impl Leases {
         self.get_mut(index).session = Some(session);
         let is_new = self.by_session.entry(session).or_default().insert(index);
         assert!(is_new, "an attached lease is listed under its session once");
+    }
+
+    /// A client shows that a lease is its own: from now on a lease of an earlier run counts as this client's.
+    /// Any other remains its client's, or two clients could pass the names of one to the other.
+    pub fn adopt(&mut self, index: LeaseIndex, client: ClientId) {
+        let lease = &mut self.rows[index.0 as usize];
+        if self.clients.get(lease.client).client == ClientId::UNKNOWN && client != ClientId::UNKNOWN {
+            let joined = self.clients.join(client, lease.names);
+            self.clients.leave(std::mem::replace(&mut lease.client, joined), lease.names);
+        }
+    }
+
+    /// A request of a lease begins, whose names take this many bytes.
+    #[inline]
+    pub fn add_names(&mut self, index: LeaseIndex, names: u32) {
+        let lease = &mut self.rows[index.0 as usize];
+        lease.names += names as usize;
+        self.clients.add(lease.client, names as usize);
+    }
+
+    /// A request ends whose names were added.
+    #[inline]
+    pub fn sub_names(&mut self, index: LeaseIndex, names: u32) {
+        let lease = &mut self.rows[index.0 as usize];
+        lease.names -= names as usize;
+        self.clients.sub(lease.client, names as usize);
+    }
+
+    /// Returns the bytes of the names in the requests of a lease, and of all leases of its client.
+    #[inline]
+    pub fn names(&self, index: LeaseIndex) -> (usize, usize) {
+        let lease = self.get(index);
+        (lease.names, self.clients.get(lease.client).names)
     }
 
     fn detach(&mut self, index: LeaseIndex) {
@@ -206,6 +242,7 @@ impl Leases {
         assert!(lease.keys.is_empty(), "lease {} has no request to name", lease.id);
         let found = self.by_id.remove(&lease.id);
         assert_eq!(found, Some(index), "lease {} is found by its id", lease.id);
+        self.clients.leave(lease.client, 0);
         self.expiries.remove(lease.scheduled, index);
         if let Some(grace) = lease.grace {
             self.graces.remove(grace.ends, index);
@@ -291,7 +328,7 @@ mod tests {
         let mut leases = Leases::new(dc, 0);
         for n in 1..=1_000 {
             let (id, ttl) = (LeaseId::new(dc, n), Duration::from_secs(10));
-            let index = leases.open(id, Secret::new([7; 16]), ttl, OnDisconnect::Keep, at(0));
+            let index = leases.open(id, ClientId(1), (Secret::new([7; 16]), ttl, OnDisconnect::Keep), at(0));
             if n < 1_000 {
                 leases.renew(index, true, ttl, at(5));
             }

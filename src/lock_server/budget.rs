@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use crate::replica::call::ClientId;
+
 /// Bytes that each session may always have in the mailbox: more than a batch of small calls.
 pub(super) const FREE: usize = 32 << 10;
 /// Bytes beyond that are counted in pieces of this size.
@@ -30,6 +32,7 @@ pub(super) struct Budget {
 /// The limits of one client: for all its sessions, and for its calls outside them.
 #[derive(Clone, Debug)]
 pub struct ClientAllowance {
+    id: ClientId,
     session: usize,
     client: Budget,
     all: Budget,
@@ -90,9 +93,9 @@ impl Budget {
 
 impl ClientAllowance {
     /// `client` bytes out of `all`, and `session` bytes for each session.
-    pub(super) fn new(session: usize, client: usize, all: &Budget) -> ClientAllowance {
+    pub(super) fn new(id: ClientId, (session, client): (usize, usize), all: &Budget) -> ClientAllowance {
         let turn = Arc::new(Semaphore::new(1));
-        ClientAllowance { session, client: Budget::new(client), all: all.clone(), turn }
+        ClientAllowance { id, session, client: Budget::new(client), all: all.clone(), turn }
     }
 
     /// Returns the allowance for one more session of this client, or for all its calls outside sessions.
@@ -103,6 +106,11 @@ impl ClientAllowance {
 }
 
 impl Allowance {
+    /// Returns the client whose calls these bytes are for.
+    pub(super) fn client(&self) -> ClientId {
+        self.of.id
+    }
+
     /// Takes bytes if they are available now.
     pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         self.try_take_free(bytes).or_else(|| {
@@ -183,8 +191,8 @@ mod tests {
     #[test]
     fn a_session_has_its_first_bytes_whatever_others_take() {
         let all = Budget::new(4 * FREE);
-        let greedy = ClientAllowance::new(8 * FREE, 8 * FREE, &all).allowance();
-        let modest = ClientAllowance::new(FREE, FREE, &all).allowance();
+        let greedy = ClientAllowance::new(ClientId::UNKNOWN, (8 * FREE, 8 * FREE), &all).allowance();
+        let modest = ClientAllowance::new(ClientId::UNKNOWN, (FREE, FREE), &all).allowance();
         let taken: Vec<Charge> = std::iter::from_fn(|| greedy.try_take(FREE)).collect();
         assert_eq!((taken.len(), all.used()), (5, 4 * FREE), "its first, and what there is for all");
         let free = modest.try_take(FREE);
@@ -197,7 +205,8 @@ mod tests {
     #[test]
     fn who_waits_goes_on_when_its_own_first_bytes_come_back() {
         let all = Budget::new(PIECE);
-        let [greedy, modest] = [0; 2].map(|_| ClientAllowance::new(PIECE, PIECE, &all).allowance());
+        let [greedy, modest] =
+            [0; 2].map(|_| ClientAllowance::new(ClientId::UNKNOWN, (PIECE, PIECE), &all).allowance());
         let taken = [greedy.try_take(FREE), greedy.try_take(PIECE)];
         assert!(taken.iter().all(Option::is_some));
         let first = modest.try_take(FREE - PIECE);
@@ -212,7 +221,7 @@ mod tests {
     #[test]
     fn a_call_that_is_larger_than_everything_fits_alone() {
         let all = Budget::new(1_000);
-        let session = ClientAllowance::new(500, 700, &all).allowance();
+        let session = ClientAllowance::new(ClientId::UNKNOWN, (500, 700), &all).allowance();
         let large = session.try_take(10 * FREE);
         assert!(large.is_some() && session.try_take(10 * FREE).is_none());
         drop(large);
@@ -221,12 +230,17 @@ mod tests {
     #[test]
     fn a_client_leaves_room_to_others_however_many_sessions_it_has() {
         let all = Budget::new(8 * FREE);
-        let greedy = ClientAllowance::new(2 * FREE, 4 * FREE, &all);
+        let greedy = ClientAllowance::new(ClientId::UNKNOWN, (2 * FREE, 4 * FREE), &all);
         let sessions: Vec<_> = (0..8).map(|_| greedy.allowance()).collect();
         let large = 2 * FREE;
         let taken: Vec<Charge> = sessions.iter().filter_map(|session| session.try_take(large)).collect();
         assert_eq!((taken.len(), all.used()), (2, 4 * FREE));
-        assert!(ClientAllowance::new(2 * FREE, 4 * FREE, &all).allowance().try_take(large).is_some());
+        assert!(
+            ClientAllowance::new(ClientId::UNKNOWN, (2 * FREE, 4 * FREE), &all)
+                .allowance()
+                .try_take(large)
+                .is_some()
+        );
         drop(taken);
         assert!(sessions[7].try_take(large).is_some());
         assert_eq!(all.used(), 0);
@@ -236,7 +250,8 @@ mod tests {
     fn bytes_that_come_back_go_round_among_clients() {
         let large = 2 * FREE;
         let all = Budget::new(large);
-        let [greedy, modest] = [0; 2].map(|_| ClientAllowance::new(large, 8 * large, &all));
+        let [greedy, modest] =
+            [0; 2].map(|_| ClientAllowance::new(ClientId::UNKNOWN, (large, 8 * large), &all));
         let first = greedy.allowance().try_take(large);
         let mut cx = Context::from_waker(Waker::noop());
         let mut further: Vec<_> = (0..4).map(|_| Box::pin(greedy.allowance().take(large))).collect();

@@ -27,7 +27,7 @@ use crate::access::LogLimit;
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::time::{Instant, Now};
 use crate::base::wire;
-use crate::replica::call::{Call, CallId, Status};
+use crate::replica::call::{Call, CallId, ClientId, Status};
 use crate::replica::{Event, Message};
 use crate::telemetry::{Board, Snapshot};
 
@@ -99,14 +99,14 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             }
             // A session that was closed by the server may still have calls in the mailbox.
             Input::Call { session, .. } if !self.outlets.sessions.is_open(session) => Ok(()),
-            Input::Call { session, tag, call, .. } => {
-                self.event(Event::Client { call: CallId { session, tag }, request: call })
+            Input::Call { session, tag, client, call, .. } => {
+                self.event(Event::Client { call: CallId { session, tag }, client, request: call })
             }
             Input::Close { session, .. } if !self.outlets.sessions.close(session) => Ok(()),
             Input::Close { session, .. } => self.event(Event::SessionClosed { session }),
-            Input::Unary { call, reply, .. } => {
+            Input::Unary { client, call, reply, .. } => {
                 let id = self.outlets.sessions.add_unary(reply);
-                self.event(Event::Client { call: id, request: call })
+                self.event(Event::Client { call: id, client, request: call })
             }
             Input::Probe => {
                 self.overload.came_out(self.now.mono);
@@ -174,7 +174,8 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             self.outlets.expired.log(self.now.mono);
             self.sample_load()?;
             // The answer goes to `publish_status`.
-            self.event(Event::Client { call: CallId { session: OWN, tag: 0 }, request: Call::Status })?;
+            let (call, client) = (CallId { session: OWN, tag: 0 }, ClientId::UNKNOWN);
+            self.event(Event::Client { call, client, request: Call::Status })?;
         }
         Ok(())
     }

@@ -330,7 +330,7 @@ impl Machine for FakeMachine {
             self.seen.lock().expect("no test panics while it looks").events.push(event.clone());
         }
         match event {
-            Event::Client { call, request } => self.on_call(call, request),
+            Event::Client { call, request, .. } => self.on_call(call, request),
             Event::Durable { position } => {
                 while self.committing.front().is_some_and(|(at, ..)| *at <= position) {
                     let (_, call, reply) = self.committing.pop_front().expect("it was just seen");

@@ -11,7 +11,7 @@ use super::combiner::Combine;
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
-use crate::replica::call::{Call, Reply, SessionId};
+use crate::replica::call::{Call, ClientId, Reply, SessionId};
 use crate::telemetry::Board;
 
 /// An input in the server's mailbox.
@@ -23,6 +23,7 @@ pub(super) enum Input {
     Call {
         session: SessionId,
         tag: u64,
+        client: ClientId,
         call: Call,
         /// Released when the call has been handled.
         _charge: Option<Charge>,
@@ -32,6 +33,7 @@ pub(super) enum Input {
         _kept: Kept,
     },
     Unary {
+        client: ClientId,
         call: Call,
         reply: oneshot::Sender<Reply>,
         _charge: Option<Charge>,
@@ -141,10 +143,10 @@ impl LockServerHandle {
         Ok(Session::new(id, way_in, closing, outbox, Kept::slot(slot)))
     }
 
-    /// Returns the mailbox allowance for one more client.
-    pub fn client_allowance(&self) -> ClientAllowance {
+    /// Returns the mailbox allowance of a client that has none yet. Its calls come from `client`.
+    pub fn client_allowance(&self, client: ClientId) -> ClientAllowance {
         let shared = &self.shared;
-        ClientAllowance::new(shared.session_mailbox, shared.client_mailbox, &shared.mailbox_bytes)
+        ClientAllowance::new(client, (shared.session_mailbox, shared.client_mailbox), &shared.mailbox_bytes)
     }
 
     /// Makes one call outside any session, for no particular client.
@@ -166,7 +168,8 @@ impl LockServerHandle {
             },
             None => None,
         };
-        self.shared.mailbox.send(Input::Unary { call, reply, _charge }).await.map_err(|_| Stopped)?;
+        let client = allowance.client();
+        self.shared.mailbox.send(Input::Unary { client, call, reply, _charge }).await.map_err(|_| Stopped)?;
         self.shared.combiner.notify_submitted();
         answer.await.map_err(|_| Stopped)
     }

@@ -249,11 +249,12 @@ mod tests {
     use crate::leases::OnDisconnect;
     use crate::lock_server::fakes::dc;
     use crate::lock_server::handle::Kept;
-    use crate::replica::call::{Proof, Target};
+    use crate::replica::call::{ClientId, Proof, Target};
     use geolock_api::names::{LeaseId, Secret};
 
     fn input(session: u64, tag: u64, call: Call) -> Input {
-        Input::Call { session: SessionId(session), tag, call, _charge: None }
+        let client = ClientId::UNKNOWN;
+        Input::Call { session: SessionId(session), tag, client, call, _charge: None }
     }
 
     fn renew() -> Call {

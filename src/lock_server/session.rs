@@ -130,7 +130,8 @@ impl Session {
     }
 
     fn put(&mut self, tag: u64, call: Call, charge: Option<Charge>) -> Result<(), Stopped> {
-        let input = Input::Call { session: self.id, tag, call, _charge: charge };
+        let client = self.way_in.allowance.client();
+        let input = Input::Call { session: self.id, tag, client, call, _charge: charge };
         match self.way_in.mailbox.try_send(input) {
             Ok(()) => {
                 self.has_put = true;

@@ -31,6 +31,7 @@ use crate::base::time::brief;
 use crate::base::wire::WireError;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
+use crate::replica::call::ClientId;
 use crate::replica::{Position, RecoveryError};
 use crate::telemetry::{Board, Places};
 use geolock_api::names::DcId;
@@ -183,10 +184,10 @@ impl LockServer {
 
 /// The allowance of sessions that belong to no particular client.
 fn of_anybody(options: &LockServerOptions, all: &Budget) -> ClientAllowance {
-    ClientAllowance::new(options.session_mailbox, options.mailbox_bytes, all)
+    ClientAllowance::new(ClientId::UNKNOWN, (options.session_mailbox, options.mailbox_bytes), all)
 }
 
 /// The allowance of calls that belong to no particular client.
 fn half_of(bytes: usize, all: &Budget) -> Arc<Allowance> {
-    ClientAllowance::new(bytes / 2, bytes / 2, all).allowance()
+    ClientAllowance::new(ClientId::UNKNOWN, (bytes / 2, bytes / 2), all).allowance()
 }

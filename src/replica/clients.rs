@@ -23,7 +23,7 @@ use crate::base::capacity::{DiskSpace, Load};
 use crate::base::deadlines::Deadlines;
 use crate::base::time::{Instant, Now};
 use crate::causal_log::{Log, Wants};
-use crate::leases::{LeaseIndex, Leases, Proof};
+use crate::leases::{ClientId, LeaseIndex, Leases, Proof};
 use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, RequestIndex};
 use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
 
@@ -100,8 +100,8 @@ impl Clients {
         request: RequestIndex,
         client: ClientRequest,
     ) {
+        self.leases.add_names(lease, client.names);
         let row = self.leases.get_mut(lease);
-        row.names += client.names as usize;
         let place = row.requests.insert(request);
         if let Some(key) = client.key {
             row.keys.insert(key, request);
@@ -117,7 +117,8 @@ impl Clients {
 
     /// Opens a lease of an earlier run.
     pub(super) fn open_again(&mut self, lease: &LeaseRecord, now: Instant) {
-        self.leases.open(lease.lease, lease.secret, lease.ttl, lease.on_disconnect, now);
+        let LeaseRecord { lease, secret, ttl, on_disconnect } = *lease;
+        self.leases.open(lease, ClientId::UNKNOWN, (secret, ttl, on_disconnect), now);
     }
 }
 
@@ -139,7 +140,7 @@ pub(super) struct ClientCalls<'a> {
 
 impl ClientCalls<'_> {
     #[inline]
-    pub(super) fn on_client(&mut self, call: CallId, request: Call) {
+    pub(super) fn on_client(&mut self, call: CallId, client: ClientId, request: Call) {
         // Fast path for the most frequent calls, before anything large is moved.
         match &request {
             Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
@@ -153,16 +154,16 @@ impl ClientCalls<'_> {
         if lend!(Deferral, self).must_defer(&request) {
             return self.defer(call, request);
         }
-        self.execute(call, request);
+        self.execute(call, client, request);
     }
 
-    pub(super) fn execute(&mut self, call: CallId, request: Call) {
+    pub(super) fn execute(&mut self, call: CallId, client: ClientId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {
-                lend!(LeaseCalls, self).on_open_lease(call, secret, ttl, on_disconnect)
+                lend!(LeaseCalls, self).on_open_lease(call, client, (secret, ttl, on_disconnect))
             }
             Call::AttachLease { lease, secret } => {
-                lend!(LeaseCalls, self).on_attach_lease(call, lease, secret)
+                lend!(LeaseCalls, self).on_attach_lease(call, client, lease, secret)
             }
             Call::KeepAlive { lease, proof } => lend!(LeaseCalls, self).on_keep_alive(call, lease, proof),
             Call::CloseLease { lease, proof } => lend!(LeaseCalls, self).on_close_lease(call, lease, proof),
@@ -174,7 +175,7 @@ impl ClientCalls<'_> {
                 lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
             }
             Call::Reclaim { lease, proof, held } => {
-                lend!(LeaseCalls, self).on_reclaim(call, lease, proof, held)
+                lend!(LeaseCalls, self).on_reclaim(call, client, (lease, proof), held)
             }
             Call::Describe { lock } => lend!(Describer, self).on_describe(call, lock),
             Call::List { prefix, cursor, limit } => {
@@ -292,8 +293,12 @@ impl AcquireCalls<'_> {
         if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
-        if self.clients.leases.get(lease).names >= local.max_names_per_lease {
+        let (of_lease, of_client) = self.clients.leases.names(lease);
+        if of_lease >= local.max_names_per_lease {
             return exhausted(Limit::NamesPerLease);
+        }
+        if of_client >= local.max_names_per_client {
+            return exhausted(Limit::NamesPerClient);
         }
         Ok(())
     }

@@ -75,6 +75,10 @@ pub struct LocalConfig {
     /// Most bytes of lock names in the requests of one lease, held and waiting. Default 64 MiB. Bounds the
     /// memory that one client can take, too: a request may have 1 MiB of names.
     pub max_names_per_lease: usize,
+    /// The same over all leases of one client: one certificate, one token, or one address with neither.
+    /// Default 256 MiB: about half of what the names of `max_held` locks take if they are short. Reclaims
+    /// count, and are never refused by it.
+    pub max_names_per_client: usize,
     /// Most requests of clients that wait in this server. Default 1 000 000. A request for one lock with a
     /// short name takes some 400 bytes; names, labels and further locks are extra.
     pub max_waiting: usize,
@@ -175,6 +179,7 @@ impl Default for LocalConfig {
             max_lease_ttl: Duration::from_secs(60),
             max_waiting_per_lease: 10_000,
             max_names_per_lease: 64 << 20,
+            max_names_per_client: 256 << 20,
             max_waiting: 1_000_000,
             max_held: 4_000_000,
             max_away_locks: MAX_AWAY_LOCKS,

@@ -22,6 +22,7 @@ use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Log, Wants};
+use crate::leases::ClientId;
 use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
@@ -287,7 +288,7 @@ impl ClientCalls<'_> {
             self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
         } else {
             // The call is executed now, and refused because it is too early.
-            self.execute(call, request);
+            self.execute(call, ClientId::UNKNOWN, request);
         }
     }
 
@@ -316,7 +317,8 @@ impl ClientCalls<'_> {
     pub(super) fn run_deferred(&mut self) {
         for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
             self.clients.deferred.bytes -= weight(&request);
-            self.on_client(call, request);
+            // The client matters to calls on leases alone, and those do not wait here.
+            self.on_client(call, ClientId::UNKNOWN, request);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::capacity::{DiskSpace, Load};
 use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan};
-use crate::replica::call::{Call, CallId, SessionId};
+use crate::replica::call::{Call, CallId, ClientId, SessionId};
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, Position};
 
@@ -31,7 +31,7 @@ pub enum Event {
     /// queue has room again.
     Flushed { peer: DcId, messages: usize, batches: usize },
     /// A client made a call. `call`: the address of the reply.
-    Client { call: CallId, request: Call },
+    Client { call: CallId, client: ClientId, request: Call },
     /// A client's session is closed: replies and notices to it no longer arrive.
     SessionClosed { session: SessionId },
     /// The control group of this lineage has made this decision, which has this number. Decisions come in

@@ -154,12 +154,12 @@ impl Requests<'_> {
         let ClientRequest { ref mut call, key, txn, names, lease, place, .. } =
             *self.clients.client_requests.get_mut(request);
         let call = call.take();
+        self.clients.leases.sub_names(lease, names);
         let lease = self.clients.leases.get_mut(lease);
         if let Some(moved) = lease.requests.remove(place, request) {
             self.clients.client_requests.get_mut(moved).place = place;
         }
         lease.waiting -= usize::from(waiting);
-        lease.names -= names as usize;
         if let Some(key) = key {
             lease.keys.remove(key);
             lease.finished.finish(key);

@@ -20,7 +20,7 @@ use super::watches::Watches;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::Log;
-use crate::leases::{LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
+use crate::leases::{ClientId, LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HeldRequest, Locks, NewRequest};
 use geolock_api::names::{LeaseId, LockName, Position, RequestId, Secret};
 
@@ -62,9 +62,8 @@ impl LeaseCalls<'_> {
     pub(super) fn on_open_lease(
         &mut self,
         call: CallId,
-        secret: Secret,
-        ttl: Duration,
-        on_disconnect: OnDisconnect,
+        client: ClientId,
+        (secret, ttl, on_disconnect): (Secret, Duration, OnDisconnect),
     ) {
         let (min, max) = (MIN_LEASE_TTL, self.longest_lease());
         if ttl < min || ttl > max {
@@ -86,8 +85,8 @@ impl LeaseCalls<'_> {
             return self.out.refuse(call, Refusal::ResourceExhausted { limit: Limit::Leases, retry_after });
         }
         let lease = LeaseId::new(self.config.dc, self.ids.next_number(self.out));
-        let index =
-            self.clients.leases.open(lease, secret, ttl, on_disconnect, self.config.lease_time(self.now));
+        let now = self.config.lease_time(self.now);
+        let index = self.clients.leases.open(lease, client, (secret, ttl, on_disconnect), now);
         self.clients.leases.attach(index, call.session);
         let position =
             self.out.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
@@ -95,12 +94,13 @@ impl LeaseCalls<'_> {
         self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }
 
-    pub(super) fn on_attach_lease(&mut self, call: CallId, lease: LeaseId, secret: Secret) {
+    pub(super) fn on_attach_lease(&mut self, call: CallId, client: ClientId, lease: LeaseId, secret: Secret) {
         match self.clients.authorise(self.config.lease_time(self.now), lease, Proof::Secret(secret), call) {
             Ok(index) => {
                 let Some(ttl) = self.renew(index, knows_earlier_runs(self.lifecycle, self.log)) else {
                     return self.out.refuse(call, self.not_backed());
                 };
+                self.clients.leases.adopt(index, client);
                 self.clients.leases.attach(index, call.session);
                 let reclaim = self.clients.leases.is_in_grace(index);
                 self.out.reply(call, Reply::LeaseAttached { ttl, reclaim });
@@ -232,11 +232,18 @@ impl LeaseCalls<'_> {
         position
     }
 
-    pub(super) fn on_reclaim(&mut self, call: CallId, lease: LeaseId, proof: Proof, held: Vec<Reclaim>) {
+    pub(super) fn on_reclaim(
+        &mut self,
+        call: CallId,
+        client: ClientId,
+        (lease, proof): (LeaseId, Proof),
+        held: Vec<Reclaim>,
+    ) {
         let index = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(index) => index,
             Err(refusal) => return self.out.refuse(call, refusal),
         };
+        self.clients.leases.adopt(index, client);
         self.drop_deferred_reclaim(lease, Refusal::NoReclaimExpected(lease));
         let expected = self.clients.leases.is_in_grace(index);
         let expected = expected || self.config.bugs.has(Bug::StaleReclaim);

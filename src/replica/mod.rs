@@ -160,7 +160,9 @@ impl Replica {
             Event::Flushed { peer, messages, batches } => {
                 lend!(LinkHandler, self).on_flushed(peer, messages, batches)
             }
-            Event::Client { call, request } => lend!(ClientCalls, self).on_client(call, request),
+            Event::Client { call, client, request } => {
+                lend!(ClientCalls, self).on_client(call, client, request)
+            }
             Event::SessionClosed { session } => lend!(LeaseCalls, self).on_session_closed(session),
             Event::Decided { lineage, index, proposal } => {
                 lend!(Decisions, self).on_decided(lineage, index, *proposal)

@@ -164,6 +164,53 @@ fn rules_decide_what_a_token_may_do() {
     assert!(no_token.code == 64 && no_token.stderr.contains("no file with a token"), "{}", no_token.stderr);
 }
 
+/// Every caller's refusals are in the audit, with the number of repetitions; the log may lose lines.
+#[test]
+fn the_audit_lists_what_operators_were_refused() {
+    let mut place = Place::start();
+    let auditor = "[[rule]]\nwho = [\"client:playground\"]\nallow = [\"admin\"]\n";
+    place.write("acl.toml", &[RULES, auditor].concat());
+    place.reload("reloaded");
+    let force = |lock| ["release", lock, "--force", "--reason", "it is mine"];
+    for lock in ["ci/x", "prod/x", "ci/x"] {
+        refused(&mut place.ci(&force(lock)));
+    }
+    refused(&mut place.ci(&["audit"]));
+    refused(&mut place.ci(&["member", "list"]));
+    refused(&mut place.nobody(&force("ci/x")));
+    refused(&mut place.cluster.command(0, force("prod/x")));
+
+    let text = works(&mut place.cluster.command(0, ["audit"]));
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("refused  ")).collect();
+    let denied = "no rule of this server (api.acl) allows it";
+    let expected = [
+        ("token ci may not force-release the lock \"prod/x\" (ForceRelease from 127.0.0.1:", denied),
+        (
+            "token ci may not force-release the lock \"ci/x\" (ForceRelease from 127.0.0.1:",
+            "allows it; 2 times since 20",
+        ),
+        ("token ci may not admin this server (Audit from 127.0.0.1:", denied),
+        ("token ci may not admin this server (ListMembers from 127.0.0.1:", denied),
+        (
+            "a caller that is not identified (ForceRelease from 127.0.0.1:",
+            "show a client's certificate or a token",
+        ),
+        ("client playground may not force-release the lock \"prod/x\" (ForceRelease from 127.0.0.1:", denied),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, (what, why)) in lines.iter().zip(expected) {
+        assert!(line.contains(what) && line.contains(why), "{what}: {line}");
+    }
+    let json = works(&mut place.cluster.command(0, ["audit", "--json"]));
+    let objects =
+        json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+    let refused: Vec<_> = objects.filter(|it| it.get("refused_call").is_some()).collect();
+    assert_eq!(refused.len(), expected.len(), "{json}");
+    let twice = &refused[1];
+    assert_eq!((&twice["refused_call"], &twice["caller"]), (&"ForceRelease".into(), &"token ci".into()));
+    assert_eq!((&twice["action"], &twice["count"]), (&"force-release".into(), &2.into()));
+}
+
 #[test]
 fn a_hang_up_takes_new_rules_and_tokens_and_refuses_broken_ones() {
     let mut place = Place::start();

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::lock_server::ByteCount;
+use crate::replica::call::ClientId;
 
 /// Far longer than anything here takes: a test that hangs fails.
 const LONG: Duration = Duration::from_secs(60);
@@ -73,7 +74,7 @@ async fn what_one_client_writes_keeps_no_other_call_waiting() {
     let options = LockServerOptions { session_mailbox: MOST, ..LockServerOptions::default() };
     let rig = behind(options).await;
     let handle = rig.server.handle();
-    let [greedy, modest] = [0; 2].map(|_| handle.client_allowance().allowance());
+    let [greedy, modest] = [1, 2].map(|id| handle.client_allowance(ClientId(id)).allowance());
     let writers: Vec<_> = (0..16)
         .map(|_| {
             let (handle, greedy) = (handle.clone(), greedy.clone());
@@ -115,7 +116,7 @@ async fn what_one_client_writes_over_many_sessions_leaves_room_to_others() {
     };
     let rig = behind(options).await;
     let handle = rig.server.handle();
-    let [greedy, modest] = [0; 2].map(|_| handle.client_allowance());
+    let [greedy, modest] = [1, 2].map(|id| handle.client_allowance(ClientId(id)));
     let answers = || Arc::new(ByteCount::new(usize::MAX));
     let mut writers = Vec::new();
     for _ in 0..8 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-pub use crate::leases::{OnDisconnect, Proof, SessionId};
+pub use crate::leases::{ClientId, OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
 use crate::replica::Decision;
 use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};

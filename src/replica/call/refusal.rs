@@ -112,6 +112,8 @@ pub enum Limit {
     Load,
     /// Bytes of the lock names of one lease.
     NamesPerLease,
+    /// Bytes of the lock names of one client, over all its leases.
+    NamesPerClient,
 }
 
 impl std::fmt::Display for Limit {
@@ -129,6 +131,10 @@ impl std::fmt::Display for Limit {
             Limit::Watches => "the limit of what watches of a server follow is",
             Limit::Load => "the limit of what a server can do at a time is",
             Limit::NamesPerLease => "the limit of what the lock names of a lease take is",
+            Limit::NamesPerClient => {
+                "the limit of what the lock names of a client take, over all its leases \
+                 (limits.max_name_bytes_per_client), is"
+            }
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::base::time::{Instant, Now, Wall};
 use crate::base::wire::PROTOCOL_VERSION;
 use crate::base::work;
 use crate::causal_log::{Op, Violation, Wants};
-use crate::leases::{OnDisconnect, Proof, SessionId};
+use crate::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, Proposal, ServerId};
 use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
@@ -121,8 +121,11 @@ pub struct Cluster {
     pub majority_buckets: Vec<BucketPattern>,
     /// Datacenters that speak an older version of the protocol.
     pub old: BTreeMap<u8, u16>,
+    /// The client of all calls from now on.
+    pub client: ClientId,
     tag: u64,
-    local: LocalConfig,
+    /// The options of datacenters that start from now on.
+    pub local: LocalConfig,
 }
 
 pub const SECRET: Secret = Secret::new([7; 16]);
@@ -184,6 +187,7 @@ impl Cluster {
             version: PROTOCOL_VERSION,
             majority_buckets: Vec::new(),
             old,
+            client: ClientId(1),
             tag: 0,
             local,
         };
@@ -419,7 +423,7 @@ impl Cluster {
     pub fn call(&mut self, id: u8, request: Call) -> u64 {
         self.tag += 1;
         let call = CallId { session: SessionId(u64::from(id)), tag: self.tag };
-        self.handle(id, Event::Client { call, request });
+        self.handle(id, Event::Client { call, client: self.client, request });
         self.tag
     }
 

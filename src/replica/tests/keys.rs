@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cluster::{Cluster, SECRET, name};
 use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
-use crate::leases::Proof;
+use crate::leases::{ClientId, Proof};
 use crate::replica::Event;
 use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
 use crate::replica::force_release::ForceRelease;
@@ -134,7 +134,10 @@ fn a_transaction_that_waits_on_two_sessions_keeps_its_turn_when_one_of_them_is_g
         })
     };
     let session = SessionId(77);
-    c.handle(0, Event::Client { call: CallId { session, tag: 1_000_000 }, request: begin(5) });
+    c.handle(
+        0,
+        Event::Client { call: CallId { session, tag: 1_000_000 }, client: ClientId(1), request: begin(5) },
+    );
     let second = c.call(0, begin(5));
     assert!(!c.is_answered(0, second), "it may be a commit of before");
     c.handle(0, Event::SessionClosed { session });

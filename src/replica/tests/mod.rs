@@ -16,6 +16,7 @@ mod large_commits;
 mod late_timers;
 mod log_recovery;
 mod majority;
+mod names;
 mod not_serving;
 mod overload;
 mod recovering;

@@ -18,6 +18,24 @@ use geolock_api::names::{Mode, RequestId};
 const NEED_A_LEASE: [Action; 4] =
     [Action::AcquireShared, Action::AcquireExclusive, Action::Read, Action::Write];
 
+const FORCE_RELEASE: &str = "ForceRelease";
+const AUDIT: &str = "Audit";
+pub(super) const LIST_MEMBERS: &str = "ListMembers";
+pub(super) const ADD_MEMBER: &str = "AddMember";
+pub(super) const REMOVE_MEMBER: &str = "RemoveMember";
+pub(super) const EVICT_MEMBERS: &str = "EvictMembers";
+pub(super) const RECOVER: &str = "Recover";
+pub(super) const SET_POLICY: &str = "SetPolicy";
+
+/// The calls of operators by name, whose refusals the audit lists.
+const OF_OPERATORS: [&str; 8] =
+    [FORCE_RELEASE, AUDIT, LIST_MEMBERS, ADD_MEMBER, REMOVE_MEMBER, EVICT_MEMBERS, RECOVER, SET_POLICY];
+
+/// Returns the name of an operator's call, if `method` is one.
+pub(super) fn of_operator(method: &str) -> Option<&'static str> {
+    OF_OPERATORS.into_iter().find(|call| *call == method)
+}
+
 /// Refuses calls that the present rules do not allow.
 pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refused> {
     authorizer.renew()?;
@@ -38,9 +56,9 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
             authorizer.check(Action::Describe, Resource::Locks(prefix))
         }
         Call::ForceRelease(ForceRelease { lock, .. }) => {
-            authorizer.check(Action::ForceRelease, Resource::Lock(lock))
+            authorizer.check_operator(FORCE_RELEASE, Action::ForceRelease, Resource::Lock(lock))
         }
-        Call::Audit | Call::Decisions => authorizer.check(Action::Admin, Resource::Server),
+        Call::Audit | Call::Decisions => authorizer.check_operator(AUDIT, Action::Admin, Resource::Server),
         // It names no lock, no key and no client.
         Call::Status => Ok(()),
         Call::Begin(Begin { locks, step: first, .. }) => {
@@ -57,10 +75,10 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
     }
 }
 
-/// Refuses a call of an operator, on the server as a whole, that the present rules do not allow.
-pub(super) fn operator(authorizer: &mut Authorizer) -> Result<(), Refused> {
+/// Refuses a call of an operator about the members that the present rules do not allow.
+pub(super) fn operator(authorizer: &mut Authorizer, call: &'static str) -> Result<(), Refused> {
     authorizer.renew()?;
-    authorizer.check(Action::Admin, Resource::Server)
+    authorizer.check_operator(call, Action::Admin, Resource::Server)
 }
 
 /// Removes from a reclaim the requests that the present rules do not allow, and returns these. They count as

@@ -22,6 +22,7 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
+use super::authorize;
 use super::connection::{Peer, Untaken};
 use super::error::BorderError;
 use super::locks::LocksService;
@@ -136,9 +137,15 @@ impl<S> Door<S> {
     fn let_in(&self, request: &mut http::Request<Body>) -> Result<Pass, BorderError> {
         let peer: &Peer = request.extensions().get().ok_or(BorderError::NoPeer)?;
         let authorization = request.headers().get("authorization").map(http::HeaderValue::as_bytes);
-        let authorizer = self.service.access.admit(peer.address, peer.client.as_ref(), authorization)?;
-        let share = self.service.shares.of(&authorizer);
+        let access = &self.service.access;
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let admitted = access.admit(peer.address, peer.client.as_ref(), authorization);
+        let authorizer = admitted.inspect_err(|refused| {
+            if let Some(call) = authorize::of_operator(method) {
+                access.note_unknown_operator(call, refused, peer.address);
+            }
+        })?;
+        let share = self.service.shares.of(&authorizer);
         let (is_stream, is_read) = (STREAMS.contains(&method), READS.contains(&method));
         if is_read || method == "Transact" {
             share.room_for_answers()?;

@@ -37,9 +37,13 @@ impl LocksService {
     }
 
     /// The same for an operator's call about the members of the cluster.
-    fn enter_for_members<T>(&self, request: Request<T>) -> Result<(&MembersApi, Authorizer, T), BorderError> {
+    fn enter_for_members<T>(
+        &self,
+        call: &'static str,
+        request: Request<T>,
+    ) -> Result<(&MembersApi, Authorizer, T), BorderError> {
         let (mut authorizer, message) = self.enter(request)?;
-        authorize::operator(&mut authorizer)?;
+        authorize::operator(&mut authorizer, call)?;
         let members = self.info.members.as_ref().ok_or(BorderError::NoControlGroup)?;
         Ok((members, authorizer, message))
     }
@@ -265,8 +269,12 @@ impl Locks for LocksService {
             Reply::Decisions(rows) => rows.into_iter().map(members::decision).collect(),
             reply => return Err(session::no_answer(&reply)),
         };
-        answer!(self.call(authorizer, Call::Audit).await?, Reply::Audited(rows) => proto::AuditResponse {
+        let reply = self.call(authorizer, Call::Audit).await?;
+        let (refusals, refusals_dropped) = self.access.refused_operators();
+        answer!(reply, Reply::Audited(rows) => proto::AuditResponse {
             records: rows.iter().map(|row| inspect::audit_record(row)).collect(),
+            refusals: refusals.into_iter().map(inspect::refusal_record).collect(),
+            refusals_dropped,
             decisions,
             losses: self.info.members.iter().flat_map(|members| members.losses()).map(members::loss).collect(),
         })
@@ -276,7 +284,8 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::ListMembersRequest>,
     ) -> Result<Response<proto::ListMembersResponse>, Status> {
-        let (members, authorizer, proto::ListMembersRequest {}) = self.enter_for_members(request)?;
+        let (members, authorizer, proto::ListMembersRequest {}) =
+            self.enter_for_members(authorize::LIST_MEMBERS, request)?;
         answer!(self.call(authorizer, Call::Status).await?, Reply::Status(status) => members::list(members, &status))
     }
 
@@ -284,7 +293,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::AddMemberRequest>,
     ) -> Result<Response<proto::AddMemberResponse>, Status> {
-        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (members, authorizer, message) = self.enter_for_members(authorize::ADD_MEMBER, request)?;
         let (name, sponsor) = members::invitation(&message)?;
         tracing::info!(who = %authorizer.principal(), %name, "a server is invited to join");
         let decision = members.invite(name, sponsor).await.map_err(BorderError::from)?;
@@ -295,7 +304,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::RemoveMemberRequest>,
     ) -> Result<Response<proto::RemoveMemberResponse>, Status> {
-        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (members, authorizer, message) = self.enter_for_members(authorize::REMOVE_MEMBER, request)?;
         let dc = members::dc(message.dc)?;
         tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is to leave");
         let decision = members.remove(dc).await.map_err(BorderError::from)?;
@@ -306,7 +315,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::EvictMembersRequest>,
     ) -> Result<Response<proto::EvictMembersResponse>, Status> {
-        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (members, authorizer, message) = self.enter_for_members(authorize::EVICT_MEMBERS, request)?;
         let dcs = members::lost(&message)?;
         if message.check_only {
             let max_lease_ttl = members.check_eviction(&dcs).map_err(BorderError::from)?;
@@ -322,7 +331,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::RecoverRequest>,
     ) -> Result<Response<proto::RecoverResponse>, Status> {
-        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (members, authorizer, message) = self.enter_for_members(authorize::RECOVER, request)?;
         let (survivors, lost) = (members::dcs(&message.survivors)?, members::dcs(&message.lost)?);
         if message.check_only {
             let max_lease_ttl = members.check_recovery(&survivors, &lost).map_err(BorderError::from)?;
@@ -344,7 +353,7 @@ impl Locks for LocksService {
         &self,
         request: Request<proto::SetPolicyRequest>,
     ) -> Result<Response<proto::SetPolicyResponse>, Status> {
-        let (members, authorizer, message) = self.enter_for_members(request)?;
+        let (members, authorizer, message) = self.enter_for_members(authorize::SET_POLICY, request)?;
         let policy = members::policy(members.policy(), &message.policy.unwrap_or_default())?;
         tracing::info!(who = %authorizer.principal(), ?policy, "the policy is to be set");
         let decision = members.set_policy(policy).await.map_err(BorderError::from)?;

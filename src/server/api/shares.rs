@@ -4,6 +4,7 @@
 //! A client is identified by its certificate or its token; without either, by its address. A call beyond the
 //! client's share is refused with a time to try again, and logged; other clients are not affected.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use super::error::BorderError;
 use super::options::ApiOptions;
 use crate::access::{Authorizer, LogLimit, Principal};
 use crate::lock_server::{Allowance, ByteCount, ClientAllowance, LockServerHandle};
+use crate::replica::call::ClientId;
 
 /// Most clients that are remembered although they use nothing at the moment.
 const MAX_IDLE: usize = 10_000;
@@ -26,6 +28,8 @@ pub(super) struct Shares {
     max_bytes: usize,
     server: LockServerHandle,
     by_client: Mutex<FxHashMap<Client, Arc<Share>>>,
+    /// Makes the ids of clients, which last while shares are forgotten and made again.
+    ids: RandomState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +67,7 @@ impl Shares {
             max_bytes: options.max_bytes_per_client,
             server: server.clone(),
             by_client: Mutex::default(),
+            ids: RandomState::new(),
         }
     }
 
@@ -77,7 +82,9 @@ impl Shares {
         if by_client.len() >= MAX_IDLE {
             by_client.retain(|_, share| Arc::strong_count(share) > 1);
         }
-        let mailbox = self.server.client_allowance();
+        // No client can choose its hash; 0 is nobody's id.
+        let id = ClientId(self.ids.hash_one(&client).max(1));
+        let mailbox = self.server.client_allowance(id);
         let share = Arc::new(Share {
             client: client.clone(),
             sessions: Arc::new(Semaphore::new(self.max_sessions)),

@@ -177,6 +177,7 @@ fn agreed(from: &Sources<'_>, default: AgreedConfig) -> Result<AgreedConfig, Con
 fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, ConfigError> {
     let max_waiting =
         from.number("limits.max_waiting", COUNTS, default.max_waiting, |o| &o.limits.max_waiting)?;
+    let (max_names_per_lease, max_names_per_client) = names(from, &default)?;
     Ok(LocalConfig {
         hold: hold(from)?,
         max_lease_ttl: from.duration(
@@ -192,12 +193,8 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.max_waiting_per_lease,
         )?,
         max_waiting,
-        max_names_per_lease: from.size(
-            "limits.max_name_bytes_per_lease",
-            2 * MIB..=64 * GIB,
-            default.max_names_per_lease as u64,
-            |o| &o.limits.max_name_bytes_per_lease,
-        )? as usize,
+        max_names_per_lease,
+        max_names_per_client,
         max_held: from.number("limits.max_held", COUNTS, default.max_held, |o| &o.limits.max_held)?,
         max_away_locks: from
             .number("limits.max_away_locks", COUNTS, default.max_away_locks, |o| &o.limits.max_away_locks)?,
@@ -243,6 +240,21 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
         hash_seed: default.hash_seed,
     })
+}
+
+/// Returns the most bytes of names of a lease, and of all leases of a client.
+fn names(from: &Sources<'_>, default: &LocalConfig) -> Result<(usize, usize), ConfigError> {
+    let per_lease = default.max_names_per_lease as u64;
+    let per_lease = from.size("limits.max_name_bytes_per_lease", 2 * MIB..=64 * GIB, per_lease, |o| {
+        &o.limits.max_name_bytes_per_lease
+    })?;
+    // A limit of a lease above the default of a client raises that.
+    let per_client = per_lease.max(default.max_names_per_client as u64);
+    let per_client =
+        from.size("limits.max_name_bytes_per_client", per_lease..=64 * GIB, per_client, |o| {
+            &o.limits.max_name_bytes_per_client
+        })?;
+    Ok((per_lease as usize, per_client as usize))
 }
 
 fn majority_buckets(from: &Sources<'_>) -> Result<Vec<BucketPattern>, ConfigError> {

@@ -206,6 +206,14 @@ pub struct LimitsSection {
         value_name = "SIZE"
     )]
     pub max_name_bytes_per_lease: Option<String>,
+    /// The same for all leases of one client [default: 256 MiB; limits.max_name_bytes_per_lease to 64 GiB]
+    #[arg(
+        id = "limits.max_name_bytes_per_client",
+        long = "limits-max-name-bytes-per-client",
+        env = "GEOLOCK_LIMITS_MAX_NAME_BYTES_PER_CLIENT",
+        value_name = "SIZE"
+    )]
+    pub max_name_bytes_per_client: Option<String>,
     /// Most streams of one client: one certificate, one token, or one address with neither; half of
     /// limits.max_sessions if not given [default: 8192; 1 to 1000000]
     #[arg(

@@ -137,6 +137,7 @@ fn the_help_states_defaults_and_bounds() {
         // Defaults and bounds that refer to other options.
         let default = if default == "journal.max_backlog_bytes" { "64 MiB" } else { default };
         let bounds = bounds.replace("3 heartbeats", "1500 ms").replace("limits.max_waiting", "1000000");
+        let bounds = bounds.replace("limits.max_name_bytes_per_lease", "64 MiB");
         let too_much = match argument.get_value_names().expect("it takes a value")[0].as_str() {
             "TIME" => "1000 h",
             "SIZE" => "1000000 GiB",
@@ -351,4 +352,23 @@ fn missing_files_are_named() {
     let tls = Tls::of(folder.path());
     let error = Loaded::load(&Config { tls, ..config }).expect_err("no file").to_string();
     assert!(error.contains("/ca.pem") && error.contains("directory"), "{error}");
+}
+
+#[test]
+fn a_client_may_have_the_names_of_a_full_lease() {
+    let most = |flags: &[&str]| {
+        load("", "", flags).map(|config| {
+            let local = config.replica.local;
+            (local.max_names_per_lease >> 20, local.max_names_per_client >> 20)
+        })
+    };
+    assert_eq!(most(&[]).expect("good"), (64, 256));
+    let lease = ["--limits-max-name-bytes-per-lease", "1 GiB"];
+    assert_eq!(most(&lease).expect("it raises the other"), (1_024, 1_024));
+    let both = [&lease[..], &["--limits-max-name-bytes-per-client", "512 MiB"]].concat();
+    let error = most(&both).expect_err("a lease could not have what it may").to_string();
+    assert!(
+        error.contains("limits.max_name_bytes_per_client") && error.ends_with("1 GiB to 64 GiB"),
+        "{error}"
+    );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::capacity::DiskSpace;
 use crate::base::rng::Rng;
 use crate::causal_log::Wants;
-use crate::replica::call::{Call, CallId, IdempotencyKey, OnDisconnect, SessionId, Wait};
+use crate::replica::call::{Call, CallId, ClientId, IdempotencyKey, OnDisconnect, SessionId, Wait};
 use crate::replica::{Event, Notice};
 use crate::sim::client::{Behaviour, Client, HoldEnd, Manner, Order, Out, State, Timer};
 use crate::sim::failure::FailureKind;
@@ -243,13 +243,15 @@ impl World {
     }
 
     pub(super) fn on_to_server(&mut self, dc: DcId, session: SessionId, tag: u64, call: Call) {
-        let open = self.sessions.get(&session).is_some_and(|known| !known.deaf);
-        if open && self.is_running(dc) {
+        let known = self.sessions.get(&session).filter(|known| !known.deaf);
+        if let Some(client) = known.map(|known| identity(known.client))
+            && self.is_running(dc)
+        {
             let id = CallId { session, tag };
             self.nodes[dc.index()].promises.on_call(id, &call);
             self.nodes[dc.index()].forced.on_call(id, &call);
             self.note_begin(session, &call);
-            self.step(dc, Event::Client { call: id, request: call });
+            self.step(dc, Event::Client { call: id, client, request: call });
         }
     }
 
@@ -470,6 +472,11 @@ impl World {
         let wants = Wants::all(locks).expect("a few short names are fine");
         Order { wants, wait, hold: Some(rng.around(plan.hold)) }
     }
+}
+
+/// Two simulated clients each are one client for the server, so that its leases are several.
+fn identity(client: usize) -> ClientId {
+    ClientId(1 + client as u64 / 2)
 }
 
 fn random_behaviour(habits: &Habits, rng: &mut Rng) -> Behaviour {

@@ -40,7 +40,7 @@ use crate::causal_log::LockParts;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 use crate::replica::Event;
-use crate::replica::call::{Call, CallId, Phase as ReplicaPhase, SessionId};
+use crate::replica::call::{Call, CallId, ClientId, Phase as ReplicaPhase, SessionId};
 use crate::sim::client::{Client, Out};
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::network::{Network, Weather};
@@ -419,6 +419,7 @@ impl World {
 
     /// A call of no client, such as an operator's; its reply is kept at the node.
     fn operator_call(&mut self, dc: DcId, tag: u64, call: Call) {
-        self.step(dc, Event::Client { call: CallId { session: nodes::OPERATOR, tag }, request: call });
+        let id = CallId { session: nodes::OPERATOR, tag };
+        self.step(dc, Event::Client { call: id, client: ClientId::UNKNOWN, request: call });
     }
 }

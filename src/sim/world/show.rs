@@ -8,7 +8,7 @@ use crate::replica::{Effect, Event, Message, Record};
 pub(super) fn event(event: &Event) -> String {
     match event {
         Event::Received { peer, message: received } => format!("{peer} {}", message(received)),
-        Event::Client { call, request } => format!("s{}/{} {request:?}", call.session.0, call.tag),
+        Event::Client { call, request, .. } => format!("s{}/{} {request:?}", call.session.0, call.tag),
         other => format!("{other:?}"),
     }
 }

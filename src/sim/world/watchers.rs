@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::replica::call::{Call, CallId, Refusal, Reply, SessionId};
+use crate::replica::call::{Call, CallId, ClientId, Refusal, Reply, SessionId};
 use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Notice};
 use crate::sim::failure::FailureKind;
@@ -61,7 +61,7 @@ impl World {
                 if weight > 0 {
                     let call = CallId { session, tag: TAG + 1 };
                     let request = Call::WatchTaken { watch: TAG, weight };
-                    self.step(dc, Event::Client { call, request });
+                    self.step(dc, Event::Client { call, client: ClientId::UNKNOWN, request });
                 }
             }
             None => self.connect_watcher(number),
@@ -84,7 +84,10 @@ impl World {
         };
         let from = (!watcher.anew).then(|| watcher.watched.known().clone());
         let request = Call::Watch(Watch { subject, patterns: vec![pattern], from });
-        self.step(dc, Event::Client { call: CallId { session, tag: TAG }, request });
+        self.step(
+            dc,
+            Event::Client { call: CallId { session, tag: TAG }, client: ClientId::UNKNOWN, request },
+        );
     }
 
     /// Returns true if a reply is for a watcher.

@@ -7,8 +7,9 @@ use super::choices::Choices;
 use super::forge::{change, is_valid, key, lock, mode};
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
-use crate::leases::{OnDisconnect, Proof};
-use crate::replica::call::{Acquire, Call, ListCursor, Reclaim, Target, Wait};
+use crate::leases::{ClientId, OnDisconnect, Proof};
+use crate::replica::Event;
+use crate::replica::call::{Acquire, Call, CallId, ListCursor, Reclaim, Target, Wait};
 use crate::replica::force_release::ForceRelease;
 use crate::replica::store_call::{AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then};
 use crate::replica::watch_call::{Pattern, Subject, Watch};
@@ -16,6 +17,11 @@ use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Se
 
 /// The secret of all leases here.
 pub(super) const SECRET: Secret = Secret::new([7; 16]);
+
+/// Returns the event of a call. Each session is one of another client.
+pub(super) fn by_client(call: CallId, request: Call) -> Event {
+    Event::Client { call, client: ClientId(1 + call.session.0), request }
+}
 
 /// The state of a client of a datacenter.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::choices::Choices;
 use super::forge::Known;
-use super::forge_calls::{Client, SECRET};
+use super::forge_calls::{Client, SECRET, by_client};
 use super::happened::Happened;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
@@ -133,6 +133,7 @@ fn start(
         link_window: 8,
         max_leases: 16,
         max_held: 64,
+        max_names_per_client: 1_500,
         ..LocalConfig::default()
     };
     let bugs = if compares { Bugs::default() } else { Bugs::one(Bug::ForksNotCompared) };
@@ -181,10 +182,7 @@ impl<'a> World<'a> {
         let (ttl, on_disconnect) = (Duration::from_secs(30), OnDisconnect::Keep);
         self.tag += 1;
         let call = CallId { session, tag: self.tag };
-        self.handle(
-            id,
-            Event::Client { call, request: Call::OpenLease { secret: SECRET, ttl, on_disconnect } },
-        );
+        self.handle(id, by_client(call, Call::OpenLease { secret: SECRET, ttl, on_disconnect }));
     }
 
     fn now(&self) -> Now {
@@ -321,12 +319,12 @@ impl<'a> World<'a> {
         self.tag += 1;
         let client = &self.nodes[usize::from(id)].client;
         let request = client.call(MEMBERS, self.tag, &mut self.choices);
-        self.handle(id, Event::Client { call: CallId { session, tag: self.tag }, request });
+        self.handle(id, by_client(CallId { session, tag: self.tag }, request));
     }
 
     fn status(&mut self, id: u8) -> Box<Status> {
         let call = CallId { session: SessionId(99), tag: 0 };
-        self.handle(id, Event::Client { call, request: Call::Status });
+        self.handle(id, by_client(call, Call::Status));
         let node = &mut self.nodes[usize::from(id)];
         let status = node.status.take().expect("a status is answered at once");
         node.client.applied = status.applied.clone();

@@ -1,10 +1,12 @@
-//! Calls of operators: descriptions, listings, hot locks, force releases.
+//! Calls of operators: descriptions, listings, hot locks, force releases, the audit.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
 
 use super::fields::{dcs, micros, millis, mode_message, name, request_id_message};
 use super::status::not_serving;
-use crate::access::Principal;
+use crate::access::{Principal, RefusedOperator};
 use crate::replica::NotServing;
 use crate::replica::call::{Call, HolderInfo, HotLock, ListCursor, LockDescription, LockSummary, WaiterInfo};
 use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
@@ -149,6 +151,29 @@ pub(in crate::server::api) fn audit_record(forced: &ForceReleased) -> proto::Aud
         lease: forced.lease.get(),
         locks: forced.locks,
     }
+}
+
+pub(in crate::server::api) fn refusal_record(refused: RefusedOperator) -> proto::RefusalRecord {
+    let RefusedOperator { caller, from, call, denied, reason, count, first, last } = refused;
+    let (action, resource) =
+        denied.map_or_else(Default::default, |(action, resource)| (action.to_string(), resource));
+    proto::RefusalRecord {
+        first_at_ms: millis_since_epoch(first),
+        last_at_ms: millis_since_epoch(last),
+        count,
+        caller: caller.map(|caller| caller.to_string()).unwrap_or_default(),
+        address: from.to_string(),
+        call: call.to_owned(),
+        action,
+        resource,
+        reason,
+    }
+}
+
+/// A clock before the epoch says 0.
+fn millis_since_epoch(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn force_released(forced: &ForceReleased) -> proto::ForceReleased {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::Code;
 
-use super::access::{DENIED, Files, client, issue_client, metric, rule};
+use super::access::{DENIED, Files, client, issue_client, metric, rule, without};
 use super::site::{Site, Talk, acquire, counted, exclusive, release};
 use super::unary::reason;
 use geolock_api::proto::client_message::Call;
@@ -129,6 +129,68 @@ async fn nobody_takes_what_no_rule_lets_them_take() {
     assert_eq!(reason(shift.audit(proto::AuditRequest {}).await), DENIED);
     let audit = auditor.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
     assert_eq!(audit.records, done.released);
+    running.stop().await;
+}
+
+/// The call of an operator, its caller with the action and the resource that are denied, and how often.
+type Refusal<'a> = (&'a str, &'a str, &'a str, u64);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_operators_were_refused_is_in_the_audit() {
+    let site = Site::new();
+    let acl = Files(&site).acl(&rule("client:auditor", &["admin"], ""));
+    let tokens = site.folder("tokens");
+    std::fs::write(&tokens, "").expect("there is room");
+    let running = site
+        .start_configured(|config| {
+            config.access.acl = Some(acl);
+            config.access.tokens = Some(tokens);
+        })
+        .await;
+    let mut bob = client(&running, &issue_client(&site, "bob")).await;
+    let mut mallory = client(&running, &issue_client(&site, "mallory")).await;
+    let mut stranger = client(&running, &without(&site)).await;
+    let mut auditor = client(&running, &issue_client(&site, "auditor")).await;
+    assert_eq!(reason(bob.force_release(force("a", "mine")).await), DENIED);
+    // Other calls are not among them.
+    assert_eq!(reason(bob.list_locks(proto::ListLocksRequest::default()).await), DENIED);
+    assert_eq!(reason(bob.audit(proto::AuditRequest {}).await), DENIED);
+    for _ in 0..3 {
+        assert_eq!(reason(stranger.force_release(force("a", "mine")).await).0, Reason::Unauthenticated);
+    }
+    let evict = proto::EvictMembersRequest { dcs: vec![1], check_only: false };
+    assert_eq!(reason(mallory.evict_members(evict).await), DENIED);
+    assert_eq!(reason(mallory.set_policy(proto::SetPolicyRequest::default()).await), DENIED);
+    for name in ["b", "a", "b"] {
+        assert_eq!(reason(mallory.force_release(force(name, "now")).await), DENIED);
+    }
+
+    let audit = auditor.audit(proto::AuditRequest {}).await.expect("allowed").into_inner();
+    let shown =
+        |it: &proto::RefusalRecord| (it.call.clone(), it.caller.clone(), it.resource.clone(), it.count);
+    let expected: [Refusal<'_>; 7] = [
+        ("ForceRelease", "client bob", "the lock \"a\"", 1),
+        ("Audit", "client bob", "this server", 1),
+        ("ForceRelease", "", "", 3),
+        ("EvictMembers", "client mallory", "this server", 1),
+        ("SetPolicy", "client mallory", "this server", 1),
+        ("ForceRelease", "client mallory", "the lock \"a\"", 1),
+        ("ForceRelease", "client mallory", "the lock \"b\"", 2),
+    ];
+    let expected =
+        expected.map(|(call, caller, on, count)| (call.to_owned(), caller.to_owned(), on.to_owned(), count));
+    assert_eq!(audit.refusals.iter().map(shown).collect::<Vec<_>>(), expected);
+    assert_eq!(audit.refusals_dropped, 0);
+    for it in &audit.refusals {
+        assert!(it.first_at_ms > 1_700_000_000_000 && it.first_at_ms <= it.last_at_ms, "{it:?}");
+        assert!(it.address.starts_with("127.0.0.1:"), "{it:?}");
+        let (action, why) = match (&*it.caller, &*it.call) {
+            ("", _) => ("", "token"),
+            (_, "ForceRelease") => ("force-release", "api.acl"),
+            _ => ("admin", "api.acl"),
+        };
+        assert!(it.action == action && it.reason.contains(why), "{it:?}");
+    }
     running.stop().await;
 }
 

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use super::site::{Running, Site, Talk, acquire, exclusive, release, try_acquire};
+use super::access::issue_client;
+use super::site::{Caller, Running, Site, Talk, acquire, dial, exclusive, release, try_acquire};
 use crate::lock_server::LockServerOptions;
 use crate::replica::LocalConfig;
 use geolock_api::proto::client_message::Call;
+use geolock_api::proto::locks_client::LocksClient;
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Reason};
 
@@ -71,6 +73,61 @@ async fn a_lease_has_a_most_of_names_held_and_waiting() {
     }
     granted(&mut talk, acquire(lease, 4, "short")).await;
     drop(talk);
+    running.stop().await;
+}
+
+/// One certificate is one client, whatever its connections, leases and calls; a restart does not change that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_has_a_most_of_names_over_all_its_leases() {
+    let site = Site::new();
+    let limits = LocalConfig { max_names_per_client: 2_000, ..LocalConfig::default() };
+    let running = start(&site, limits.clone()).await;
+    let long = |letter: &str| letter.repeat(1_000);
+    let mut one = Talk::open(&mut site.client(&running).await).await;
+    let first = one.open_lease().await;
+    let Answer::Acquired(held) = one.ask(Call::Acquire(acquire(first.lease, 1, &long("a")))).await else {
+        panic!("it is free")
+    };
+    let mut two = Talk::open(&mut site.client(&running).await).await;
+    let second = two.open_lease().await.lease;
+    granted(&mut two, acquire(second, 1, &long("b"))).await;
+    exhausted(&mut two, Call::Acquire(acquire(second, 2, "c")), "limits.max_name_bytes_per_client").await;
+    // Calls without a stream are the client's as well.
+    let mut alone = Caller::new(site.client(&running).await).await;
+    let call = acquire(alone.lease.lease, 1, "c");
+    let refused = alone.client.acquire(proto::AcquireRequest { secret: alone.lease.secret.clone(), ..call });
+    let refused = refused.await.expect_err("its client has enough");
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+
+    let folder = issue_client(&site, "other");
+    let mut other = LocksClient::new(dial(running.address, &folder).await.expect("it is welcome"));
+    let mut other = Talk::open(&mut other).await;
+    let others = other.open_lease().await.lease;
+    granted(&mut other, acquire(others, 1, &long("c"))).await;
+    assert!(matches!(two.ask(Call::Release(release(second, 1))).await, Answer::Released(_)));
+    granted(&mut two, acquire(second, 3, &long("d"))).await;
+    drop((one, two, alone, other));
+    running.stop().await;
+
+    let running = start(&site, LocalConfig { max_names_per_client: 1_000, ..limits }).await;
+    let mut again = Talk::open(&mut site.client(&running).await).await;
+    let attach = proto::AttachLeaseRequest { lease: first.lease, secret: first.secret };
+    assert!(matches!(again.ask(Call::AttachLease(attach)).await, Answer::LeaseAttached(_)));
+    let held = proto::HeldLocks {
+        request: held.request,
+        idempotency_key: 1,
+        locks: vec![exclusive(long("a"))],
+        token: held.token,
+        label: "test".into(),
+    };
+    let reclaim = proto::ReclaimRequest { lease: first.lease, held: vec![held], ..Default::default() };
+    match again.ask(Call::Reclaim(reclaim)).await {
+        Answer::Reclaimed(answer) => assert_eq!((answer.kept.len(), answer.lost.len()), (1, 0)),
+        other => panic!("a reclaim was expected, this is {other:?}"),
+    }
+    let third = again.open_lease().await.lease;
+    exhausted(&mut again, Call::Acquire(acquire(third, 1, "e")), "limits.max_name_bytes_per_client").await;
+    drop(again);
     running.stop().await;
 }
 
