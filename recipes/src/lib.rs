@@ -4,6 +4,7 @@
 //! |---|---|
 //! | run a job once, of many instances that start at the same time | [`CriticalSection`] |
 //! | run a job once in a period, of all instances that try | [`Periodic`] |
+//! | elect a leader, whom everybody can see | [`Election`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -14,15 +15,24 @@
 //! | `once/` | its driver |
 //! | `periodic_state.rs` | pure: the decisions of one attempt to run a periodic job |
 //! | `periodic.rs` | its driver |
+//! | `held_state/` | pure: a value that the holder of a lock keeps in the store, and its followers |
+//! | `held/` | its driver |
+//! | `election.rs` | elections: what callers see of it |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
 
+mod election;
+mod held;
+mod held_state;
 mod once;
 mod once_state;
 mod periodic;
 mod periodic_state;
 
+pub use election::{Elected, Election, Leader};
+pub use held::{HeldError, HeldOptions, HeldWatch};
+pub use held_state::HeldValue;
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};

@@ -1,5 +1,4 @@
-//! Recipes on real servers: a section that one of many instances runs. Guarantees:
-//! docs/guarantees.md#recipes.
+//! Recipes on real servers: sections, periodic jobs, elections. Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
 //! share a binary and run in parallel.
@@ -8,5 +7,7 @@
 mod fixture;
 
 mod command;
+mod elect;
+mod election;
 mod every;
 mod instances;
