@@ -5,6 +5,7 @@
 //! | run a job once, of many instances that start at the same time | [`CriticalSection`] |
 //! | run a job once in a period, of all instances that try | [`Periodic`] |
 //! | elect a leader, whom everybody can see | [`Election`] |
+//! | a lock with a value that its holder sets | [`ValuedLock`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -17,7 +18,7 @@
 //! | `periodic.rs` | its driver |
 //! | `held_state/` | pure: a value that the holder of a lock keeps in the store, and its followers |
 //! | `held/` | its driver |
-//! | `election.rs` | elections: what callers see of it |
+//! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
@@ -29,6 +30,7 @@ mod once;
 mod once_state;
 mod periodic;
 mod periodic_state;
+mod valued;
 
 pub use election::{Elected, Election, Leader};
 pub use held::{HeldError, HeldOptions, HeldWatch};
@@ -36,3 +38,4 @@ pub use held_state::HeldValue;
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
+pub use valued::{ValuedGuard, ValuedLock};

@@ -1,4 +1,5 @@
-//! Recipes on real servers: sections, periodic jobs, elections. Guarantees: docs/guarantees.md#recipes.
+//! Recipes on real servers: sections, periodic jobs, elections, locks with a value.
+//! Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
 //! share a binary and run in parallel.
@@ -11,3 +12,4 @@ mod elect;
 mod election;
 mod every;
 mod instances;
+mod valued;
