@@ -6,6 +6,7 @@
 //! | run a job once in a period, of all instances that try | [`Periodic`] |
 //! | elect a leader, whom everybody can see | [`Election`] |
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
+//! | acquire a lock again that the owner holds | [`Reentrant`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -19,6 +20,8 @@
 //! | `held_state/` | pure: a value that the holder of a lock keeps in the store, and its followers |
 //! | `held/` | its driver |
 //! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
+//! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
+//! | `reentrant.rs` | its driver |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
@@ -30,6 +33,8 @@ mod once;
 mod once_state;
 mod periodic;
 mod periodic_state;
+mod reentrant;
+mod reentrant_state;
 mod valued;
 
 pub use election::{Elected, Election, Leader};
@@ -38,4 +43,5 @@ pub use held_state::HeldValue;
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
+pub use reentrant::{Reentrant, ReentrantError, ReentrantGuard};
 pub use valued::{ValuedGuard, ValuedLock};

@@ -1,4 +1,4 @@
-//! Recipes on real servers: sections, periodic jobs, elections, locks with a value.
+//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks.
 //! Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
@@ -12,4 +12,5 @@ mod elect;
 mod election;
 mod every;
 mod instances;
+mod reentrant;
 mod valued;

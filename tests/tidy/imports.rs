@@ -57,7 +57,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 43] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 45] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -235,6 +235,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 43] = [
             "geolock_recipes::once",
             "geolock_recipes::once_state",
             "geolock_recipes::periodic",
+            "geolock_recipes::reentrant",
             "geolock_recipes::valued",
         ],
     ),
@@ -245,6 +246,8 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 43] = [
         &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"],
     ),
     ("geolock_recipes::valued", &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"]),
+    ("geolock_recipes::reentrant_state", &["geolock_client"]),
+    ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
     ("geolock_recipes::periodic_state", &[]),
     (
         "geolock_recipes::periodic",
