@@ -7,6 +7,7 @@
 //! | elect a leader, whom everybody can see | [`Election`] |
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
+//! | wait until others have counted down | [`Latch`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -22,6 +23,8 @@
 //! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
 //! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
 //! | `reentrant.rs` | its driver |
+//! | `latch_state.rs` | pure: a caller that waits for a latch |
+//! | `latch.rs` | its driver |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
@@ -29,6 +32,8 @@
 mod election;
 mod held;
 mod held_state;
+mod latch;
+mod latch_state;
 mod once;
 mod once_state;
 mod periodic;
@@ -40,6 +45,7 @@ mod valued;
 pub use election::{Elected, Election, Leader};
 pub use held::{HeldError, HeldOptions, HeldWatch};
 pub use held_state::HeldValue;
+pub use latch::{Latch, LatchError, LatchOptions};
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};

@@ -1,4 +1,4 @@
-//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks.
+//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks, latches.
 //! Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
@@ -12,5 +12,6 @@ mod elect;
 mod election;
 mod every;
 mod instances;
+mod latch;
 mod reentrant;
 mod valued;
