@@ -8,6 +8,7 @@
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
 //! | wait until others have counted down | [`Latch`] |
+//! | begin and end together with others | [`Barrier`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -23,12 +24,16 @@
 //! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
 //! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
 //! | `reentrant.rs` | its driver |
+//! | `barrier_state.rs` | pure: a member of a double barrier |
+//! | `barrier.rs`, `barrier/` | its driver |
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
 //! | `latch.rs` | its driver |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
 
+mod barrier;
+mod barrier_state;
 mod election;
 mod held;
 mod held_state;
@@ -42,6 +47,7 @@ mod reentrant;
 mod reentrant_state;
 mod valued;
 
+pub use barrier::{Barrier, BarrierError, BarrierOptions, Inside};
 pub use election::{Elected, Election, Leader};
 pub use held::{HeldError, HeldOptions, HeldWatch};
 pub use held_state::HeldValue;

@@ -57,7 +57,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 47] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -229,6 +229,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 47] = [
     (
         "geolock_recipes::lib",
         &[
+            "geolock_recipes::barrier",
             "geolock_recipes::election",
             "geolock_recipes::held",
             "geolock_recipes::held_state",
@@ -251,6 +252,11 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 47] = [
     ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
     ("geolock_recipes::latch_state", &[]),
     ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::once"]),
+    ("geolock_recipes::barrier_state", &[]),
+    (
+        "geolock_recipes::barrier",
+        &["geolock_client", "geolock_recipes::barrier_state", "geolock_recipes::once"],
+    ),
     ("geolock_recipes::periodic_state", &[]),
     (
         "geolock_recipes::periodic",
