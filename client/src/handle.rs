@@ -30,6 +30,7 @@ pub(super) struct Handle {
     pub current: Arc<Current>,
     pub endpoints: Arc<[Dialled]>,
     pub connect_timeout: Duration,
+    ttl: Duration,
     driver: Mutex<Option<JoinHandle<Ending>>>,
 }
 
@@ -58,9 +59,9 @@ impl Client {
             alarm: Alarm::new(),
         };
         let driver = Mutex::new(Some(tokio::spawn(driver.run())));
-        let connect_timeout = config.connect_timeout;
+        let (connect_timeout, ttl) = (config.connect_timeout, config.ttl);
         // From here on, dropping this future closes the session.
-        let handle = Arc::new(Handle { shared, current, endpoints, connect_timeout, driver });
+        let handle = Arc::new(Handle { shared, current, endpoints, connect_timeout, ttl, driver });
         opened.await.unwrap_or(Err(ClientError::Closed))?;
         Ok(Client { handle })
     }
@@ -76,6 +77,11 @@ impl Client {
         let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
         let grant = outcome.await.unwrap_or(Err(AcquireError::Closed))?;
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
+    }
+
+    /// Returns the time to live of the lease ([`ClientConfig::ttl`]).
+    pub fn ttl(&self) -> Duration {
+        self.handle.ttl
     }
 
     /// Releases everything, closes the lease and ends the client, for its clones as well. For guards that

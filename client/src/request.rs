@@ -58,6 +58,18 @@ impl AcquireRequest {
         self
     }
 
+    /// Returns the locks in the order in which they were named, each with its mode.
+    pub fn locks(&self) -> impl Iterator<Item = (LockName, Mode)> {
+        self.locks.iter().filter_map(|lock| {
+            let mode = match lock.mode() {
+                proto::Mode::Exclusive => Mode::Exclusive,
+                _ => Mode::Shared,
+            };
+            // Each was made from a name.
+            Some((LockName::from_fields(&lock.name, lock.home).ok()?, mode))
+        })
+    }
+
     /// Sets how long the acquire waits.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> AcquireRequest {
@@ -143,6 +155,16 @@ mod tests {
         assert_eq!(refused(of(1025, 1024)), Some(Reason::NamesTooLong));
         assert_eq!(refused(of(1, 1).label("x".repeat(256))), None);
         assert_eq!(refused(of(1, 1).label("x".repeat(257))), Some(Reason::LabelTooLong));
+    }
+
+    #[test]
+    fn a_request_tells_its_locks() {
+        let name = |text| LockName::try_from(text).expect("a test name is valid");
+        let homed = LockName::homed(geolock_api::names::DcId::new(2).expect("it is an id"), b"b");
+        let homed = homed.expect("a test name is valid");
+        let request = AcquireRequest::shared(name("a")).and(homed.clone(), Mode::Exclusive);
+        let locks: Vec<_> = request.locks().collect();
+        assert_eq!(locks, [(name("a"), Mode::Shared), (homed, Mode::Exclusive)]);
     }
 
     #[test]

@@ -4,6 +4,11 @@
 //! |---|---|
 //! | run a job once, of many instances that start at the same time | [`CriticalSection`] |
 //! | run a job once in a period, of all instances that try | [`Periodic`] |
+//! | elect a leader, whom everybody can see | [`Election`] |
+//! | a lock with a value that its holder sets | [`ValuedLock`] |
+//! | acquire a lock again that the owner holds | [`Reentrant`] |
+//! | wait until others have counted down | [`Latch`] |
+//! | begin and end together with others | [`Barrier`] |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -14,15 +19,41 @@
 //! | `once/` | its driver |
 //! | `periodic_state.rs` | pure: the decisions of one attempt to run a periodic job |
 //! | `periodic.rs` | its driver |
+//! | `held_state/` | pure: a value that the holder of a lock keeps in the store, and its followers |
+//! | `held/` | its driver |
+//! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
+//! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
+//! | `reentrant.rs` | its driver |
+//! | `barrier_state.rs` | pure: a member of a double barrier |
+//! | `barrier.rs`, `barrier/` | its driver |
+//! | `latch_state.rs` | pure: a caller that waits for a latch |
+//! | `latch.rs` | its driver |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
 
+mod barrier;
+mod barrier_state;
+mod election;
+mod held;
+mod held_state;
+mod latch;
+mod latch_state;
 mod once;
 mod once_state;
 mod periodic;
 mod periodic_state;
+mod reentrant;
+mod reentrant_state;
+mod valued;
 
+pub use barrier::{Barrier, BarrierError, BarrierOptions, Inside};
+pub use election::{Elected, Election, Leader};
+pub use held::{HeldError, HeldOptions, HeldWatch};
+pub use held_state::HeldValue;
+pub use latch::{Latch, LatchError, LatchOptions};
 pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
+pub use reentrant::{Reentrant, ReentrantError, ReentrantGuard};
+pub use valued::{ValuedGuard, ValuedLock};

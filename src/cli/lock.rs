@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::Pin;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use super::waiting::{Telling, Waiting};
 use crate::server::config::{parse_duration, units_of_durations};
 use geolock_api::names::{LockName, MAX_LABEL};
 use geolock_client::{
-    AcquireError, AcquireRequest, Client, ClientError, LockGuard, LostReason, Mode, Wait, lease_margin,
+    AcquireError, AcquireRequest, Client, ClientError, FencingToken, LockGuard, LostReason, Mode, Wait,
+    lease_margin,
 };
 
 /// Run a command while holding locks.
@@ -105,7 +106,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         }
     };
     let outcome = match acquired {
-        Ok(guard) => run_under(guard, &args, signals).await,
+        Ok(guard) => run_under(guard, &args.command, args.ttl, signals).await,
         Err(error) => Err(not_acquired(error, &client).await),
     };
     if !matches!(outcome, Ok((_, Release::GivenUp))) {
@@ -120,24 +121,57 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The state of the locks when the command has ended.
-enum Release {
+pub(super) enum Release {
     Done,
     /// A signal ended the wait for the server's answer.
     GivenUp,
 }
 
-async fn run_under(guard: LockGuard, args: &LockArgs, signals: Signals) -> Result<(Ended, Release), Failure> {
-    let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).env("GEOLOCK_TOKEN", guard.token().to_string());
-    match Job::start(&mut command, signals) {
-        Ok(job) => hold(job, guard, args.ttl).await,
-        Err(error) => Err(not_started(error, &args.command[0])),
+/// Something that is held while a command runs.
+pub(super) trait Held {
+    fn token(&self) -> FencingToken;
+    /// As [`LockGuard::lost`].
+    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>>;
+    fn is_lost(&self) -> Option<LostReason>;
+    async fn release(self) -> Result<(), ClientError>;
+}
+
+impl Held for LockGuard {
+    fn token(&self) -> FencingToken {
+        LockGuard::token(self)
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>> {
+        Box::pin(LockGuard::lost(self))
+    }
+
+    fn is_lost(&self) -> Option<LostReason> {
+        LockGuard::is_lost(self)
+    }
+
+    async fn release(self) -> Result<(), ClientError> {
+        LockGuard::release(self).await
+    }
+}
+
+/// Runs the command while `held` is held, and releases it.
+pub(super) async fn run_under(
+    held: impl Held,
+    command: &[OsString],
+    ttl: Duration,
+    signals: Signals,
+) -> Result<(Ended, Release), Failure> {
+    let mut started = Command::new(&command[0]);
+    started.args(&command[1..]).env("GEOLOCK_TOKEN", held.token().to_string());
+    match Job::start(&mut started, signals) {
+        Ok(job) => hold(job, held, ttl).await,
+        Err(error) => Err(not_started(error, &command[0])),
     }
 }
 
 /// Supervises the command until it and all of its group have ended.
-async fn hold(mut job: Job, guard: LockGuard, ttl: Duration) -> Result<(Ended, Release), Failure> {
-    let mut lost = pin!(guard.lost());
+async fn hold(mut job: Job, guard: impl Held, ttl: Duration) -> Result<(Ended, Release), Failure> {
+    let mut lost = guard.lost();
     loop {
         let event = tokio::select! {
             biased;
@@ -205,7 +239,7 @@ pub(super) fn ended_by(signal: rustix::process::Signal) -> Failure {
 /// Waits until the server has released the locks, so that the next client finds them free. If that fails, or
 /// a signal ends the wait, the locks end with the lease. But if they had been lost before, the command ran
 /// without them.
-async fn released(guard: LockGuard, job: &mut Job) -> Result<Release, Failure> {
+async fn released(guard: impl Held, job: &mut Job) -> Result<Release, Failure> {
     tokio::select! {
         released = guard.release() => match released {
             Err(error @ ClientError::LeaseLost(_)) => Err(Failure::new(Code::LockLost, error)),
@@ -271,7 +305,7 @@ pub fn code(error: &AcquireError) -> Code {
 }
 
 /// Returns the reason, lock by lock if the server sent that.
-async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
+pub(super) async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
     let code = code(&error);
     match &error {
         AcquireError::TimedOut { locks } if !locks.is_empty() => {

@@ -11,6 +11,7 @@ mod connect;
 mod dc_names;
 mod describe;
 mod dev;
+mod elect;
 mod every;
 mod failure;
 mod home;
@@ -66,6 +67,7 @@ enum Command {
     Lock(lock::LockArgs),
     Once(Box<once::OnceArgs>),
     Every(every::EveryArgs),
+    Elect(elect::ElectArgs),
     Kv(kv::KvArgs),
     Status(status::StatusArgs),
     Locks(locks::LocksArgs),
@@ -107,6 +109,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let outcome = runtime.block_on(async {
         match cli.command {
             Command::Lock(args) => return lock::run(args).await,
+            Command::Elect(args) => return elect::run(args).await,
             Command::Every(args) => return every::run(args).await,
             Command::Once(args) => return once::run(*args).await,
             Command::Kv(args) => return kv::run(args).await,

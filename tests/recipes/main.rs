@@ -1,5 +1,5 @@
-//! Recipes on real servers: a section that one of many instances runs. Guarantees:
-//! docs/guarantees.md#recipes.
+//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks, latches,
+//! barriers. Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
 //! share a binary and run in parallel.
@@ -7,6 +7,12 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod barrier;
 mod command;
+mod elect;
+mod election;
 mod every;
 mod instances;
+mod latch;
+mod reentrant;
+mod valued;

@@ -7,12 +7,13 @@ use crate::rooms::IMPORTS;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 11] = [
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 12] = [
     ("ca", &["pki"]),
     ("token", &["access"]),
     ("sim", &["sim"]),
     ("once", &["geolock_recipes"]),
     ("every", &["geolock_recipes"]),
+    ("elect", &["geolock_recipes"]),
     ("print", &["telemetry"]),
     ("service_manager", &["lock_server"]),
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
@@ -56,7 +57,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 39] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -227,7 +228,34 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 39] = [
     // On the client alone.
     (
         "geolock_recipes::lib",
-        &["geolock_recipes::once", "geolock_recipes::once_state", "geolock_recipes::periodic"],
+        &[
+            "geolock_recipes::barrier",
+            "geolock_recipes::election",
+            "geolock_recipes::held",
+            "geolock_recipes::held_state",
+            "geolock_recipes::latch",
+            "geolock_recipes::once",
+            "geolock_recipes::once_state",
+            "geolock_recipes::periodic",
+            "geolock_recipes::reentrant",
+            "geolock_recipes::valued",
+        ],
+    ),
+    ("geolock_recipes::held_state", &["geolock_client"]),
+    ("geolock_recipes::held", &["geolock_client", "geolock_recipes::held_state", "geolock_recipes::once"]),
+    (
+        "geolock_recipes::election",
+        &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"],
+    ),
+    ("geolock_recipes::valued", &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"]),
+    ("geolock_recipes::reentrant_state", &["geolock_client"]),
+    ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
+    ("geolock_recipes::latch_state", &[]),
+    ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::once"]),
+    ("geolock_recipes::barrier_state", &[]),
+    (
+        "geolock_recipes::barrier",
+        &["geolock_client", "geolock_recipes::barrier_state", "geolock_recipes::once"],
     ),
     ("geolock_recipes::periodic_state", &[]),
     (

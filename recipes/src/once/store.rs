@@ -23,7 +23,7 @@ pub(super) struct Store {
 
 /// The reason why a transaction under the lock did not commit.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     NotWritten(NotWritten),
     /// For good.
     Refused(Reason, String),
@@ -121,7 +121,8 @@ fn content(values: &[Value]) -> Content {
     Content { record, live: is_there(1), pause: is_there(2) }
 }
 
-fn failed(error: CommitError) -> Failed {
+/// Sorts the errors of a transaction under a guard.
+pub(crate) fn failed(error: CommitError) -> Failed {
     let for_now = Failed::NotWritten(NotWritten::ForNow);
     let lost = Failed::NotWritten(NotWritten::Lost);
     match error {
@@ -141,7 +142,7 @@ fn failed(error: CommitError) -> Failed {
 }
 
 /// Returns true if the server may think otherwise in a moment.
-pub(super) fn passes(reason: Reason) -> bool {
+pub(crate) fn passes(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::CannotCommit

@@ -1,0 +1,4 @@
+//! The machines in a simulated world, with trouble.
+
+mod seeds;
+mod world;
