@@ -36,7 +36,7 @@ fn mortal(cluster: &Cluster, dc: u8, name: &'static str, needed: usize) -> (Runt
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nine_members_enter_and_leave_together_but_for_one_that_died() {
-    let (cluster, _clients) = servers(3).quick().serving().await;
+    let (cluster, _clients) = servers(3).patient().quick().serving().await;
     let (come, gone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (victim, is_in) = mortal(&cluster, 1, "victim", 9);
     let mut members = JoinSet::new();
@@ -64,7 +64,7 @@ async fn nine_members_enter_and_leave_together_but_for_one_that_died() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_before_all_are_in_does_not_count() {
-    let (cluster, clients) = servers(2).quick().serving().await;
+    let (cluster, clients) = servers(2).patient().quick().serving().await;
     let (victim, _) = mortal(&cluster, 0, "victim", 2);
     let key = Key::new(b"geolock.barrier", b"member/5/round/victim").expect("it is short");
     let is_in = async |there: bool| {
@@ -96,7 +96,7 @@ async fn a_member_that_dies_before_all_are_in_does_not_count() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_gives_up_is_out_and_the_others_do_not_wait_for_it() {
-    let (_cluster, clients) = servers(2).quick().serving().await;
+    let (_cluster, clients) = servers(2).patient().quick().serving().await;
     let given_up = barrier(&clients[0], 2);
     let entering = tokio::spawn(async move { given_up.enter("gives up").await });
     let key = Key::new(b"geolock.barrier", b"member/5/round/gives up").expect("it is short");
@@ -111,7 +111,7 @@ async fn a_member_that_gives_up_is_out_and_the_others_do_not_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_barriers_are_named() {
-    let (_cluster, clients) = servers(1).serving().await;
+    let (_cluster, clients) = servers(1).patient().serving().await;
     let client = &clients[0];
     let new = |name: &str, needed| Barrier::new(client, name, needed, BarrierOptions::default());
     assert!(matches!(new("", 2), Err(BarrierError::Name { barrier: 0, .. })));

@@ -26,7 +26,7 @@ fn token(line: &str) -> u64 {
 
 #[test]
 fn a_leader_that_is_killed_has_a_successor_and_observers_see_it() {
-    let cluster = servers(3).quick().listening();
+    let cluster = servers(3).patient().quick().listening();
     let script = "echo leads $GEOLOCK_TOKEN; read -r line";
     let short = ["--ttl", "3s", "--label"];
     let mut observer = observer(&cluster, 2);
@@ -52,7 +52,7 @@ fn a_leader_that_is_killed_has_a_successor_and_observers_see_it() {
 
 #[test]
 fn the_command_decides_the_exit_code_and_its_end_is_that_of_the_lead() {
-    let cluster = servers(1).listening();
+    let cluster = servers(1).patient().listening();
     assert_eq!(run(&mut elect(&cluster, 0, &[], "v", "exit 7")).code, 7);
     let mut leader = Running::start(
         &mut elect(&cluster, 0, &["--label", "ann"], "v w", "echo leads; read -r line"),
@@ -78,7 +78,7 @@ fn the_command_decides_the_exit_code_and_its_end_is_that_of_the_lead() {
 
 #[test]
 fn a_leader_whose_lock_was_taken_away_ends_its_command_with_74() {
-    let cluster = servers(1).listening();
+    let cluster = servers(1).patient().listening();
     let mut command = elect(&cluster, 0, &[], "v", "echo leads >&2; exec sleep 600");
     let leader = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is there");
     let mut observer = observer(&cluster, 0);
@@ -92,7 +92,7 @@ fn a_leader_whose_lock_was_taken_away_ends_its_command_with_74() {
 
 #[test]
 fn wrong_usage_is_64() {
-    let cluster = servers(1).listening();
+    let cluster = servers(1).patient().listening();
     let (name, value) = ("n".repeat(1_011), "v".repeat(65_537));
     for args in [
         &["elect", "x"][..],

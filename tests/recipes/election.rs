@@ -40,7 +40,7 @@ async fn candidate(cluster: &Cluster, dc: u8) -> Election {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lead_goes_round_a_hundred_times_and_observers_agree() {
     const ROUNDS: usize = 100;
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     let led = Arc::new(Mutex::new(Vec::new()));
     let mut observers = JoinSet::new();
     for client in clients {
@@ -88,7 +88,7 @@ async fn a_lead_goes_round_a_hundred_times_and_observers_agree() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn observers_see_what_the_leader_proclaims_and_that_it_resigns() {
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     let mut observer = election(&clients[1], "").observe();
     assert_eq!(within(observer.next()).await.expect("it is readable"), None);
     let leader = within(candidate(&cluster, 0).await.campaign("starts")).await.expect("it is elected");
@@ -105,7 +105,7 @@ async fn observers_see_what_the_leader_proclaims_and_that_it_resigns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_outlives_its_record_and_a_dropped_one_resigns() {
-    let (cluster, clients) = servers(2).quick().serving().await;
+    let (cluster, clients) = servers(2).patient().quick().serving().await;
     let mut config = cluster.client_config(0);
     config.ttl = Duration::from_secs(2);
     let client = Client::connect(config).await.expect("the server listens");
@@ -131,7 +131,7 @@ async fn a_leader_outlives_its_record_and_a_dropped_one_resigns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_loses_its_lock_is_told_and_writes_nothing_more() {
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     let first = candidate(&cluster, 0).await;
     let leader = within(first.campaign("first")).await.expect("it is elected");
     let operator = AdminClient::connect(cluster.client_config(0)).await.expect("it is up");
@@ -149,7 +149,7 @@ async fn a_leader_that_loses_its_lock_is_told_and_writes_nothing_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_input_is_named_and_changes_nothing() {
-    let (cluster, clients) = servers(1).serving().await;
+    let (cluster, clients) = servers(1).patient().serving().await;
     let client = &clients[0];
     for (name, len) in [(String::new(), 0), ("n".repeat(1_011), 1_011)] {
         let error = Election::new(client, name, HeldOptions::default()).expect_err("it is no name");

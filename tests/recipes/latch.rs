@@ -18,7 +18,7 @@ fn latch(client: &Client, needed: u64) -> Latch {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_count_downs_in_three_datacenters_open_it_everywhere() {
     const NEEDED: u64 = 30;
-    let (_cluster, clients) = servers(3).quick().serving().await;
+    let (_cluster, clients) = servers(3).patient().quick().serving().await;
     let begun = Arc::new(AtomicU64::new(0));
     let mut waiters = JoinSet::new();
     for client in &clients {
@@ -57,7 +57,7 @@ async fn thirty_count_downs_in_three_datacenters_open_it_everywhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_datacenter_that_is_cut_off_counts_and_is_counted_later() {
-    let (wan, clients) = servers(3).quick().relayed().serving().await;
+    let (wan, clients) = servers(3).patient().quick().relayed().serving().await;
     wan.cut(0, 2);
     wan.cut(1, 2);
     within(latch(&clients[0], 2).count_down()).await.expect("it commits");
@@ -78,7 +78,7 @@ async fn a_datacenter_that_is_cut_off_counts_and_is_counted_later() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_latches_are_named() {
-    let (_cluster, clients) = servers(1).serving().await;
+    let (_cluster, clients) = servers(1).patient().serving().await;
     let client = &clients[0];
     let new = |name: &str, needed| Latch::new(client, name, needed, LatchOptions::default());
     assert!(matches!(new("", 1), Err(LatchError::Name(0))));

@@ -12,7 +12,7 @@ fn exclusive() -> AcquireRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_gets_it_again_at_once_and_the_last_release_lets_go() {
-    let (cluster, clients) = servers(2).quick().serving().await;
+    let (cluster, clients) = servers(2).patient().quick().serving().await;
     let locks = Reentrant::new(&clients[0]);
     let outer = within(locks.acquire("ann", exclusive())).await.expect("it is granted");
     let inner = within(locks.clone().acquire("ann", exclusive())).await.expect("it is held");
@@ -35,7 +35,7 @@ async fn an_owner_gets_it_again_at_once_and_the_last_release_lets_go() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tasks_of_an_owner_share_one_request() {
-    let (_cluster, clients) = servers(1).serving().await;
+    let (_cluster, clients) = servers(1).patient().serving().await;
     let other = within(clients[0].acquire(exclusive())).await.expect("it is free");
     let locks = Reentrant::new(&clients[0]);
     let tasks = [0; 5].map(|_| {
@@ -62,7 +62,7 @@ async fn two_tasks_of_an_owner_share_one_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_never_waits_for_itself() {
-    let (_cluster, clients) = servers(1).serving().await;
+    let (_cluster, clients) = servers(1).patient().serving().await;
     let locks = Reentrant::new(&clients[0]);
     let shared =
         within(locks.acquire("ann", AcquireRequest::shared(lock("a")))).await.expect("it is granted");
@@ -82,7 +82,7 @@ async fn an_owner_never_waits_for_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_is_one_for_all_guards_of_the_owner() {
-    let (cluster, clients) = servers(1).serving().await;
+    let (cluster, clients) = servers(1).patient().serving().await;
     let locks = Reentrant::new(&clients[0]);
     let outer = within(locks.acquire("ann", exclusive())).await.expect("it is granted");
     let inner = within(locks.acquire("ann", exclusive())).await.expect("it is held");

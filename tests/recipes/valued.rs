@@ -20,7 +20,7 @@ fn valued(client: &Client, who: &str) -> ValuedLock {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_is_that_of_the_latest_holder_or_of_the_one_before() {
     const TURNS: usize = 60;
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     // The token of the latest holder, and those of all, in their order.
     let (latest, all) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(vec![0])));
     let mut watches = JoinSet::new();
@@ -72,7 +72,7 @@ async fn a_value_is_that_of_the_latest_holder_or_of_the_one_before() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_stays_and_the_next_holder_has_it_wherever_it_is() {
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     assert_eq!(valued(&clients[1], "").read().await.expect("it is up"), None);
     let first =
         within(valued(&cluster.client(0).await, "ann").acquire("begins")).await.expect("it is granted");
@@ -93,7 +93,7 @@ async fn a_value_stays_and_the_next_holder_has_it_wherever_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_has_lost_the_lock_sets_nothing() {
-    let (cluster, clients) = servers(3).quick().serving().await;
+    let (cluster, clients) = servers(3).patient().quick().serving().await;
     let lock = valued(&cluster.client(0).await, "ann");
     let held = within(lock.acquire("ann's")).await.expect("it is granted");
     let operator = AdminClient::connect(cluster.client_config(0)).await.expect("it is up");
