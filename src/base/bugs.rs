@@ -213,6 +213,10 @@ pub enum Bug {
     GuardedNotNoted,
     /// A begin after a restart does not wait for the reclaim of its guards.
     GuardsNotAwaited,
+    /// A checkpoint has outcomes of transactions that are not in the journal before its position.
+    LaterOutcomes,
+    /// Entries that a checkpoint in progress is still to copy are truncated.
+    EntriesNotKept,
     /// Homed locks are used before all members are known to understand their names.
     HomedTooEarly,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::lease::{ClientId, LeaseIndex};
+use super::lease::ClientId;
 use super::table::Leases;
 
 impl Leases {
@@ -10,7 +10,7 @@ impl Leases {
     /// others.
     fn check_clients(&self) {
         let mut counted: BTreeMap<ClientId, (usize, usize)> = BTreeMap::new();
-        for (_, lease) in &self.rows {
+        for (_, lease) in self.rows.iter() {
             let of = counted.entry(self.clients.get(lease.client).client).or_default();
             *of = (of.0 + 1, of.1 + lease.names);
         }
@@ -23,10 +23,9 @@ impl Leases {
     /// Asserts the invariants that hold after every step. Walks all leases: for tests and the simulator.
     pub fn check(&self) {
         self.check_clients();
-        assert_eq!(self.by_id.len(), self.rows.len(), "every lease is found by one id");
         assert_eq!(self.expiries.len(), self.rows.len(), "the expiry of every lease is scheduled once");
-        for (row, lease) in &self.rows {
-            let (index, id) = (LeaseIndex(row as u32), lease.id);
+        for (index, lease) in self.rows.iter() {
+            let id = lease.id;
             assert_eq!(self.find(id), Some(index), "lease {id} is found by its id");
             assert!(lease.waiting <= lease.requests.len(), "waiting requests of lease {id} are requests");
             assert!(!lease.requests.is_empty() || lease.names == 0, "names of lease {id} are of requests");

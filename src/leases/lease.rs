@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::finished::FinishedKeys;
 use super::names_of_clients::ClientIndex;
 use super::requests::{Keys, Requests};
+use crate::base::tables::RowIndex;
 use crate::base::time::Instant;
 use geolock_api::names::{LeaseId, Secret};
 
@@ -48,11 +49,32 @@ pub enum Proof {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct LeaseIndex(pub u32);
 
+impl RowIndex for LeaseIndex {
+    #[inline]
+    fn from_row(row: usize) -> LeaseIndex {
+        LeaseIndex(row as u32)
+    }
+
+    #[inline]
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// How long the grace period waits for the reclaim of a lease.
 pub(super) struct Grace {
     pub ends: Instant,
     /// The latest end, however often the lease is renewed.
     pub latest: Instant,
+}
+
+/// A lease as the journal has it: when it expires is not on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeaseTerms {
+    pub id: LeaseId,
+    pub secret: Secret,
+    pub ttl: Duration,
+    pub on_disconnect: OnDisconnect,
 }
 
 /// A lease: it ties a client to its datacenter, and its locks end with it.
@@ -84,4 +106,11 @@ pub(crate) struct Lease {
     pub keys: Keys,
     /// The keys under which nothing new may begin.
     pub finished: FinishedKeys,
+}
+
+impl Lease {
+    pub fn terms(&self) -> LeaseTerms {
+        let Lease { id, secret, ttl, on_disconnect, .. } = *self;
+        LeaseTerms { id, secret, ttl, on_disconnect }
+    }
 }

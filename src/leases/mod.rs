@@ -6,9 +6,10 @@ mod check;
 mod finished;
 mod lease;
 mod names_of_clients;
+mod reader;
 mod requests;
 mod table;
 
 pub use lease::{ClientId, OnDisconnect, Proof, SessionId};
-pub(crate) use lease::{Lease, LeaseIndex};
+pub(crate) use lease::{LeaseIndex, LeaseTerms};
 pub(crate) use table::{LeaseError, Leases};

@@ -1,17 +1,18 @@
 //! All leases of a datacenter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher as _;
 use std::time::Duration;
 
-use rustc_hash::FxBuildHasher;
-use slab::Slab;
+use foldhash::fast::FixedState;
 
 use super::finished::FinishedKeys;
 use super::lease::{ClientId, Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
 use super::names_of_clients::NamesOfClients;
+use super::reader::Reader;
 use super::requests::{Keys, Requests};
 use crate::base::deadlines::Deadlines;
-use crate::base::keyed_map::KeyedMap;
+use crate::base::tables::{Index, RowIndex as _, Rows, short_hash};
 use crate::base::time::Instant;
 use crate::base::work;
 use geolock_api::names::{DcId, LeaseId, Secret};
@@ -23,12 +24,13 @@ const GRACES: u32 = 2;
 pub(crate) struct Leases {
     dc: DcId,
     hash_seed: u64,
-    pub(super) rows: Slab<Lease>,
-    pub(super) by_id: KeyedMap<LeaseId, LeaseIndex, FxBuildHasher>,
+    pub(super) rows: Rows<Lease, LeaseIndex>,
+    by_id: Index,
     pub(super) clients: NamesOfClients,
     pub(super) by_session: BTreeMap<SessionId, BTreeSet<LeaseIndex>>,
     pub(super) expiries: Deadlines<LeaseIndex>,
     pub(super) graces: Deadlines<LeaseIndex>,
+    pub(super) reader: Option<Reader>,
 }
 
 /// A reason for which a lease cannot be used.
@@ -46,12 +48,13 @@ impl Leases {
         Leases {
             dc,
             hash_seed,
-            rows: Slab::new(),
-            by_id: KeyedMap::default(),
+            rows: Rows::new(),
+            by_id: Index::default(),
             clients: NamesOfClients::new(hash_seed),
             by_session: BTreeMap::new(),
             expiries: Deadlines::default(),
             graces: Deadlines::default(),
+            reader: None,
         }
     }
 
@@ -60,11 +63,11 @@ impl Leases {
     }
 
     pub fn get(&self, lease: LeaseIndex) -> &Lease {
-        &self.rows[lease.0 as usize]
+        &self.rows[lease]
     }
 
     pub fn get_mut(&mut self, lease: LeaseIndex) -> &mut Lease {
-        &mut self.rows[lease.0 as usize]
+        &mut self.rows[lease]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Lease> {
@@ -72,7 +75,7 @@ impl Leases {
     }
 
     pub fn find(&self, id: LeaseId) -> Option<LeaseIndex> {
-        self.by_id.get(&id).copied()
+        self.by_id.find(hash_of(id), |row| self.rows[LeaseIndex(row)].id == id).map(LeaseIndex)
     }
 
     /// Returns the session of a lease, if the lease exists and is attached.
@@ -107,10 +110,9 @@ impl Leases {
             keys: Keys::new(self.hash_seed),
             finished: FinishedKeys::default(),
         };
-        let index = LeaseIndex(self.rows.insert(lease) as u32);
-        let before = self.by_id.insert(id, index);
-        assert!(before.is_none(), "lease {id} is opened twice");
-        assert_eq!(self.by_id.len(), self.rows.len(), "every lease is found by its id");
+        assert!(self.find(id).is_none(), "lease {id} is opened twice");
+        let index = self.rows.insert(lease);
+        self.by_id.insert(hash_of(id), index.0);
         self.expiries.insert(expires, index);
         index
     }
@@ -155,7 +157,7 @@ impl Leases {
     /// A client shows that a lease is its own: from now on a lease of an earlier run counts as this client's.
     /// Any other remains its client's, or two clients could pass the names of one to the other.
     pub fn adopt(&mut self, index: LeaseIndex, client: ClientId) {
-        let lease = &mut self.rows[index.0 as usize];
+        let lease = &mut self.rows[index];
         if self.clients.get(lease.client).client == ClientId::UNKNOWN && client != ClientId::UNKNOWN {
             let joined = self.clients.join(client, lease.names);
             self.clients.leave(std::mem::replace(&mut lease.client, joined), lease.names);
@@ -165,7 +167,7 @@ impl Leases {
     /// A request of a lease begins, whose names take this many bytes.
     #[inline]
     pub fn add_names(&mut self, index: LeaseIndex, names: u32) {
-        let lease = &mut self.rows[index.0 as usize];
+        let lease = &mut self.rows[index];
         lease.names += names as usize;
         self.clients.add(lease.client, names as usize);
     }
@@ -173,7 +175,7 @@ impl Leases {
     /// A request ends whose names were added.
     #[inline]
     pub fn sub_names(&mut self, index: LeaseIndex, names: u32) {
-        let lease = &mut self.rows[index.0 as usize];
+        let lease = &mut self.rows[index];
         lease.names -= names as usize;
         self.clients.sub(lease.client, names as usize);
     }
@@ -217,7 +219,7 @@ impl Leases {
         most: Duration,
         now: Instant,
     ) -> Duration {
-        let lease = &mut self.rows[index.0 as usize];
+        let lease = &mut self.rows[index];
         lease.is_told = true;
         let mut expires = now + lease.ttl.min(most);
         if let Some(grace) = &mut lease.grace {
@@ -236,12 +238,14 @@ impl Leases {
     /// Removes a lease that has no requests any more.
     pub fn end(&mut self, index: LeaseIndex) {
         self.detach(index);
-        let lease = self.rows.remove(index.0 as usize);
+        let lease = self.rows.remove(index);
         assert!(lease.requests.is_empty(), "lease {} ends after its requests", lease.id);
         assert_eq!((lease.waiting, lease.names), (0, 0), "lease {} has no request to count", lease.id);
         assert!(lease.keys.is_empty(), "lease {} has no request to name", lease.id);
-        let found = self.by_id.remove(&lease.id);
-        assert_eq!(found, Some(index), "lease {} is found by its id", lease.id);
+        self.by_id.remove(hash_of(lease.id), index.0);
+        if let Some(reader) = &mut self.reader {
+            reader.note_end(index, lease.terms());
+        }
         self.clients.leave(lease.client, 0);
         self.expiries.remove(lease.scheduled, index);
         if let Some(grace) = lease.grace {
@@ -278,7 +282,8 @@ impl Leases {
     /// all at most `most` and at most [`GRACES`] times to live from now, but at least one. A renewal while
     /// reclaims cannot be judged extends that bound to a full time to live after it.
     pub fn start_grace(&mut self, most: Duration, now: Instant) {
-        for (index, lease) in &mut self.rows {
+        for index in (0..self.rows.end()).map(LeaseIndex::from_row) {
+            let Some(lease) = self.rows.get_mut(index) else { continue };
             let ends = now + lease.ttl;
             let latest = now + (lease.ttl * GRACES).min(most).max(lease.ttl);
             assert!(ends <= latest, "the grace period ends at its latest end, or before");
@@ -286,7 +291,7 @@ impl Leases {
             lease.grace = Some(Grace { ends, latest });
             lease.unaccounted = true;
             lease.is_told = false;
-            self.graces.insert(ends, LeaseIndex(index as u32));
+            self.graces.insert(ends, index);
         }
     }
 
@@ -315,6 +320,11 @@ impl Leases {
     pub fn is_in_grace(&self, index: LeaseIndex) -> bool {
         self.get(index).grace.is_some()
     }
+}
+
+/// Returns the hash of an id for the index. The server chooses the ids, so they need no seed.
+fn hash_of(id: LeaseId) -> u32 {
+    short_hash(FixedState::default().hash_one(id))
 }
 
 #[cfg(test)]

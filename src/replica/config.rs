@@ -118,6 +118,8 @@ pub struct LocalConfig {
     pub anti_entropy_interval: Duration,
     /// Buckets whose commits wait for a majority, also if their call does not ask for it. Default none.
     pub majority_buckets: Vec<BucketPattern>,
+    /// Number of rows that one step copies into a checkpoint. Default 1024: some hundred microseconds.
+    pub checkpoint_rows: usize,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
@@ -192,6 +194,7 @@ impl Default for LocalConfig {
             describe_timeout: Duration::from_secs(1),
             anti_entropy_interval: Duration::from_secs(5),
             majority_buckets: Vec::new(),
+            checkpoint_rows: 1024,
             link_window: 64,
             hash_seed: 0,
         }

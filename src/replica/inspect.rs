@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::call::{Counts, Phase, Status};
+use super::checkpoint_builder::FIRST_OUTCOME;
 use super::lend::lend;
-use super::record::{Checkpoint, RequestRow};
+use super::record::{Checkpoint, LeaseRecord, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, LossReport, Proposal};
 use crate::replica::RecoveryView;
 use crate::store_state::Content;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, DcSet, FencingToken, LockName};
+use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Position};
 
 /// Read access to a [`Replica`].
 #[derive(Clone, Copy)]
@@ -59,8 +60,24 @@ impl<'a> Inspect<'a> {
     ///
     /// [`Effect::Checkpoint`]: super::Effect::Checkpoint
     pub fn checkpoint(self) -> Checkpoint {
+        let replica = self.0;
         let (ownership, requests) = (self.ownership().copy(), self.request_table());
-        Checkpoint { ownership, requests, contents: self.contents(), ..self.0.begin_checkpoint() }
+        let mut leases: Vec<LeaseRecord> =
+            replica.clients.leases.iter().map(|lease| lease.terms().into()).collect();
+        leases.sort_by_key(|lease| lease.lease);
+        let (mut outcomes, mut commit_contents) = (Vec::new(), Vec::new());
+        let (from, at, most) = (FIRST_OUTCOME, Position(u64::MAX), usize::MAX);
+        replica.data.transactions.outcomes.copy(from, at, most, (&mut outcomes, &mut commit_contents));
+        Checkpoint {
+            ownership,
+            requests,
+            contents: self.contents(),
+            leases,
+            outcomes,
+            commit_contents,
+            log: replica.log.kept().cloned().collect(),
+            ..replica.begin_checkpoint()
+        }
     }
 
     /// Returns the vector of the entries that are applied here.

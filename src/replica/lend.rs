@@ -163,6 +163,17 @@ macro_rules! lend {
             peers: &mut $of.peers,
         }
     };
+    (CheckpointSteps, $of:ident) => {
+        $crate::replica::checkpoint_builder::CheckpointSteps {
+            config: &$of.config,
+            out: &mut $of.out,
+            log: &$of.log,
+            locks: &mut $of.locks,
+            clients: &mut $of.clients,
+            data: &mut $of.data,
+            copies: &mut $of.copies,
+        }
+    };
     (StateTransfer, $of:ident) => {
         $crate::replica::transfer::StateTransfer {
             config: &$of.config,

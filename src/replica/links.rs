@@ -4,6 +4,7 @@
 use crate::base::bugs::Bug;
 use std::time::Duration;
 
+use super::checkpoint_builder::CheckpointBuilder;
 use super::clients::Clients;
 use super::clock_skew::Clocks;
 use super::config::ReplicaConfig;
@@ -315,7 +316,11 @@ impl StateTransfer<'_> {
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
         let needed = self.copies.transfers.given().filter(|_| self.log.weight() / 3 <= most);
-        self.out.truncates = self.log.truncate(most, needed.as_ref());
+        // Those that a checkpoint is still to copy stay.
+        let builder = self.copies.checkpoint_builder.as_ref();
+        let before = builder.filter(|_| !self.config.bugs.has(Bug::EntriesNotKept));
+        let before = before.map_or(u64::MAX, CheckpointBuilder::first_entry);
+        self.out.truncates = self.log.truncate(most, needed.as_ref(), before);
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
             && !self.lifecycle.is_forked()

@@ -80,7 +80,7 @@ pub use recover::RecoveryError;
 pub use stability::Floor;
 pub use sums::SumAt;
 pub use terms::Terms;
-pub use transactions::{OutcomeRow, TxnContent};
+pub use transactions::{CommitContent, OutcomeRow, TxnContent};
 pub use transfer::StatePiece;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use transfer::fuzz;

@@ -17,7 +17,7 @@ use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::members::MembersState;
-use crate::replica::{CheckpointV1, OutcomeRow, Past, StatePiece, TxnContent};
+use crate::replica::{CheckpointV1, CommitContent, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position, Secret};
@@ -97,7 +97,7 @@ impl Checkpoint {
 struct Tail {
     members_state: Option<MembersState>,
     lost_commits: Vec<(LeaseId, IdempotencyKey)>,
-    commit_contents: Vec<(LeaseId, IdempotencyKey, TxnContent)>,
+    commit_contents: Vec<CommitContent>,
 }
 
 /// The same in version 3. Disk type: this never changes.
@@ -147,7 +147,7 @@ pub struct Checkpoint {
     pub ownership: Ownership,
     /// The request table, by id.
     pub requests: Vec<RequestRow>,
-    /// By id.
+    /// In no order.
     pub leases: Vec<LeaseRecord>,
     /// The contents of keys, in no order.
     pub contents: Vec<(Key, Content)>,
@@ -175,9 +175,9 @@ pub struct Checkpoint {
     /// Own commits that came back from peers after the disk had lost their leases. Stored behind the rest.
     #[serde(skip)]
     pub lost_commits: Vec<(LeaseId, IdempotencyKey)>,
-    /// What is known of the contents of the commits in `outcomes`. Stored behind the rest.
+    /// The known contents of the commits in `outcomes`. Stored behind the rest.
     #[serde(skip)]
-    pub commit_contents: Vec<(LeaseId, IdempotencyKey, TxnContent)>,
+    pub commit_contents: Vec<CommitContent>,
 }
 
 /// A number from 1 on as one less, for `#[serde(with)]`.

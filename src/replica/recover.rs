@@ -14,7 +14,7 @@ use super::members::Members;
 use super::output_commit::OutputCommit;
 use super::outputs::Outputs;
 use super::peers::Peers;
-use super::record::{Checkpoint, LeaseRecord, Record};
+use super::record::{Checkpoint, Record};
 use super::watches::Watches;
 use super::{Position, Replica};
 use crate::base::bugs::Bug;
@@ -23,7 +23,7 @@ use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Entry, Log};
 use crate::crdt::Ownership;
 use crate::lock_state::Locks;
-use geolock_api::names::{DcId, DcSet, LeaseId};
+use geolock_api::names::{DcId, DcSet};
 
 /// The reason why the data on disk is not that of this datacenter. Recovery writes nothing.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,8 @@ impl Recovery {
         }
         for row in checkpoint.outcomes {
             let needs_majority = !replica.config.local.majority_buckets.is_empty();
-            replica.data.transactions.outcomes.restore(row, needs_majority, replica.now.mono);
+            let is_open = replica.clients.leases.find(row.lease).is_some();
+            replica.data.transactions.outcomes.restore(row, needs_majority, is_open, replica.now.mono);
         }
         for (lease, key, content) in checkpoint.commit_contents {
             replica.data.transactions.outcomes.restore_content(lease, key, content);
@@ -264,17 +265,10 @@ impl Replica {
         Ok(recovery.restart())
     }
 
-    /// Returns the state that the records so far amount to, without ownership, request table and keys.
+    /// Returns the state that the records so far amount to, without what is copied in several steps: locks,
+    /// requests, keys, leases, outcomes and entries.
     pub(super) fn begin_checkpoint(&self) -> Checkpoint {
         let bound = self.ids.reservations.recorded();
-        let lease = |lease: &crate::leases::Lease| LeaseRecord {
-            lease: lease.id,
-            secret: lease.secret,
-            ttl: lease.ttl,
-            on_disconnect: lease.on_disconnect,
-        };
-        let mut leases: Vec<LeaseRecord> = self.clients.leases.iter().map(lease).collect();
-        leases.sort_by_key(|lease: &LeaseRecord| -> LeaseId { lease.lease });
         Checkpoint {
             position: self.out.position,
             members: self.members.all(),
@@ -285,10 +279,10 @@ impl Replica {
             last_stamps: last_stamps(&self.log),
             ownership: Ownership::new(self.config.local.hash_seed),
             requests: Vec::new(),
-            leases,
+            leases: Vec::new(),
             contents: Vec::new(),
-            outcomes: self.data.transactions.outcomes.rows(),
-            log: self.log.kept().cloned().collect(),
+            outcomes: Vec::new(),
+            log: Vec::new(),
             past: self.watches.history.past(self.log.truncated()),
             forced: self.clients.audit.to_keep(),
             hashes: self.log.hashes(),
@@ -297,7 +291,7 @@ impl Replica {
             lead_ms: self.ids.lead.millis,
             members_state: self.members.state(self.locks.sponsors()),
             lost_commits: self.data.transactions.outcomes.lost(),
-            commit_contents: self.data.transactions.outcomes.contents(),
+            commit_contents: Vec::new(),
         }
     }
 }

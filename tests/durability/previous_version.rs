@@ -1,6 +1,6 @@
-//! Data written by earlier versions can be read and continued: `golden/versionN.tar.gz` has the data directories
-//! of two datacenters that ran it and were killed, each with a checkpoint and records after it. The later ones
-//! were made by `scripts/golden-data`.
+//! Data written by earlier versions can be read and continued: `golden/versionN.tar.gz` has the data
+//! directories of two datacenters that ran it and were killed, each with a checkpoint and records after it.
+//! `scripts/golden-data` made those from version 2 on.
 
 use std::process::Command;
 

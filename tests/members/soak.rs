@@ -1,8 +1,10 @@
-//! The load of [`Bank`] in two datacenters for any length of time, while a third one joins, leaves, is killed,
-//! evicted, and returns: every snapshot has the same total, no acknowledged transfer is lost, and the memory
-//! of a server that stays does not grow.
+//! The load of [`Bank`] in two datacenters for any length of time, while a third one joins, leaves, is
+//! killed, evicted, and returns: every snapshot has the same total, no acknowledged transfer is lost, and the
+//! memory of a server that stays does not grow.
 //!
 //! `GEOLOCK_SOAK_MINUTES=30 cargo test --profile sim --test members soak:: -- --ignored --nocapture`
+
+#![allow(clippy::disallowed_methods, reason = "a soak reads clocks")]
 
 use std::time::{Duration, Instant};
 

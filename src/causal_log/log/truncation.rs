@@ -16,11 +16,13 @@
 //! counted the later vector has all that is in both. So of any two, one lacks nothing that the other gave up;
 //! and if R lacks some of E, then S has all of F.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Log;
 use crate::base::time::Timestamp;
 use crate::base::work;
+use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -81,10 +83,23 @@ impl Log {
         self.weight
     }
 
+    /// Returns the numbers of the kept entries.
+    pub fn kept_numbers(&self) -> Range<u64> {
+        self.first..self.first + self.kept.len() as u64
+    }
+
+    /// Returns the kept entries with these numbers, all of which must be kept.
+    pub fn kept_in(&self, numbers: Range<u64>) -> impl Iterator<Item = &Arc<Entry>> {
+        assert!(numbers.start >= self.first, "the entries from {} on are kept", numbers.start);
+        let places = (numbers.start - self.first) as usize..(numbers.end - self.first) as usize;
+        self.kept.range(places).map(|kept| &kept.entry)
+    }
+
     /// Truncates entries that every member has durably; and, while the kept entries weigh more than `most`,
     /// those that a quorum has, except those that `needed` does not cover. Also advances the marks of peers.
-    /// Both are done in pieces: returns true if there may be more to do in the next step.
-    pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
+    /// Both are done in pieces: returns true if there may be more to do in the next step. No entry from the
+    /// number `before` on is truncated.
+    pub fn truncate(&mut self, most: usize, needed: Option<&VersionVector>, before: u64) -> bool {
         let mut goes_on = false;
         for peer in self.members.difference(DcSet::only(self.me)).iter() {
             if self.rows[peer.index()].mark.goes_on {
@@ -92,15 +107,15 @@ impl Log {
                 goes_on |= self.rows[peer.index()].mark.goes_on;
             }
         }
-        self.forget_some(most, needed) || goes_on
+        self.forget_some(most, needed, before) || goes_on
     }
 
-    fn forget_some(&mut self, most: usize, needed: Option<&VersionVector>) -> bool {
+    fn forget_some(&mut self, most: usize, needed: Option<&VersionVector>, before: u64) -> bool {
         let (mut forgotten, mut rows) = (0, 0);
         if self.weight > most {
             self.rows.iter_mut().for_each(|peer| peer.told.draw(&self.durable));
         }
-        while self.first < self.durable_end && rows < TRUNCATED_PER_STEP {
+        while self.first < self.durable_end.min(before) && rows < TRUNCATED_PER_STEP {
             let Some(kept) = self.kept.front() else { break };
             let (dc, seq) = (kept.dc, kept.seq);
             if !self.all_have(dc, seq) {
@@ -207,7 +222,6 @@ mod tests {
     use super::*;
     use crate::base::entry_number::{COUNT_BITS, follows};
     use crate::base::time::Instant;
-    use crate::causal_log::Entry;
     use geolock_api::names::ClusterId;
     use std::time::Duration;
 
@@ -272,7 +286,7 @@ mod tests {
         log.note_durable(Position(1), Instant::ZERO);
         log.note_told(dc(0), &all, DcSet::EMPTY);
         log.note_told(dc(2), &all, DcSet::EMPTY);
-        while log.truncate(usize::MAX, None) {}
+        while log.truncate(usize::MAX, None, u64::MAX) {}
         assert_eq!((log.len(), log.truncated().get(dc(0))), (0, base + 2));
         log.admit(dc(0), 2 * base);
         assert!(log.awaits_state(dc(0)) && log.acknowledged(dc(0)) == &VersionVector::default());
@@ -292,7 +306,7 @@ mod tests {
         log.note_told(dc(2), &all, members);
         assert!(work::take() <= PASSED_PER_STEP as u64);
         let mut steps = 1;
-        while log.truncate(usize::MAX, None) {
+        while log.truncate(usize::MAX, None, u64::MAX) {
             steps += 1;
             assert!(work::take() <= (TRUNCATED_PER_STEP + 2 * PASSED_PER_STEP) as u64);
         }

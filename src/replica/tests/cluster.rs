@@ -394,15 +394,6 @@ impl Cluster {
         self.nodes[usize::from(id)].replica.check();
     }
 
-    /// The same, from the bytes of a checkpoint that it makes first.
-    pub fn restart_from_checkpoint(&mut self, id: u8) {
-        self.handle(id, Event::Checkpoint);
-        self.sync(id);
-        let checkpoint = self.nodes[usize::from(id)].checkpoint.take().expect("few keys are one step");
-        let bytes = checkpoint.encode().expect("it is small");
-        self.restart_from(id, Checkpoint::decode(&bytes).expect("its own bytes"));
-    }
-
     fn start_again(&mut self, id: u8, checkpoint: Option<Checkpoint>) {
         for other in 0..self.nodes.len() as u8 {
             if self.wires.remove(&(dc(id), dc(other))).is_some() {

@@ -1,5 +1,6 @@
 //! Stories between datacenters, on a cluster whose network and disks obey the test.
 
+mod checkpoints;
 mod clocks;
 mod cluster;
 mod digests;

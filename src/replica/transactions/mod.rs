@@ -32,8 +32,8 @@ pub use content::TxnContent;
 use dead::Dead;
 use majority_waits::MajorityWaits;
 pub(super) use majority_waits::{CommitId, WaitingAnswer};
-pub use outcomes::OutcomeRow;
 pub(super) use outcomes::Outcomes;
+pub use outcomes::{CommitContent, OutcomeRow};
 use rows::Rows;
 use snapshot_waits::SnapshotWaits;
 

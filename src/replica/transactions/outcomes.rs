@@ -45,6 +45,9 @@ pub struct OutcomeRow {
     pub commits: Vec<(IdempotencyKey, VersionVector)>,
 }
 
+/// The content of a commit, by its lease and key. Disk type.
+pub type CommitContent = (LeaseId, IdempotencyKey, TxnContent);
+
 /// A commit, as it may be reported to its client again.
 #[derive(Clone, Debug)]
 pub(in crate::replica) struct Outcome {
@@ -94,6 +97,11 @@ impl Outcomes {
     pub fn note(&mut self, lease: LeaseId, secret: Secret, key: IdempotencyKey, outcome: Outcome) {
         let is_new = self.row(lease, secret).commits.insert(key, outcome).is_none();
         self.count += usize::from(is_new);
+    }
+
+    /// Returns the number of leases, and that of their commits.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.leases.len(), self.count)
     }
 
     /// Returns the secret of a lease with remembered outcomes, also after its end.
@@ -184,24 +192,47 @@ impl Outcomes {
         work::count(FORGOTTEN_PER_STEP - left);
     }
 
-    pub fn rows(&self) -> Vec<OutcomeRow> {
-        let row = |(lease, row): (&LeaseId, &OfLease)| OutcomeRow {
-            lease: *lease,
-            secret: row.secret,
-            ended: row.until.is_some(),
-            commits: row.commits.iter().map(|(key, outcome)| (*key, (*outcome.commit).clone())).collect(),
-        };
-        self.leases.iter().map(row).collect()
-    }
-
-    /// Returns what is known of the contents of all commits.
-    pub fn contents(&self) -> Vec<(LeaseId, IdempotencyKey, TxnContent)> {
-        let of_lease = |(lease, row): (&LeaseId, &OfLease)| {
-            let lease = *lease;
-            row.commits.iter().map(move |(key, outcome)| (lease, *key, outcome.content)).collect::<Vec<_>>()
-        };
-        let known = |(.., content): &(_, _, TxnContent)| *content != TxnContent::Unknown;
-        self.leases.iter().flat_map(of_lease).filter(known).collect()
+    /// Copies about `most` outcomes from one on: those whose journal records are at `at` or before. Returns
+    /// the next one to copy, if there is one, and the number of outcomes that were examined.
+    ///
+    /// The copies may be made in several steps, although outcomes come and go between them. One that goes was
+    /// acknowledged by its client, or is as old as any outcome gets. A lease that ended may still be open at
+    /// `at`: then [`Outcomes::restore`] is told so.
+    pub fn copy(
+        &self,
+        from: (LeaseId, IdempotencyKey),
+        at: Position,
+        most: usize,
+        (rows, contents): (&mut Vec<OutcomeRow>, &mut Vec<CommitContent>),
+    ) -> (Option<(LeaseId, IdempotencyKey)>, usize) {
+        let mut examined = 0;
+        for (lease, row) in self.leases.range(from.0..) {
+            if examined >= most {
+                return (Some((*lease, 0)), examined);
+            }
+            // One without commits counts, too.
+            examined += usize::from(row.commits.is_empty());
+            if rows.last().is_none_or(|last| last.lease != *lease) {
+                let (secret, ended) = (row.secret, row.until.is_some());
+                rows.push(OutcomeRow { lease: *lease, secret, ended, commits: Vec::new() });
+            }
+            let first = if *lease == from.0 { from.1 } else { 0 };
+            let commits = &mut rows.last_mut().expect("it was just added").commits;
+            for (key, outcome) in row.commits.range(first..) {
+                if examined >= most {
+                    return (Some((*lease, *key)), examined);
+                }
+                examined += 1;
+                if outcome.position > at {
+                    continue;
+                }
+                commits.push((*key, (*outcome.commit).clone()));
+                if outcome.content != TxnContent::Unknown {
+                    contents.push((*lease, *key, outcome.content));
+                }
+            }
+        }
+        (None, examined)
     }
 
     /// Restores what a checkpoint knows of the content of a commit that is restored.
@@ -212,8 +243,9 @@ impl Outcomes {
         }
     }
 
-    /// `needs_majority`: of all these commits. Checkpoints do not say which keys they changed.
-    pub fn restore(&mut self, row: OutcomeRow, needs_majority: bool, now: Instant) {
+    /// `needs_majority`: of all these commits. Checkpoints do not say which keys they changed. `is_open`: the
+    /// lease ended after the position of the checkpoint.
+    pub fn restore(&mut self, row: OutcomeRow, needs_majority: bool, is_open: bool, now: Instant) {
         for (key, commit) in row.commits {
             let position = Position::default();
             let seq = row.lease.dc().map_or(0, |dc| commit.get(dc));
@@ -221,7 +253,7 @@ impl Outcomes {
             let outcome = Outcome { commit, content, position, seq, needs_majority };
             self.note(row.lease, row.secret, key, outcome);
         }
-        if row.ended {
+        if row.ended && !is_open {
             self.end_lease(row.lease, Some(row.secret), now);
         }
     }

@@ -238,6 +238,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
         majority_buckets: majority_buckets(from)?,
         link_window: from
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
+        checkpoint_rows: default.checkpoint_rows,
         hash_seed: default.hash_seed,
     })
 }
