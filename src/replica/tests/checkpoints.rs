@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, SECRET};
+use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, step};
 use crate::base::bugs::Bug;
 use crate::leases::Proof;
 use crate::replica::call::Call;
 use crate::replica::record::Checkpoint;
 use crate::replica::store_call::{Step, Then};
-use crate::replica::{Event, LocalConfig, OutcomeRow};
+use crate::replica::{Event, LocalConfig, Message, OutcomeRow};
 use geolock_api::names::{IdempotencyKey, LeaseId};
 
 fn one_more() -> Step {
@@ -133,11 +133,16 @@ fn copied_entries(bug: Option<Bug>) -> (usize, usize) {
         c.run();
     }
     let kept = c.inspect(0).checkpoint().log.len();
-    c.handle(0, Event::Checkpoint);
+    c.late = |message| matches!(message, Message::Heartbeat(_));
     c.nodes[1].disk_is_stuck = false;
+    c.sync(1);
+    c.pass(600);
+    c.handle(0, Event::Checkpoint);
+    while let Some(message) = c.wires.get_mut(&(dc(1), dc(0))).expect("it is up").pop_front() {
+        c.handle(0, Event::Received { peer: dc(1), message });
+    }
     while c.nodes[0].checkpoint.is_none() {
-        c.sync(1);
-        c.pass(600);
+        c.handle(0, Event::Tick);
     }
     let checkpoint = c.nodes[0].checkpoint.take().expect("it was just there");
     (checkpoint.log.len(), kept)

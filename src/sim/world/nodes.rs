@@ -95,8 +95,6 @@ impl Node {
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
             max_lease_ttl: plan.max_lease_ttl,
-            // In half of the nodes, a checkpoint takes several steps.
-            checkpoint_rows: if seed.is_multiple_of(2) { usual.checkpoint_rows } else { 50 },
             ..usual
         };
         let server = World::server_of(dc);
