@@ -376,13 +376,12 @@ fn state(bench: &mut Bench) {
         bench.commit(vec![update(&format!("key {n}"), value)], &[]);
         bench.all.sync();
     }
-    bench.all.deliver(|_| {});
-    bench.all.rest();
+    (0..4).for_each(|_| bench.advance(10 * SECOND));
     bench.all.states_taken = 0;
     bench.measure();
     bench.all.link(0, 2);
     bench.all.link(1, 2);
-    bench.all.rest();
+    (0..10).for_each(|_| bench.advance(10 * SECOND));
     assert!(bench.all.states_taken > 0, "it took a state");
 }
 
