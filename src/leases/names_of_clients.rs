@@ -23,7 +23,7 @@ impl RowIndex for ClientIndex {
 pub(super) struct Row {
     pub client: ClientId,
     pub leases: usize,
-    /// As in [`super::Lease::names`], over all these leases.
+    /// Sum of the lengths of the names that requests of these leases want, in bytes.
     pub names: usize,
 }
 
