@@ -149,13 +149,14 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dice::Dice;
 
     const MEMBERS: usize = 9;
 
     /// Members in three datacenters, each of which has the commits in an order of its own: those of one
     /// datacenter in theirs, and each after what it has seen.
     struct World {
-        rng: u64,
+        dice: Dice,
         /// By datacenter: its commits, each with what it has seen of all.
         logs: [Vec<(News, [usize; 3])>; 3],
         seen: [[usize; 3]; 3],
@@ -173,13 +174,6 @@ mod tests {
     }
 
     impl World {
-        fn below(&mut self, most: usize) -> usize {
-            self.rng ^= self.rng << 13;
-            self.rng ^= self.rng >> 7;
-            self.rng ^= self.rng << 17;
-            usize::try_from(self.rng >> 33).expect("31 bits") % most
-        }
-
         fn commit(&mut self, dc: usize, news: News) {
             let seen = self.seen[dc];
             self.logs[dc].push((news.clone(), seen));
@@ -230,7 +224,7 @@ mod tests {
 
     fn run(seed: u64, bug: Option<Bug>) -> Result<usize, String> {
         let mut world = World {
-            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            dice: Dice::new(seed),
             logs: Default::default(),
             seen: [[0; 3]; 3],
             members: (0..MEMBERS).map(|_| None).collect(),
@@ -245,10 +239,10 @@ mod tests {
         // One that is to come dies before, and never comes.
         world.commit(0, News::Came(id(MEMBERS)));
         world.commit(0, News::Died(id(MEMBERS)));
-        let victim = world.below(2 * MEMBERS);
+        let victim = world.dice.place(2 * MEMBERS);
         for _ in 0..20_000 {
-            let number = world.below(MEMBERS);
-            match world.below(12) {
+            let number = world.dice.place(MEMBERS);
+            match world.dice.place(12) {
                 0 if world.members[number].is_none() && !world.dead[number] => {
                     let member = Member::new(id(number), MEMBERS, View::default()).with_bug(bug);
                     world.members[number] = Some(member);
@@ -259,7 +253,7 @@ mod tests {
                     if number == victim {
                         // It dies inside, and another datacenter notices that.
                         (world.dead[number], world.members[number]) = (true, None);
-                        let dc = world.below(3);
+                        let dc = world.dice.place(3);
                         world.commit(dc, News::Died(id(number)));
                         continue;
                     }
@@ -269,7 +263,7 @@ mod tests {
                     world.effects(number)?;
                 }
                 2..=5 => {
-                    let (from, to) = (world.below(3), world.below(3));
+                    let (from, to) = (world.dice.place(3), world.dice.place(3));
                     world.spread(from, to);
                 }
                 _ => world.hear(number)?,

@@ -9,14 +9,12 @@ use geolock_client::{
 use tokio::time::sleep;
 
 use crate::latch_state::{News, Waiter};
-use crate::once::passes;
+use crate::retry::{PAUSE, read_passes};
 
 /// The bucket of all counters.
 const BUCKET: &[u8] = b"geolock.latch";
 /// Longest name of a key.
 const MAX_NAME: usize = 1_024;
-/// Pause before the next attempt to reach a server that does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The options of a [`Latch`].
 #[derive(Clone, Debug)]
@@ -118,7 +116,7 @@ impl Latch {
         let (mut waiter, mut position) = (Waiter::new(self.needed), Snapshot::default());
         loop {
             match self.follow(&mut waiter, &mut position).await {
-                Err(LatchError::Client(error)) if is_passing(&error) => sleep(PAUSE).await,
+                Err(LatchError::Client(error)) if read_passes(&error) => sleep(PAUSE).await,
                 // It cannot go on from where it was, or the counter has expired: it reads again.
                 Err(LatchError::Client(ClientError::WatchTooOld(_))) => {}
                 ended => return ended,
@@ -159,12 +157,5 @@ impl Latch {
         let at_least = AtLeast::snapshot(position);
         let read = self.client.read_many(std::slice::from_ref(&self.key), &at_least).await?;
         Ok((read.values.first().map_or(Ok(0), Value::counter)?, read.snapshot))
-    }
-}
-
-fn is_passing(error: &ClientError) -> bool {
-    match error {
-        ClientError::Refused(reason, _) => passes(*reason),
-        error => matches!(error, ClientError::Unreachable { .. }),
     }
 }

@@ -40,6 +40,7 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dice::Dice;
 
     /// Commits of a counter in three datacenters, each with its own order of them. A watch begins anywhere,
     /// is interrupted and begins again, and never returns early or late.
@@ -47,16 +48,10 @@ mod tests {
     fn a_waiter_counts_each_commit_once() {
         const NEEDED: u64 = 30;
         for seed in 1..500_u64 {
-            let mut rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut below = |most: u64| {
-                rng ^= rng << 13;
-                rng ^= rng >> 7;
-                rng ^= rng << 17;
-                rng % most
-            };
+            let mut dice = Dice::new(seed);
             let (mut waiter, mut applied, mut watched) = (Waiter::new(NEEDED), 0_u64, None);
             while applied < NEEDED {
-                match (below(6), watched) {
+                match (dice.below(6), watched) {
                     // It begins, or begins again because the watch could not go on.
                     (0, _) | (_, None) => {
                         waiter.handle(News::Read(i64::try_from(applied).expect("it is small")));

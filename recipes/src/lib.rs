@@ -28,12 +28,16 @@
 //! | `barrier.rs`, `barrier/` | its driver |
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
 //! | `latch.rs` | its driver |
+//! | `retry.rs` | errors that pass |
+//! | `dice.rs` | for tests: chance and agenda of a simulation |
 //!
 //! No recipe compares the clocks of two machines. Ages are keys with an expiry, which the datacenters count.
 #![deny(missing_docs)]
 
 mod barrier;
 mod barrier_state;
+#[cfg(test)]
+mod dice;
 mod election;
 mod held;
 mod held_state;
@@ -45,6 +49,7 @@ mod periodic;
 mod periodic_state;
 mod reentrant;
 mod reentrant_state;
+mod retry;
 mod valued;
 
 pub use barrier::{Barrier, BarrierError, BarrierOptions, Inside};

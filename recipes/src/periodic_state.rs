@@ -202,7 +202,7 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use crate::dice::{Agenda, Dice};
 
     /// The period, and the time that the datacenters take beyond it at most.
     const EVERY: u64 = 1_000;
@@ -236,9 +236,8 @@ mod tests {
     struct World {
         plan: Plan,
         now: u64,
-        rng: u64,
-        serial: u64,
-        queue: BTreeMap<(u64, u64), Action>,
+        dice: Dice,
+        agenda: Agenda<u64, Action>,
         instances: Vec<Instance>,
         holder: Option<usize>,
         token: u64,
@@ -251,13 +250,11 @@ mod tests {
         fn new(seed: u64, plan: Plan) -> World {
             let attempt = || Attempt::new(plan.again_after_failure).with_bug(plan.bug);
             let instance = |_| Instance { attempt: attempt(), number: 0, holds: None, runs: false };
-            let rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let mut world = World {
                 plan,
                 now: 0,
-                rng,
-                serial: 0,
-                queue: BTreeMap::new(),
+                dice: Dice::new(seed),
+                agenda: Agenda::default(),
                 instances: (0..9).map(instance).collect(),
                 holder: None,
                 token: 0,
@@ -270,20 +267,16 @@ mod tests {
         }
 
         fn below(&mut self, most: u64) -> u64 {
-            self.rng ^= self.rng << 13;
-            self.rng ^= self.rng >> 7;
-            self.rng ^= self.rng << 17;
-            self.rng % most
+            self.dice.below(most)
         }
 
         fn after(&mut self, most: u64, action: Action) {
-            self.serial += 1;
             let at = self.now + 1 + self.below(most);
-            self.queue.insert((at, self.serial), action);
+            self.agenda.enter(at, action);
         }
 
         fn run(mut self) -> Result<World, String> {
-            while let Some(((at, _), action)) = self.queue.pop_first() {
+            while let Some((at, action)) = self.agenda.next() {
                 self.now = at;
                 match action {
                     Action::Begin(_) if at > UNTIL => {}

@@ -350,7 +350,7 @@ mod tests {
         };
         golden(&Record::EntryV1(Arc::new(entry())), GOLDEN_ENTRY_RECORD_V1);
         golden(&Record::IdReservation { clock: Timestamp::from_raw(5), n: 6 }, "010506");
-        golden(&Record::LeaseOpened(lease.clone()), GOLDEN_LEASE);
+        golden(&Record::LeaseOpened(lease), GOLDEN_LEASE);
         golden(&Record::LeaseEnded { lease: lease.lease }, "03fb0105");
         golden(&Record::Joined, "04");
         golden(&Record::StatePiece(piece()), "050302616201");

@@ -68,12 +68,16 @@ pub(super) struct Grace {
     pub latest: Instant,
 }
 
-/// A lease as the journal has it: when it expires is not on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LeaseTerms {
-    pub id: LeaseId,
+/// A lease on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRecord {
+    /// Its id.
+    pub lease: LeaseId,
+    /// Shows that a client owns it.
     pub secret: Secret,
+    /// Its time to live. When it expires is not on disk: after a restart its time begins anew.
     pub ttl: Duration,
+    /// The effect on it when its session closes.
     pub on_disconnect: OnDisconnect,
 }
 
@@ -109,8 +113,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub fn terms(&self) -> LeaseTerms {
-        let Lease { id, secret, ttl, on_disconnect, .. } = *self;
-        LeaseTerms { id, secret, ttl, on_disconnect }
+    pub fn record(&self) -> LeaseRecord {
+        let Lease { id: lease, secret, ttl, on_disconnect, .. } = *self;
+        LeaseRecord { lease, secret, ttl, on_disconnect }
     }
 }

@@ -10,6 +10,6 @@ mod reader;
 mod requests;
 mod table;
 
-pub use lease::{ClientId, OnDisconnect, Proof, SessionId};
-pub(crate) use lease::{LeaseIndex, LeaseTerms};
+pub(crate) use lease::LeaseIndex;
+pub use lease::{ClientId, LeaseRecord, OnDisconnect, Proof, SessionId};
 pub(crate) use table::{LeaseError, Leases};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::lease::{LeaseIndex, LeaseTerms};
+use super::lease::{LeaseIndex, LeaseRecord};
 use super::table::Leases;
 use crate::base::tables::RowIndex as _;
 
@@ -13,13 +13,13 @@ pub(super) struct Reader {
     /// Leases with this number or a higher one were opened later.
     before: u64,
     /// Leases that have ended since, and were not read yet.
-    ended: Vec<LeaseTerms>,
+    ended: Vec<LeaseRecord>,
 }
 
 impl Reader {
     /// A lease ends.
-    pub fn note_end(&mut self, index: LeaseIndex, lease: LeaseTerms) {
-        if self.rows.contains(&index.row()) && lease.id.n() < self.before {
+    pub fn note_end(&mut self, index: LeaseIndex, lease: LeaseRecord) {
+        if self.rows.contains(&index.row()) && lease.lease.n() < self.before {
             self.ended.push(lease);
         }
     }
@@ -34,14 +34,14 @@ impl Leases {
 
     /// Reads about `most` more leases. Returns them, in no order, and the number that was examined; less than
     /// `most` if these are the last ones.
-    pub fn read(&mut self, most: usize) -> (Vec<LeaseTerms>, usize) {
+    pub fn read(&mut self, most: usize) -> (Vec<LeaseRecord>, usize) {
         let Some(reader) = &mut self.reader else { return (Vec::new(), 0) };
         let rows = reader.rows.start..reader.rows.end.min(reader.rows.start + most);
         let examined = rows.len();
         reader.rows.start = rows.end;
         let leases = rows.filter_map(|row| self.rows.get(LeaseIndex::from_row(row)));
-        let mut read: Vec<LeaseTerms> =
-            leases.map(|lease| lease.terms()).filter(|lease| lease.id.n() < reader.before).collect();
+        let mut read: Vec<LeaseRecord> =
+            leases.map(|lease| lease.record()).filter(|lease| lease.lease.n() < reader.before).collect();
         let ended = reader.ended.len().min(most - examined);
         read.extend(reader.ended.drain(reader.ended.len() - ended..));
         if examined + ended < most {
@@ -62,8 +62,9 @@ mod tests {
     use geolock_api::names::{DcId, LeaseId, Secret};
 
     fn open(leases: &mut Leases, n: u64) {
-        let (id, ttl) = (LeaseId::new(DcId::new(0).expect("a small id"), n), Duration::from_secs(10));
-        leases.open(id, ClientId(1), (Secret::new([7; 16]), ttl, OnDisconnect::Keep), Instant::ZERO);
+        let (lease, ttl) = (LeaseId::new(DcId::new(0).expect("a small id"), n), Duration::from_secs(10));
+        let (secret, on_disconnect) = (Secret::new([7; 16]), OnDisconnect::Keep);
+        leases.open(LeaseRecord { lease, secret, ttl, on_disconnect }, ClientId(1), Instant::ZERO);
     }
 
     fn end(leases: &mut Leases, n: u64) {
@@ -81,7 +82,7 @@ mod tests {
             let (mut read, mut next, mut old) = (Vec::new(), 41, 1);
             loop {
                 let (some, examined) = leases.read(most);
-                read.extend(some.iter().map(|lease| lease.id.n()));
+                read.extend(some.iter().map(|lease| lease.lease.n()));
                 if examined < most {
                     break;
                 }

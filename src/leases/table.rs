@@ -7,7 +7,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 
 use super::finished::FinishedKeys;
-use super::lease::{ClientId, Grace, Lease, LeaseIndex, OnDisconnect, Proof, SessionId};
+use super::lease::{ClientId, Grace, Lease, LeaseIndex, LeaseRecord, OnDisconnect, Proof, SessionId};
 use super::names_of_clients::NamesOfClients;
 use super::reader::Reader;
 use super::requests::{Keys, Requests};
@@ -15,7 +15,7 @@ use crate::base::deadlines::Deadlines;
 use crate::base::tables::{Index, RowIndex as _, Rows, short_hash};
 use crate::base::time::Instant;
 use crate::base::work;
-use geolock_api::names::{DcId, LeaseId, Secret};
+use geolock_api::names::{DcId, LeaseId};
 
 /// Maximum time until a lease is reclaimed, counted from the restart, in times to live.
 const GRACES: u32 = 2;
@@ -84,13 +84,8 @@ impl Leases {
     }
 
     /// Inserts a new lease of a client, or one read from the journal, whose client is unknown.
-    pub fn open(
-        &mut self,
-        id: LeaseId,
-        client: ClientId,
-        (secret, ttl, on_disconnect): (Secret, Duration, OnDisconnect),
-        now: Instant,
-    ) -> LeaseIndex {
+    pub fn open(&mut self, record: LeaseRecord, client: ClientId, now: Instant) -> LeaseIndex {
+        let LeaseRecord { lease: id, secret, ttl, on_disconnect } = record;
         let expires = now + ttl;
         let lease = Lease {
             id,
@@ -244,7 +239,7 @@ impl Leases {
         assert!(lease.keys.is_empty(), "lease {} has no request to name", lease.id);
         self.by_id.remove(hash_of(lease.id), index.0);
         if let Some(reader) = &mut self.reader {
-            reader.note_end(index, lease.terms());
+            reader.note_end(index, lease.record());
         }
         self.clients.leave(lease.client, 0);
         self.expiries.remove(lease.scheduled, index);
@@ -330,6 +325,7 @@ fn hash_of(id: LeaseId) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use geolock_api::names::Secret;
 
     #[test]
     fn leases_that_were_entered_for_one_instant_and_renewed_are_looked_at_some_at_a_time() {
@@ -338,7 +334,9 @@ mod tests {
         let mut leases = Leases::new(dc, 0);
         for n in 1..=1_000 {
             let (id, ttl) = (LeaseId::new(dc, n), Duration::from_secs(10));
-            let index = leases.open(id, ClientId(1), (Secret::new([7; 16]), ttl, OnDisconnect::Keep), at(0));
+            let (secret, on_disconnect) = (Secret::new([7; 16]), OnDisconnect::Keep);
+            let record = LeaseRecord { lease: id, secret, ttl, on_disconnect };
+            let index = leases.open(record, ClientId(1), at(0));
             if n < 1_000 {
                 leases.renew(index, true, ttl, at(5));
             }

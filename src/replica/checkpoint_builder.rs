@@ -12,12 +12,11 @@ use super::data::Data;
 use super::effect::Effect;
 use super::lend::lend;
 use super::outputs::Outputs;
-use super::record::{Checkpoint, LeaseRecord};
+use super::record::Checkpoint;
 use crate::base::bugs::Bug;
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::crdt::ReaderId;
-use crate::leases::LeaseTerms;
 use crate::lock_state::{Locks, Piece};
 use geolock_api::names::{IdempotencyKey, LeaseId, Position};
 
@@ -50,13 +49,6 @@ impl CheckpointBuilder {
     /// Returns the number of the first entry that has to be kept.
     pub fn first_entry(&self) -> u64 {
         self.entries.start
-    }
-}
-
-impl From<LeaseTerms> for LeaseRecord {
-    fn from(lease: LeaseTerms) -> LeaseRecord {
-        let LeaseTerms { id, secret, ttl, on_disconnect } = lease;
-        LeaseRecord { lease: id, secret, ttl, on_disconnect }
     }
 }
 
@@ -173,7 +165,7 @@ impl CheckpointSteps<'_> {
             }
             Next::Leases => {
                 let (leases, examined) = self.clients.leases.read(most);
-                checkpoint.leases.extend(leases.into_iter().map(LeaseRecord::from));
+                checkpoint.leases.extend(leases);
                 let next = if examined < most { Next::Outcomes(FIRST_OUTCOME) } else { Next::Leases };
                 (next, examined)
             }

@@ -117,8 +117,7 @@ impl Clients {
 
     /// Opens a lease of an earlier run.
     pub(super) fn open_again(&mut self, lease: &LeaseRecord, now: Instant) {
-        let LeaseRecord { lease, secret, ttl, on_disconnect } = *lease;
-        self.leases.open(lease, ClientId::UNKNOWN, (secret, ttl, on_disconnect), now);
+        self.leases.open(*lease, ClientId::UNKNOWN, now);
     }
 }
 

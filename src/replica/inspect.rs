@@ -8,7 +8,7 @@ use super::Replica;
 use super::call::{Counts, Phase, Status};
 use super::checkpoint_builder::FIRST_OUTCOME;
 use super::lend::lend;
-use super::record::{Checkpoint, LeaseRecord, RequestRow};
+use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, LossReport, Proposal};
@@ -62,8 +62,7 @@ impl<'a> Inspect<'a> {
     pub fn checkpoint(self) -> Checkpoint {
         let replica = self.0;
         let (ownership, requests) = (self.ownership().copy(), self.request_table());
-        let mut leases: Vec<LeaseRecord> =
-            replica.clients.leases.iter().map(|lease| lease.terms().into()).collect();
+        let mut leases: Vec<_> = replica.clients.leases.iter().map(|lease| lease.record()).collect();
         leases.sort_by_key(|lease| lease.lease);
         let (mut outcomes, mut commit_contents) = (Vec::new(), Vec::new());
         let (from, at, most) = (FIRST_OUTCOME, Position(u64::MAX), usize::MAX);

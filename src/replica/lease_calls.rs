@@ -86,10 +86,10 @@ impl LeaseCalls<'_> {
         }
         let lease = LeaseId::new(self.config.dc, self.ids.next_number(self.out));
         let now = self.config.lease_time(self.now);
-        let index = self.clients.leases.open(lease, client, (secret, ttl, on_disconnect), now);
+        let record = LeaseRecord { lease, secret, ttl, on_disconnect };
+        let index = self.clients.leases.open(record, client, now);
         self.clients.leases.attach(index, call.session);
-        let position =
-            self.out.persist(Record::LeaseOpened(LeaseRecord { lease, secret, ttl, on_disconnect }));
+        let position = self.out.persist(Record::LeaseOpened(record));
         let reply = Reply::LeaseOpened { lease, ttl };
         self.out.emit_when_durable(position, Effect::Reply { call, reply });
     }

@@ -2,8 +2,8 @@
 //!
 //! Disk types: enum variants are encoded by position (append only), golden bytes are in `wire.rs`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +11,16 @@ use crate::base::time::Timestamp;
 use crate::base::wire::{self, WireError};
 use crate::causal_log::Entry;
 use crate::crdt::{Ownership, VersionVector};
+pub use crate::leases::LeaseRecord;
 pub use crate::lock_state::RequestRow;
 use crate::membership::{Epoch, Index, LossReport, Proposal, RecoveryPromise};
-use crate::replica::call::OnDisconnect;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
 use crate::replica::members::MembersState;
 use crate::replica::{CheckpointV1, CommitContent, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position, Secret};
+use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, Position};
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +77,9 @@ impl Checkpoint {
     /// Returns the bytes of this checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let tail = Tail {
-            members_state: self.members_state.clone(),
-            lost_commits: self.lost_commits.clone(),
-            commit_contents: self.commit_contents.clone(),
+            members_state: Cow::Borrowed(&self.members_state),
+            lost_commits: Cow::Borrowed(&self.lost_commits),
+            commit_contents: Cow::Borrowed(&self.commit_contents),
         };
         wire::encode_checkpoint(self, (tail != Tail::default()).then_some(&tail))
     }
@@ -88,16 +88,21 @@ impl Checkpoint {
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
         let (checkpoint, tail) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail, TailV3>(bytes)?;
         let Tail { members_state, lost_commits, commit_contents } = tail.unwrap_or_default();
-        Ok(Checkpoint { members_state, lost_commits, commit_contents, ..checkpoint })
+        Ok(Checkpoint {
+            members_state: members_state.into_owned(),
+            lost_commits: lost_commits.into_owned(),
+            commit_contents: commit_contents.into_owned(),
+            ..checkpoint
+        })
     }
 }
 
 /// The fields of a checkpoint behind those of version 2, stored if it has any: see `base/wire.rs`.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
-struct Tail {
-    members_state: Option<MembersState>,
-    lost_commits: Vec<(LeaseId, IdempotencyKey)>,
-    commit_contents: Vec<CommitContent>,
+struct Tail<'a> {
+    members_state: Cow<'a, Option<MembersState>>,
+    lost_commits: Cow<'a, [(LeaseId, IdempotencyKey)]>,
+    commit_contents: Cow<'a, [CommitContent]>,
 }
 
 /// The same in version 3. Disk type: this never changes.
@@ -107,23 +112,11 @@ struct TailV3 {
     lost_commits: Vec<(LeaseId, IdempotencyKey)>,
 }
 
-impl From<TailV3> for Tail {
-    fn from(TailV3 { members_state, lost_commits }: TailV3) -> Tail {
+impl From<TailV3> for Tail<'_> {
+    fn from(TailV3 { members_state, lost_commits }: TailV3) -> Self {
+        let (members_state, lost_commits) = (Cow::Owned(members_state), Cow::Owned(lost_commits));
         Tail { members_state, lost_commits, ..Tail::default() }
     }
-}
-
-/// A lease on disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseRecord {
-    /// Its id.
-    pub lease: LeaseId,
-    /// Shows that a client owns it.
-    pub secret: Secret,
-    /// Its time to live. When it expires is not on disk: after a restart its time begins anew.
-    pub ttl: Duration,
-    /// The effect on it when its session closes.
-    pub on_disconnect: OnDisconnect,
 }
 
 /// The state on disk that the records up to `position` amount to.

@@ -51,7 +51,7 @@ impl Facts {
                 entry.ops.iter().for_each(|op| apply_transfers(&mut self.ownership, op));
             }
             Record::LeaseOpened(lease) => {
-                self.leases.insert(lease.lease, lease.clone());
+                self.leases.insert(lease.lease, *lease);
                 self.opened.insert(lease.lease);
             }
             Record::LeaseEnded { lease } => {

@@ -57,7 +57,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 51] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -242,7 +242,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
         ],
     ),
     ("geolock_recipes::held_state", &["geolock_client"]),
-    ("geolock_recipes::held", &["geolock_client", "geolock_recipes::held_state", "geolock_recipes::once"]),
+    ("geolock_recipes::held", &["geolock_client", "geolock_recipes::held_state", "geolock_recipes::retry"]),
     (
         "geolock_recipes::election",
         &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"],
@@ -251,11 +251,11 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
     ("geolock_recipes::reentrant_state", &["geolock_client"]),
     ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
     ("geolock_recipes::latch_state", &[]),
-    ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::once"]),
+    ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::retry"]),
     ("geolock_recipes::barrier_state", &[]),
     (
         "geolock_recipes::barrier",
-        &["geolock_client", "geolock_recipes::barrier_state", "geolock_recipes::once"],
+        &["geolock_client", "geolock_recipes::barrier_state", "geolock_recipes::retry"],
     ),
     ("geolock_recipes::periodic_state", &[]),
     (
@@ -268,7 +268,9 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 49] = [
         ],
     ),
     ("geolock_recipes::once_state", &["geolock_client"]),
-    ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state"]),
+    ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state", "geolock_recipes::retry"]),
+    ("geolock_recipes::retry", &["geolock_client", "geolock_recipes::once_state"]),
+    ("geolock_recipes::dice", &[]),
 ];
 /// The rooms of the API without IO: the words of clients and servers.
 const WORDS: [&str; 5] = ["keys", "names", "proto", "time", "value"];

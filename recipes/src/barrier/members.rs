@@ -1,25 +1,21 @@
 //! The driver of a member: its keys in the store, and the task that shows that it lives.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use geolock_client::{
-    Action, AtLeast, Batch, Change, Client, ClientError, CommitError, Key, Snapshot, TxnError, TxnRequest,
-    Update, Value, Watch, WatchRequest,
+    Action, AtLeast, Batch, Change, Client, ClientError, CommitError, Key, Snapshot, TxnRequest, Update,
+    Value, Watch, WatchRequest,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{BarrierError, BarrierOptions, MAX_NAME};
 use crate::barrier_state::{Effect, Member, News, View};
-use crate::once::passes;
+use crate::retry::{PAUSE, passes, read_passes, txn_passes};
 
 /// The bucket of all barriers.
 const BUCKET: &[u8] = b"geolock.barrier";
 /// A member shows that often within its expiry that it lives.
 const RENEWALS: u32 = 3;
-/// Pause before the next attempt to reach a server that does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The keys of a barrier and of a member.
 #[derive(Clone, Debug)]
@@ -164,18 +160,10 @@ async fn commit(client: Client, at_least: AtLeast, batch: Batch) -> Result<(), B
             Ok(_) | Err(CommitError::NotAtMajority(_)) => return Ok(()),
             // Each of them can be made again.
             Err(CommitError::OutcomeUnknown(_)) => {}
-            Err(CommitError::NotCommitted(error)) if is_passing(&error) => {}
+            Err(CommitError::NotCommitted(error)) if txn_passes(&error) => {}
             Err(error) => return Err(error.into()),
         }
         sleep(PAUSE).await;
-    }
-}
-
-fn is_passing(error: &TxnError) -> bool {
-    match error {
-        TxnError::Refused(reason, _) => passes(*reason),
-        TxnError::LeaseLost(_) | TxnError::NotBegun(_) | TxnError::Over(..) => true,
-        _ => false,
     }
 }
 
@@ -241,8 +229,8 @@ async fn hear(
                 (*watch, *position) = (Some(following), snapshot);
                 return Ok(Heard::View(view));
             }
-            Err(BarrierError::Client(ClientError::Unreachable { .. })) => {}
-            Err(BarrierError::Read(error)) if is_passing(&error) => {}
+            Err(BarrierError::Client(error)) if read_passes(&error) => {}
+            Err(BarrierError::Read(error)) if txn_passes(&error) => {}
             Err(error) => return Err(error),
         }
         sleep(PAUSE).await;

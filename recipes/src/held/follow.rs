@@ -6,9 +6,9 @@ use std::future::pending;
 use geolock_client::{Action, AtLeast, Changed, ClientError, Op, Snapshot, Update, Watch, WatchRequest};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{HeldError, LASTS, PAUSE, Place};
+use super::{HeldError, LASTS, Place};
 use crate::held_state::{Follower, HeldValue, News, Record};
-use crate::once::passes;
+use crate::retry::{PAUSE, read_passes};
 
 /// Follows the value of the holder of a lock, in the datacenter of its client.
 #[derive(Debug)]
@@ -149,14 +149,9 @@ impl HeldWatch {
 
 /// Waits for a moment after an error that is likely to pass. Returns all others.
 async fn pause_after(error: HeldError) -> Result<(), HeldError> {
-    let is_over = match &error {
-        HeldError::Client(ClientError::Refused(reason, _)) => !passes(*reason),
-        HeldError::Client(ClientError::Unreachable { .. }) => false,
-        _ => true,
-    };
-    if is_over {
-        return Err(error);
+    match &error {
+        HeldError::Client(passing) if read_passes(passing) => sleep(PAUSE).await,
+        _ => return Err(error),
     }
-    sleep(PAUSE).await;
     Ok(())
 }

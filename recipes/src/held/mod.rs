@@ -14,7 +14,7 @@ use geolock_client::{
 use tokio::time::sleep;
 
 use crate::held_state::{Event, HeldValue, Record};
-use crate::once::{Failed, failed};
+use crate::retry::{Failed, PAUSE, failed};
 pub use follow::HeldWatch;
 pub(crate) use holding::Holding;
 
@@ -22,8 +22,6 @@ pub(crate) use holding::Holding;
 const MAX_VALUE: usize = 64 << 10;
 /// Longest name of a lock or a key.
 const MAX_NAME: usize = 1_024;
-/// Pause before the next attempt to reach a server that does not answer, or is about to stop.
-const PAUSE: Duration = Duration::from_secs(1);
 /// An expiring record lasts this many TTLs, and is written again each TTL.
 const LASTS: u32 = 3;
 

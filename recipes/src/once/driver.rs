@@ -13,12 +13,10 @@ use geolock_client::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::section::{Run, caught};
-use super::store::{Failed, passes, random};
+use super::store::random;
 use super::{CriticalSection, OnceError, Outcome, Progress};
 use crate::once_state::{Content, Effect, Event, Machine, Told, Verdict, Write};
-
-/// Pause before the next attempt to reach a server that does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
+use crate::retry::{Failed, PAUSE, passes};
 
 /// The answer to the question if the section is needed.
 pub(super) enum Asked<E> {

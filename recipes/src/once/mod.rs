@@ -14,7 +14,6 @@ use driver::{Asked, Driver};
 pub use section::Run;
 pub(crate) use section::caught;
 use store::Store;
-pub(crate) use store::{Failed, failed, passes};
 
 /// The bucket of all records.
 const BUCKET: &[u8] = b"geolock.once";

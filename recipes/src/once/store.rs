@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use geolock_client::{
-    Action, AtLeast, Batch, Changed, Client, ClientError, CommitError, Key, LockGuard, Op, Reading, Reason,
-    Snapshot, TxnError, TxnRequest, Update, Value, Watch, WatchRequest,
+    Action, AtLeast, Batch, Changed, Client, ClientError, CommitError, Key, LockGuard, Op, Reading, Snapshot,
+    TxnRequest, Update, Value, Watch, WatchRequest,
 };
 
 use crate::once_state::{Content, NotWritten, OnceOptions, Record, Write};
+use crate::retry::{Failed, failed};
 
 /// The jitter of a watermark: up to this share of it.
 const JITTER: u32 = 20;
@@ -19,14 +20,6 @@ pub(super) struct Store {
     pub record: Key,
     pub live: Key,
     pub pause: Key,
-}
-
-/// The reason why a transaction under the lock did not commit.
-#[derive(Debug)]
-pub(crate) enum Failed {
-    NotWritten(NotWritten),
-    /// For good.
-    Refused(Reason, String),
 }
 
 impl Store {
@@ -119,40 +112,6 @@ fn content(values: &[Value]) -> Content {
         _ => None,
     };
     Content { record, live: is_there(1), pause: is_there(2) }
-}
-
-/// Sorts the errors of a transaction under a guard.
-pub(crate) fn failed(error: CommitError) -> Failed {
-    let for_now = Failed::NotWritten(NotWritten::ForNow);
-    let lost = Failed::NotWritten(NotWritten::Lost);
-    match error {
-        CommitError::NotCommitted(error) => match error {
-            TxnError::LeaseLost(_) | TxnError::Closed => lost,
-            TxnError::Over(Reason::TransactionLostLocks | Reason::ForceReleased, _) => lost,
-            // It did not commit, and the lock may still be held: the next attempt tells.
-            TxnError::Over(..) | TxnError::NotBegun(_) => for_now,
-            TxnError::Refused(Reason::NotHeld, _) => lost,
-            TxnError::Refused(reason, _) if passes(reason) => for_now,
-            TxnError::Refused(reason, message) => Failed::Refused(reason, message),
-            error => Failed::Refused(Reason::Unspecified, error.to_string()),
-        },
-        // The next holder of the lock sees what became of it.
-        _ => lost,
-    }
-}
-
-/// Returns true if the server may think otherwise in a moment.
-pub(crate) fn passes(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::CannotCommit
-            | Reason::DiskFull
-            | Reason::Draining
-            | Reason::KeyEnded
-            | Reason::NotYet
-            | Reason::ResourceExhausted
-            | Reason::Unavailable
-    )
 }
 
 #[expect(clippy::disallowed_methods, reason = "for people: nothing depends on it")]

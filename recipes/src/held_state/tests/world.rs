@@ -8,6 +8,7 @@ use geolock_client::FencingToken;
 use super::super::follower;
 use super::super::holder::{self, Denied, Effect, Event, Holder};
 use super::super::{Follower, HeldValue, News, Record};
+use crate::dice::{Agenda, Dice};
 
 const TTL: u64 = 10_000;
 const UNTIL: u64 = 600_000;
@@ -69,9 +70,8 @@ struct Observer {
 pub struct World {
     plan: Plan,
     now: u64,
-    rng: u64,
-    serial: u64,
-    queue: BTreeMap<(u64, u64), Action>,
+    dice: Dice,
+    agenda: Agenda<u64, Action>,
     candidates: VecDeque<usize>,
     held_by: Option<u64>,
     terms: BTreeMap<u64, Term>,
@@ -95,9 +95,8 @@ impl World {
         let mut world = World {
             plan,
             now: 0,
-            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            serial: 0,
-            queue: BTreeMap::new(),
+            dice: Dice::new(seed),
+            agenda: Agenda::default(),
             candidates: VecDeque::new(),
             held_by: None,
             terms: BTreeMap::new(),
@@ -113,14 +112,11 @@ impl World {
     }
 
     fn below(&mut self, most: u64) -> u64 {
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        self.rng % most
+        self.dice.below(most)
     }
 
     fn happens(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
+        self.dice.percent(chance)
     }
 
     fn after(&mut self, most: u64, action: Action) {
@@ -129,12 +125,11 @@ impl World {
     }
 
     fn at(&mut self, at: u64, action: Action) {
-        self.serial += 1;
-        self.queue.insert((at, self.serial), action);
+        self.agenda.enter(at, action);
     }
 
     pub fn run(mut self) -> Result<World, String> {
-        while let Some(((at, _), action)) = self.queue.pop_first() {
+        while let Some((at, action)) = self.agenda.next() {
             self.now = at;
             match action {
                 Action::Campaign(_) if at > UNTIL => {}

@@ -1,7 +1,7 @@
 //! A world of instances: a lock server that keeps its promises, a store that delivers commits late, and a
 //! job whose effects are fenced.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::super::events::{Effect, Event, NotWritten, Verdict, Write};
@@ -9,6 +9,7 @@ use super::super::machine::Machine;
 use super::super::options::Takeover;
 use super::super::record::{Content, Record, RunState};
 use super::plan::{MS, Plan, options};
+use crate::dice::{Agenda, Dice};
 
 /// Most events of a run: a loop that never ends fails.
 const MOST_EVENTS: u64 = 200_000;
@@ -54,9 +55,8 @@ enum Action {
 pub struct World {
     plan: Plan,
     now: Duration,
-    rng: u64,
-    queue: BTreeMap<(Duration, u64), Action>,
-    serial: u64,
+    dice: Dice,
+    agenda: Agenda<Duration, Action>,
     instances: Vec<Instance>,
     /// The lock.
     holder: Option<usize>,
@@ -96,9 +96,8 @@ impl World {
         let mut world = World {
             instances: instances.collect(),
             now: Duration::ZERO,
-            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            queue: BTreeMap::new(),
-            serial: 0,
+            dice: Dice::new(seed),
+            agenda: Agenda::default(),
             holder: None,
             waiters: VecDeque::new(),
             token: 0,
@@ -124,15 +123,11 @@ impl World {
     }
 
     fn below(&mut self, most: u64) -> u64 {
-        // xorshift
-        self.rng ^= self.rng << 13;
-        self.rng ^= self.rng >> 7;
-        self.rng ^= self.rng << 17;
-        self.rng % most.max(1)
+        self.dice.below(most)
     }
 
     fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
+        self.dice.percent(percent)
     }
 
     fn random(&mut self, most: Duration) -> Duration {
@@ -140,8 +135,7 @@ impl World {
     }
 
     fn at(&mut self, at: Duration, action: Action) {
-        self.serial += 1;
-        self.queue.insert((at, self.serial), action);
+        self.agenda.enter(at, action);
     }
 
     fn soon(&mut self, action: Action) {
@@ -152,7 +146,7 @@ impl World {
     /// Runs to the end. Returns the outcomes of the instances that live.
     pub fn run(&mut self) -> Result<Vec<Verdict>, Broken> {
         for _ in 0..MOST_EVENTS {
-            let Some(((at, _), action)) = self.queue.pop_first() else { return self.judge() };
+            let Some((at, action)) = self.agenda.next() else { return self.judge() };
             self.now = at;
             self.perform(action)?;
         }
