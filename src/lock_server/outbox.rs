@@ -15,12 +15,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::causal_log::Change;
+use crate::crdt::value::SharedValue;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::TxnRefusal;
 use crate::replica::{Decision, Notice};
 use geolock_api::names::MAX_DCS;
-use geolock_api::value::Reading;
 
 /// An output for a session.
 #[derive(Debug, PartialEq)]
@@ -250,7 +250,7 @@ impl Output {
                 BASE + 16 * (kept.len() + lost.len())
             }
             Output::Reply { reply: Reply::Stepped(stepped), .. } => {
-                BASE + stepped.values.iter().flatten().map(Reading::weight).sum::<usize>()
+                BASE + stepped.values.iter().flatten().map(SharedValue::weight).sum::<usize>()
             }
             Output::Notice(Notice::Changed(changed)) => {
                 BASE + changed.changes.iter().map(Change::weight).sum::<usize>()
@@ -302,6 +302,7 @@ mod tests {
     }
     use crate::replica::store_call::{Durable, Stepped, TxnState};
     use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
+    use geolock_api::value::Op;
 
     fn released(tag: u64) -> Output {
         Output::Reply { tag, reply: Reply::Released }
@@ -367,7 +368,7 @@ mod tests {
         let stepped = Stepped {
             snapshot: Arc::default(),
             token: None,
-            values: vec![None, Some(Reading::LwwRegister(Some(vec![0; 1_000].into())))],
+            values: vec![None, Some(SharedValue::written(Op::LwwRegister(vec![0; 1_000].into())))],
             state: TxnState::Open,
             durable: Durable::Here,
         };

@@ -20,8 +20,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use slab::Slab;
-
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::ids::Ids;
@@ -30,7 +28,7 @@ use super::members::Members;
 use super::peers::Peers;
 use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
-use crate::base::keyed_map::KeyedMap;
+use crate::base::tables::{Keyed, KeyedRows, RowIndex};
 use crate::base::time::{Instant, Now};
 use crate::store_state::{Lifetime, Touched};
 use geolock_api::keys::Key;
@@ -41,12 +39,12 @@ const KEYS_PER_STEP: usize = 1_000;
 
 /// The expiring keys and their times.
 pub(super) struct Expiry {
-    rows: Slab<Row>,
-    by_key: KeyedMap<Key, u32>,
+    hash_seed: u64,
+    rows: KeyedRows<Row, KeyIndex>,
     /// Keys whose time is running.
-    due: Deadlines<u32>,
+    due: Deadlines<KeyIndex>,
     /// Keys whose time is over, by the datacenter that is to end them and the time at which it was over.
-    left_to: BTreeMap<DcId, Deadlines<u32>>,
+    left_to: BTreeMap<DcId, Deadlines<KeyIndex>>,
     /// Keys whose done value was written here last, with the seq of that entry.
     done: BTreeSet<(u64, Key)>,
     /// After a restart: the time from which a peer that was not heard counts as away.
@@ -62,6 +60,28 @@ struct Row {
     at: Instant,
     /// After it expired: the datacenter that is to end it.
     left_to: Option<DcId>,
+}
+
+/// Index of a row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct KeyIndex(u32);
+
+impl RowIndex for KeyIndex {
+    fn from_row(row: usize) -> KeyIndex {
+        KeyIndex(u32::try_from(row).expect("a store has fewer than 2^32 keys"))
+    }
+
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Keyed for Row {
+    type Key = Key;
+
+    fn key(&self) -> &Key {
+        &self.key
+    }
 }
 
 /// The facts that decide which keys this datacenter ends.
@@ -90,8 +110,8 @@ impl Keepers<'_> {
 impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
-            rows: Slab::new(),
-            by_key: KeyedMap::with_seed(hash_seed),
+            hash_seed,
+            rows: KeyedRows::with_seed(hash_seed),
             due: Deadlines::default(),
             left_to: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -143,27 +163,20 @@ impl Expiry {
             Some(before) => before.max(until),
             None => until,
         };
-        let row = self.insert(key.clone(), until, None);
+        let row = self.rows.insert(Row { key: key.clone(), at: until, left_to: None });
         self.due.insert(until, row);
     }
 
     /// The key has expired, and another datacenter is to end it.
     fn leave(&mut self, key: Key, at: Instant, to: DcId) {
-        let row = self.insert(key, at, Some(to));
+        let row = self.rows.insert(Row { key, at, left_to: Some(to) });
         self.left_to.entry(to).or_default().insert(at, row);
-    }
-
-    fn insert(&mut self, key: Key, at: Instant, left_to: Option<DcId>) -> u32 {
-        let row = self.rows.insert(Row { key: key.clone(), at, left_to }) as u32;
-        let before = self.by_key.insert(key, row);
-        assert_eq!(before, None, "a key is counted once");
-        row
     }
 
     /// Removes the key. Returns the time at which it was to expire.
     fn forget(&mut self, key: &Key) -> Option<Instant> {
-        let index = self.by_key.remove(key)?;
-        let row = self.rows.remove(index as usize);
+        let index = self.rows.find(key)?;
+        let row = self.rows.remove(index);
         match row.left_to {
             None => self.due.remove(row.at, index),
             Some(dc) => self.left(dc, |keys| keys.remove(row.at, index)),
@@ -171,7 +184,7 @@ impl Expiry {
         Some(row.at)
     }
 
-    fn left<T: Default>(&mut self, to: DcId, change: impl FnOnce(&mut Deadlines<u32>) -> T) -> T {
+    fn left<T: Default>(&mut self, to: DcId, change: impl FnOnce(&mut Deadlines<KeyIndex>) -> T) -> T {
         let Some(keys) = self.left_to.get_mut(&to) else { return T::default() };
         let changed = change(keys);
         if keys.is_empty() {
@@ -192,9 +205,8 @@ impl Expiry {
         Some(self.popped(row))
     }
 
-    fn popped(&mut self, row: u32) -> (Key, Instant) {
-        let Row { key, at, .. } = self.rows.remove(row as usize);
-        self.by_key.remove(&key);
+    fn popped(&mut self, row: KeyIndex) -> (Key, Instant) {
+        let Row { key, at, .. } = self.rows.remove(row);
         (key, at)
     }
 
@@ -209,8 +221,7 @@ impl Expiry {
     }
 
     fn forget_all(&mut self) {
-        self.rows.clear();
-        self.by_key.clear();
+        self.rows = KeyedRows::with_seed(self.hash_seed);
         self.due = Deadlines::default();
         self.left_to.clear();
         self.done.clear();
@@ -218,7 +229,7 @@ impl Expiry {
 
     /// Asserts that an expiring key is registered.
     pub fn check(&self, key: &Key) {
-        assert!(self.by_key.contains_key(key), "{key} lives only for some time, and nobody counts it");
+        assert!(self.rows.find(key).is_some(), "{key} lives only for some time, and nobody counts it");
     }
 }
 
@@ -359,10 +370,10 @@ mod tests {
             expiry.live(&key, at(ms));
         }
         expiry.live(&key, at(5));
-        assert_eq!((expiry.rows.len(), expiry.by_key.len(), expiry.due.len()), (1, 1, 1));
+        assert_eq!((expiry.rows.len(), expiry.due.len()), (1, 1));
         assert_eq!(expiry.pop_due(at(99_998)), None);
         assert_eq!(expiry.pop_due(at(99_999)), Some((key, at(99_999))));
-        assert_eq!((expiry.len(), expiry.by_key.len(), expiry.due.len()), (0, 0, 0));
+        assert_eq!((expiry.len(), expiry.due.len()), (0, 0));
     }
 
     #[test]

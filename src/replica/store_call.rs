@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::base::time::brief;
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
+use crate::crdt::value::SharedValue;
 use crate::leases::Proof;
 use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;
@@ -174,11 +175,18 @@ pub struct Stepped {
     /// Set if the transaction took locks.
     pub token: Option<FencingToken>,
     /// In the order of the reads; `None` for a key without a value.
-    pub values: Vec<Option<Reading>>,
+    pub values: Vec<Option<SharedValue>>,
     /// The state of the transaction; of a read outside of one [`TxnState::Aborted`].
     pub state: TxnState,
     /// Of a commit; [`Durable::Here`] in all other states.
     pub durable: Durable,
+}
+
+impl Stepped {
+    /// Builds the readings, which takes time for each element.
+    pub fn readings(&self) -> Vec<Option<Reading>> {
+        self.values.iter().map(|value| value.as_ref().map(SharedValue::reading)).collect()
+    }
 }
 
 /// The state of a transaction after a step.

@@ -22,30 +22,30 @@ impl Store {
     /// Returns the lifetime of a key that counts, with everything applied so far; its datacenter writes the
     /// end.
     pub fn standing_lifetime(&self, key: &Key) -> Option<&Lifetime> {
-        self.by_key.get(key).and_then(|row| self.records[*row as usize].standing())
+        self.records.find(key).and_then(|row| self.records[row].standing())
     }
 
     /// Returns the lifetimes that the datacenters want for a key, with everything applied so far.
     pub fn lifetimes(&self, key: &Key) -> &[Lifetime] {
-        self.by_key.get(key).map_or(&[], |row| self.records[*row as usize].lifetimes())
+        self.records.find(key).map_or(&[], |row| self.records[row].lifetimes())
     }
 
     /// Returns all keys with a time to live.
     pub fn expiring_keys(&self) -> impl Iterator<Item = (&Key, &[Lifetime])> {
-        let rows = self.records.iter().map(|(_, record)| (&record.key, record.lifetimes()));
+        let rows = self.records.iter().map(|record| (&record.key, record.lifetimes()));
         rows.filter(|(_, lifetimes)| !lifetimes.is_empty())
     }
 
     /// Returns the commit that wrote a key as done, with everything applied so far, see
     /// [`Slots::done_by`](crate::crdt::value::Slots::done_by).
     pub fn done_by(&mut self, key: &Key) -> Option<Dot> {
-        let row = *self.by_key.get(key)?;
-        self.records[row as usize].read(Position(u64::MAX)).slots.done_by()
+        let row = self.records.find(key)?;
+        self.records[row].read(Position(u64::MAX)).slots.done_by()
     }
 
     /// Returns the keys that were written as done.
     pub fn done_keys(&mut self) -> impl Iterator<Item = &Key> {
-        self.records.iter_mut().filter_map(|(_, record)| {
+        self.records.iter_mut().filter_map(|record| {
             let is_done = record.read(Position(u64::MAX)).slots.done_by().is_some();
             is_done.then_some(&record.key)
         })

@@ -4,17 +4,15 @@ mod compact;
 
 use crate::base::bugs::{Bug, Bugs};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slab::Slab;
-
-use crate::base::keyed_map::KeyedMap;
+use crate::base::tables::{Fifo, Keyed, KeyedRows, RowIndex};
 use crate::base::time::Timestamp;
 use crate::base::work;
 use crate::causal_log::{Action, Change, Entry, Op};
 use crate::crdt::VersionVector;
-use crate::crdt::value::{self, At, Dot, ReadBudget, Shown};
+use crate::crdt::value::{self, At, Dot, SharedValue, Shown};
 use crate::store_state::content::Content;
 use crate::store_state::digest::{self, Digest, Digests};
 use crate::store_state::expiring::Touched;
@@ -23,23 +21,41 @@ use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, MAX_ENTRY, Position};
-use geolock_api::value::{OpError, Reading};
+use geolock_api::value::OpError;
 
-/// Index of a key's row. It is reused after the record was removed.
-type Row = u32;
+/// Index of a key's record. It is reused after the record was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RecordIndex(u32);
+
+impl RowIndex for RecordIndex {
+    fn from_row(row: usize) -> RecordIndex {
+        RecordIndex(u32::try_from(row).expect("a store has fewer than 2^32 keys"))
+    }
+
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Keyed for Record {
+    type Key = Key;
+
+    fn key(&self) -> &Key {
+        &self.key
+    }
+}
 
 /// All keys of a datacenter, with the open snapshots.
 pub(crate) struct Store {
     me: DcId,
-    pub(super) by_key: KeyedMap<Key, Row>,
-    pub(super) records: Slab<Record>,
+    pub(super) records: KeyedRows<Record, RecordIndex>,
     snapshots: Snapshots,
     durable: Position,
     /// One for each effect that is not folded yet, in the order of application.
-    pub(super) unfolded: VecDeque<(Position, Row)>,
+    pub(super) unfolded: Fifo<(Position, RecordIndex)>,
     /// Folded changes that left tombstones, in the order of application; those that were deferred
     /// are at the end.
-    pub(super) uncompacted: VecDeque<(Dot, Row)>,
+    pub(super) uncompacted: Fifo<(Dot, RecordIndex)>,
     /// The stable vector: every further commit has seen it.
     stable: VersionVector,
     /// Number of changes of `stable`.
@@ -51,7 +67,7 @@ pub(crate) struct Store {
     some_waited: bool,
     /// Set from a restore until the restored keys are compacted: the vector that the checkpoint had applied,
     /// and the next row to compact.
-    restored: Option<(VersionVector, Row)>,
+    restored: Option<(VersionVector, usize)>,
     pub(super) digests: Digests,
     bugs: Bugs,
     /// Number of values that were compacted.
@@ -90,12 +106,11 @@ impl Store {
     pub fn new(me: DcId, hash_seed: u64) -> Store {
         Store {
             me,
-            by_key: KeyedMap::with_seed(hash_seed),
-            records: Slab::new(),
+            records: KeyedRows::with_seed(hash_seed),
             snapshots: Snapshots::default(),
             durable: Position::default(),
-            unfolded: VecDeque::new(),
-            uncompacted: VecDeque::new(),
+            unfolded: Fifo::default(),
+            uncompacted: Fifo::default(),
             stable: VersionVector::default(),
             stables: 1,
             to_compact: 0,
@@ -140,7 +155,7 @@ impl Store {
         );
         for (index, change) in commit.changes.iter().enumerate() {
             let row = self.row(&change.key);
-            let fate = self.records[row as usize].push(Effect::new(position, entry, op, index));
+            let fate = self.records[row].push(Effect::new(position, entry, op, index));
             self.unfolded.push_back((position, row));
             match (&change.action, fate) {
                 (_, Fate::Ends) => tell(&change.key, Touched::Ended),
@@ -153,18 +168,9 @@ impl Store {
         }
     }
 
-    fn row(&mut self, key: &Key) -> Row {
-        match self.by_key.get(key) {
-            Some(row) => *row,
-            None => self.insert(key.clone(), Content::default()),
-        }
-    }
-
-    fn insert(&mut self, key: Key, content: Content) -> Row {
-        let row = self.records.insert(Record::new(key.clone(), content)) as Row;
-        let before = self.by_key.insert(key, row);
-        assert!(before.is_none(), "a key has one record");
-        row
+    fn row(&mut self, key: &Key) -> RecordIndex {
+        let found = self.records.find(key);
+        found.unwrap_or_else(|| self.records.insert(Record::new(key.clone(), Content::default())))
     }
 
     /// Records that the journal is durable up to here; new snapshots show it.
@@ -198,45 +204,46 @@ impl Store {
         self.snapshots.oldest().map_or(self.durable, |(oldest, _)| oldest.min(self.durable))
     }
 
-    /// Reads a key at an open snapshot, with the changes of the reader's own transaction on top. If the
-    /// reading exceeds the budget, only its beginning is returned.
+    /// Reads a key at an open snapshot, with the changes of the reader's own transaction on top.
     pub fn read<'a>(
         &mut self,
         key: &Key,
         at: Position,
         seen: &VersionVector,
         own: impl Iterator<Item = &'a Action>,
-        budget: &mut ReadBudget,
-    ) -> Option<Reading> {
+    ) -> Option<SharedValue> {
         let me = self.me;
-        let mut content = match self.by_key.get(key) {
-            Some(row) => self.records[*row as usize].read(at),
+        let mut content = match self.records.find(key) {
+            Some(row) => self.records[row].read(at),
             None => Cow::Owned(Content::default()),
         };
         for (index, action) in own.enumerate() {
             content.to_mut().apply(action, &uncommitted(me, index, seen));
         }
-        content.slots().read_within(me, budget)
+        SharedValue::new(content.slots(), me)
     }
 
     /// Returns each datacenter's rights to a bounded counter, as known here; nothing if the value has another
     /// type.
     pub fn rights(&self, key: &Key) -> Vec<(DcId, u64)> {
-        let row = self.by_key.get(key);
-        row.map_or_else(Vec::new, |row| self.records[*row as usize].newest().slots.rights())
+        let row = self.records.find(key);
+        row.map_or_else(Vec::new, |row| self.records[row].newest().slots.rights())
     }
 
     /// Examines `most` keys, from place `from` on. Returns the bounded counters among them to which this
     /// datacenter has rights, each with these, and the next place, unless all keys were examined.
     pub fn rights_here(&self, from: usize, most: usize) -> (Vec<(Key, u64)>, Option<usize>) {
-        let end = from.saturating_add(most).min(self.records.capacity());
+        let end = from.saturating_add(most).min(self.records.end());
         let of = |record: &Record| {
             let rights = record.newest().slots.rights().into_iter().find(|(dc, _)| *dc == self.me);
             rights.map(|(_, rights)| (record.key.clone(), rights))
         };
-        let found = (from..end).filter_map(|row| self.records.get(row)).filter_map(of).collect();
+        let found = (from..end)
+            .filter_map(|row| self.records.get(RecordIndex::from_row(row)))
+            .filter_map(of)
+            .collect();
         work::count(end - from);
-        (found, (end < self.records.capacity()).then_some(end))
+        (found, (end < self.records.end()).then_some(end))
     }
 
     /// Checks that a client of this datacenter may make these changes now, one after the other.
@@ -269,7 +276,7 @@ impl Store {
 
     fn check_one(&mut self, key: &Key, action: &Action, at: &At<'_>) -> Result<(), ChangeError> {
         let me = self.me;
-        let record = self.by_key.get(key).map(|row| &mut self.records[*row as usize]);
+        let record = self.records.find(key).map(|row| &mut self.records[row]);
         let has_ended = record.as_ref().is_some_and(|record| !record.newest_tombstones().lets_in(at));
         let has_ended = has_ended && !self.bugs.has(Bug::ChangeOfEndedKey);
         let checked = match (action, record) {
@@ -294,8 +301,8 @@ impl Store {
 
     /// Returns the content with everything applied so far.
     fn newest(&mut self, key: &Key) -> Content {
-        match self.by_key.get(key) {
-            Some(row) => self.records[*row as usize].read(Position(u64::MAX)).into_owned(),
+        match self.records.find(key) {
+            Some(row) => self.records[row].read(Position(u64::MAX)).into_owned(),
             None => Content::default(),
         }
     }
@@ -309,7 +316,7 @@ impl Store {
 
     fn fold_some(&mut self, most: usize) -> bool {
         let floor = self.floor();
-        let is_shown = |(position, _): &mut (Position, Row)| *position <= floor;
+        let is_shown = |(position, _): &mut (Position, RecordIndex)| *position <= floor;
         let mut folded = 0;
         while folded < most
             && let Some((_, row)) = self.unfolded.pop_front_if(is_shown)
@@ -317,7 +324,6 @@ impl Store {
             folded += self.fold_one(row, floor).max(1);
         }
         debug_assert!(folded == 0 || floor <= self.durable, "only durable effects are folded");
-        work::give_back(&mut self.unfolded);
         if folded > 0 && std::mem::take(&mut self.some_waited) {
             self.to_compact = self.uncompacted.len();
         }
@@ -326,8 +332,8 @@ impl Store {
 
     /// Folds the next effect of a key. Returns the number of elements that it names, or that were shown
     /// before and after it: a reset names none.
-    fn fold_one(&mut self, row: Row, floor: Position) -> usize {
-        let record = &mut self.records[row as usize];
+    fn fold_one(&mut self, row: RecordIndex, floor: Position) -> usize {
+        let record = &mut self.records[row];
         let (key, digests, mut marked) = (record.key.clone(), &mut self.digests, None);
         let (mut elements, mut atoms) = (0, 0);
         let walks = self.bugs.has(Bug::LargeValueWalked);
@@ -367,11 +373,9 @@ impl Store {
         if walks { elements } else { elements.max(atoms) }
     }
 
-    fn forget_if_over(&mut self, row: Row) {
-        if self.records[row as usize].is_over() {
-            let record = self.records.remove(row as usize);
-            let found = self.by_key.remove(&record.key);
-            assert_eq!(found, Some(row), "key {} has this record", record.key);
+    fn forget_if_over(&mut self, row: RecordIndex) {
+        if self.records[row].is_over() {
+            self.records.remove(row);
         }
     }
 
@@ -408,22 +412,22 @@ impl Store {
     /// Returns the contents of keys at an open snapshot, from at most `most` rows beginning at `row`, and the
     /// next row, `None` at the end.
     pub fn export(&mut self, at: Position, row: usize, most: usize) -> (Vec<(Key, Content)>, Option<usize>) {
-        let end = row.saturating_add(most).min(self.records.capacity());
+        let end = row.saturating_add(most).min(self.records.end());
         let mut contents = Vec::new();
         for row in row..end {
-            if let Some(record) = self.records.get_mut(row) {
+            if let Some(record) = self.records.get_mut(RecordIndex::from_row(row)) {
                 let content = record.read(at).into_owned();
                 if !content.is_empty() {
                     contents.push((record.key.clone(), content));
                 }
             }
         }
-        (contents, (end < self.records.capacity()).then_some(end))
+        (contents, (end < self.records.end()).then_some(end))
     }
 
     /// Returns the contents of all keys, with everything applied so far.
     pub fn contents(&self) -> Vec<(Key, Content)> {
-        let newest = self.records.iter().map(|(_, record)| (record.key.clone(), record.newest()));
+        let newest = self.records.iter().map(|record| (record.key.clone(), record.newest()));
         newest.filter(|(_, content)| !content.is_empty()).collect()
     }
 
@@ -438,17 +442,16 @@ impl Store {
     /// Restores the content of one key, before anything is applied. Returns false if the key was already
     /// present.
     pub fn take_in(&mut self, key: Key, content: Content) -> bool {
-        if self.by_key.contains_key(&key) {
+        if self.records.find(&key).is_some() {
             return false;
         }
         self.digests.add(&key, digest::of(&key, &content));
-        self.insert(key, content);
+        self.records.insert(Record::new(key, content));
         true
     }
 
     /// Ends a restore: the restored contents are all that `applied` amounts to.
     pub fn end_restore(&mut self, applied: &VersionVector) {
-        debug_assert_eq!(self.by_key.len(), self.records.len(), "every key has one record");
         debug_assert!(self.unfolded.is_empty(), "a restored store has folded content only");
         self.restored = Some((applied.clone(), 0));
     }

@@ -34,4 +34,4 @@ pub use operation::{
     FlagOp, MAX_DEPTH, MapOp, MapType, Op, OpError, PathStep, RegisterOp, ResettableCounterOp, SetOp, Type,
     Update, validate_nesting,
 };
-pub use reading::{ELEMENT_OVERHEAD, Reading, VersionedReading};
+pub use reading::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, VersionedReading};

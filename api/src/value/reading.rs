@@ -7,6 +7,9 @@ use super::Type;
 /// Approximate number of bytes of an element or a field beside its own bytes.
 pub const ELEMENT_OVERHEAD: usize = 2;
 
+/// Approximate number of bytes of a reading beside its elements.
+pub const READING_OVERHEAD: usize = 4;
+
 /// A value as a reader sees it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reading {
@@ -62,20 +65,30 @@ impl Reading {
         }
     }
 
+    /// Returns the number of elements and fields, those of fields not included.
+    pub fn elements(&self) -> usize {
+        match self {
+            Reading::MvRegister(values) | Reading::Set(_, values) => values.len(),
+            Reading::Map(_, fields) => fields.len(),
+            _ => 1,
+        }
+    }
+
     /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| ELEMENT_OVERHEAD + item.len()).sum::<usize>();
-        4 + match self {
-            Reading::Counter(_) | Reading::ResettableCounter(_) | Reading::Flag(..) => 8,
-            Reading::BoundedCounter { .. } => 16,
-            Reading::LwwRegister(value) => value.as_ref().map_or(0, Bytes::len),
-            Reading::MvRegister(values) | Reading::Set(_, values) => all(values),
-            Reading::Versioned(versioned) => {
-                versioned.as_ref().map_or(0, |versioned| 9 + versioned.value.len())
+        READING_OVERHEAD
+            + match self {
+                Reading::Counter(_) | Reading::ResettableCounter(_) | Reading::Flag(..) => 8,
+                Reading::BoundedCounter { .. } => 16,
+                Reading::LwwRegister(value) => value.as_ref().map_or(0, Bytes::len),
+                Reading::MvRegister(values) | Reading::Set(_, values) => all(values),
+                Reading::Versioned(versioned) => {
+                    versioned.as_ref().map_or(0, |versioned| 9 + versioned.value.len())
+                }
+                Reading::Map(_, fields) => {
+                    fields.iter().map(|(field, value)| ELEMENT_OVERHEAD + field.len() + value.weight()).sum()
+                }
             }
-            Reading::Map(_, fields) => {
-                fields.iter().map(|(field, value)| ELEMENT_OVERHEAD + field.len() + value.weight()).sum()
-            }
-        }
     }
 }

@@ -36,6 +36,13 @@ impl<T> Fifo<T> {
         self.blocks.front()?.front()
     }
 
+    /// Returns the last value.
+    #[inline]
+    pub fn back(&self) -> Option<&T> {
+        let last = self.blocks.len().checked_sub(1)?;
+        self.blocks[last].back().or_else(|| self.blocks.get(last.checked_sub(1)?)?.back())
+    }
+
     /// Removes the first value.
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
@@ -126,7 +133,7 @@ mod tests {
                 assert_eq!(fifo.pop_front_if(|front| *front == next), Some(next));
                 next += 1;
             }
-            assert_eq!(fifo.len(), value + 1 - next);
+            assert_eq!((fifo.len(), fifo.back()), (value + 1 - next, Some(&value).filter(|_| next <= value)));
             assert_eq!((fifo.get(0), fifo.get(fifo.len() - 1)), (Some(&next), Some(&value)));
             assert_eq!((fifo[fifo.len() / 2], fifo.get(fifo.len())), (next + fifo.len() / 2, None));
         }

@@ -6,10 +6,12 @@
 
 mod fifo;
 mod index;
+mod keyed_rows;
 mod list;
 mod rows;
 
 pub use fifo::Fifo;
 pub use index::{Index, short_hash};
+pub use keyed_rows::{Keyed, KeyedRows};
 pub use list::List;
 pub use rows::{Blocks, RowIndex, Rows};

@@ -71,6 +71,10 @@ impl<T, I: RowIndex> Blocks<T, I> {
         let values = self.blocks.iter().flat_map(|block| block.iter());
         values.enumerate().map(|(row, value)| (I::from_row(row), value))
     }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.blocks.iter_mut().flat_map(|block| block.iter_mut())
+    }
 }
 
 impl<T, I: RowIndex> Index<I> for Blocks<T, I> {
@@ -166,6 +170,14 @@ impl<T, I: RowIndex> Rows<T, I> {
     pub fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         self.blocks.iter().filter_map(|(index, place)| match place {
             Place::Taken(value) => Some((index, value)),
+            Place::Free(_) => None,
+        })
+    }
+
+    /// By index, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.blocks.iter_mut().filter_map(|place| match place {
+            Place::Taken(value) => Some(value),
             Place::Free(_) => None,
         })
     }

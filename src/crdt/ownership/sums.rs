@@ -64,6 +64,9 @@ impl OwnershipSums {
 
     /// Sets the members that have ended: neither their parts nor what they own counts.
     pub fn set_ended(&mut self, ended: DcSet) {
+        if self.ended == ended {
+            return;
+        }
         self.ended = ended;
         let counts = |at: &(usize, &u128)| {
             let dc = |index| DcId::new(index as u8).is_some_and(|dc| !ended.contains(dc));

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::crdt::value::At;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, ReadBudget};
 use geolock_api::names::DcId;
 use geolock_api::value::{OpError, Reading};
 
@@ -76,7 +76,7 @@ fn saturate(sum: i128) -> u64 {
 }
 
 impl Value for BoundedCounter {
-    fn read(&self, me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, me: DcId) -> Reading {
         Reading::BoundedCounter { value: saturate(self.sum()), rights: self.rights(me) }
     }
 

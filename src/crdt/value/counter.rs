@@ -6,7 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::crdt::value::ReadBudget;
 use crate::crdt::value::leaf::Value;
 use geolock_api::names::DcId;
 use geolock_api::value::{OpError, Reading};
@@ -40,7 +39,7 @@ pub(super) fn check_sum(sum: i128, amount: i64) -> Result<(), OpError> {
 }
 
 impl Value for Counter {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::Counter(saturate(self.0))
     }
 

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize, Serializer};
 
+use geolock_api::value::ELEMENT_OVERHEAD;
+
 /// Owned bytes: 16 bytes of overhead instead of the 32 of [`Bytes`], and they do not keep the larger buffer
 /// alive in which they arrived.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -14,6 +16,11 @@ pub(super) struct Element(Box<[u8]>);
 impl Element {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Returns the weight of the element, or of the name of a field, in a [reading](geolock_api::value::Reading::weight).
+    pub fn weight(&self) -> usize {
+        ELEMENT_OVERHEAD + self.0.len()
     }
 
     pub fn to_bytes(&self) -> Bytes {

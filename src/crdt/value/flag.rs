@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::VersionVector;
+use crate::crdt::value::At;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, ReadBudget};
 use geolock_api::names::DcId;
 use geolock_api::value::{FlagOp, Reading};
 
@@ -24,7 +24,7 @@ impl<P: Presence> Flag<P> {
 }
 
 impl<P: Presence> Value for Flag<P> {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::Flag(P::FLAG, self.0.is_present())
     }
 

@@ -8,21 +8,25 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::crdt::value::ReadBudget;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use geolock_api::names::DcId;
-use geolock_api::value::{Reading, Type};
+use geolock_api::value::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, Type};
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct GrowOnlySet(Chunks<Element, ()>);
+pub(super) struct GrowOnlySet {
+    elements: Chunks<Element, ()>,
+    /// Sum of the weights of the elements.
+    weight: usize,
+}
 
 impl GrowOnlySet {
     pub fn add(&mut self, items: &[Bytes]) {
         for item in items {
-            if !self.0.contains_key(&item[..]) {
-                *self.0.entry(&item[..]) = ();
+            if !self.elements.contains_key(&item[..]) {
+                *self.elements.entry(&item[..]) = ();
+                self.weight += ELEMENT_OVERHEAD + item.len();
             }
         }
     }
@@ -30,24 +34,25 @@ impl GrowOnlySet {
     /// Calls `each` with those of [`Value::atoms`] that adding these items may change.
     pub fn atoms_near(&self, items: &[Bytes], each: &mut dyn FnMut(&[u8])) {
         let named = items.iter().map(Bytes::as_ref).collect::<BTreeSet<&[u8]>>();
-        named.into_iter().filter(|item| self.0.contains_key(*item)).for_each(each);
+        named.into_iter().filter(|item| self.elements.contains_key(*item)).for_each(each);
     }
 }
 
 impl Value for GrowOnlySet {
-    fn read(&self, _me: DcId, budget: &mut ReadBudget) -> Reading {
-        Reading::Set(
-            Type::GrowOnlySet,
-            self.0.keys().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
-        )
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Set(Type::GrowOnlySet, self.elements.keys().map(Element::to_bytes).collect())
+    }
+
+    fn weight(&self) -> usize {
+        READING_OVERHEAD + self.weight
     }
 
     fn is_visible(&self) -> bool {
-        !self.0.is_empty()
+        !self.elements.is_empty()
     }
 
     fn atoms(&self, each: &mut dyn FnMut(&[u8])) {
-        self.0.keys().for_each(|item| each(item.as_bytes()));
+        self.elements.keys().for_each(|item| each(item.as_bytes()));
     }
 }
 
@@ -55,8 +60,8 @@ impl Value for GrowOnlySet {
 impl Serialize for GrowOnlySet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeSeq;
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        self.0.keys().try_for_each(|item| list.serialize_element(item))?;
+        let mut list = serializer.serialize_seq(Some(self.elements.len()))?;
+        self.elements.keys().try_for_each(|item| list.serialize_element(item))?;
         list.end()
     }
 }
@@ -64,6 +69,7 @@ impl Serialize for GrowOnlySet {
 impl<'de> Deserialize<'de> for GrowOnlySet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<GrowOnlySet, D::Error> {
         let items = BTreeSet::<Element>::deserialize(deserializer)?;
-        Ok(GrowOnlySet(items.into_iter().map(|item| (item, ())).collect()))
+        let weight = items.iter().map(Element::weight).sum();
+        Ok(GrowOnlySet { elements: items.into_iter().map(|item| (item, ())).collect(), weight })
     }
 }

@@ -14,7 +14,7 @@ use crate::crdt::value::presence::{AddWins, RemoveWins};
 use crate::crdt::value::resettable_counter::ResettableCounter;
 use crate::crdt::value::set::Set;
 use crate::crdt::value::versioned::Versioned;
-use crate::crdt::value::{At, Dot, ReadBudget};
+use crate::crdt::value::{At, Dot};
 use geolock_api::names::DcId;
 use geolock_api::value::{Op, OpError, Reading, Type, VersionedReading};
 
@@ -23,8 +23,13 @@ use geolock_api::value::{Op, OpError, Reading, Type, VersionedReading};
 /// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order,
 /// return the same results here, even if they compacted at different times.
 pub(super) trait Value {
-    /// Reads the value. See [`ReadBudget`]: reading stops when the budget is overdrawn.
-    fn read(&self, me: DcId, budget: &mut ReadBudget) -> Reading;
+    /// Reads the value, as a reader in datacenter `me` sees it.
+    fn read(&self, me: DcId) -> Reading;
+    /// Returns the [weight](Reading::weight) of the reading. It is the same in every datacenter. Types with many
+    /// elements keep it as a sum.
+    fn weight(&self) -> usize {
+        self.read(DcId::new(0).expect("0 is the number of a datacenter")).weight()
+    }
     /// Returns true if readers anywhere see anything but the type's empty value.
     fn is_visible(&self) -> bool;
     /// Returns true if the value is equivalent to one that was never written. That is more than invisible: a

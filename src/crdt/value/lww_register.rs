@@ -5,8 +5,8 @@ use crdts::CmRDT;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
+use crate::crdt::value::At;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, ReadBudget};
 use geolock_api::names::DcId;
 use geolock_api::value::Reading;
 
@@ -27,7 +27,7 @@ impl LwwRegister {
 }
 
 impl Value for LwwRegister {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::LwwRegister(self.0.as_ref().map(|register| register.val.clone()))
     }
 

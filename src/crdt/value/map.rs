@@ -12,9 +12,9 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::set::some_marked;
-use crate::crdt::value::{At, ReadBudget, Slots};
+use crate::crdt::value::{At, Slots};
 use geolock_api::names::DcId;
-use geolock_api::value::{MapOp, Reading};
+use geolock_api::value::{ELEMENT_OVERHEAD, MapOp, READING_OVERHEAD, Reading};
 
 /// The fields whose values are not empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Map {
     marked: Chunks<Element, ()>,
     /// Number of fields that readers see.
     visible: usize,
+    /// Sum of the weights of these fields and of their readings.
+    weight: usize,
 }
 
 impl Map {
@@ -39,11 +41,12 @@ impl Map {
     /// Changes the value of a field.
     pub fn change<R>(&mut self, field: &[u8], how: impl FnOnce(&mut Slots) -> R) -> R {
         let slots = self.fields.entry(field);
-        let (was_visible, had_tombstones) = (slots.is_visible(), slots.has_tombstones());
+        let (before, had_tombstones) = (slots.weight(), slots.has_tombstones());
         let result = how(slots);
-        let (is_visible, has_tombstones, is_empty) =
-            (slots.is_visible(), slots.has_tombstones(), slots.is_empty());
-        self.visible = self.visible + usize::from(is_visible) - usize::from(was_visible);
+        let (after, has_tombstones, is_empty) = (slots.weight(), slots.has_tombstones(), slots.is_empty());
+        let weight = |inner: Option<usize>| inner.map_or(0, |inner| ELEMENT_OVERHEAD + field.len() + inner);
+        self.visible = self.visible + usize::from(after.is_some()) - usize::from(before.is_some());
+        self.weight = self.weight + weight(after) - weight(before);
         if is_empty {
             self.fields.remove(field);
         }
@@ -61,7 +64,12 @@ impl Map {
             slots.reset(at);
             !slots.is_empty()
         });
-        self.visible = self.fields.values().filter(|slots| slots.is_visible()).count();
+        (self.visible, self.weight) = (0, 0);
+        for (field, slots) in self.fields.iter() {
+            let Some(inner) = slots.weight() else { continue };
+            self.visible += 1;
+            self.weight += field.weight() + inner;
+        }
         let marked = self.fields.iter().filter(|(_, slots)| slots.has_tombstones());
         self.marked = marked.map(|(field, _)| (field.clone(), ())).collect();
     }
@@ -97,16 +105,13 @@ impl Map {
         self.fields.iter()
     }
 
-    pub fn read(&self, me: DcId, budget: &mut ReadBudget) -> Vec<(Bytes, Reading)> {
-        let mut readings = Vec::new();
-        for (field, slots) in self.fields() {
-            let Some(reading) = slots.read_within(me, budget) else { continue };
-            if !budget.take(field) {
-                break;
-            }
-            readings.push((field.to_bytes(), reading));
-        }
-        readings
+    pub fn read(&self, me: DcId) -> Vec<(Bytes, Reading)> {
+        self.fields().filter_map(|(field, slots)| Some((field.to_bytes(), slots.read(me)?))).collect()
+    }
+
+    /// Returns the weight of the reading.
+    pub fn weight(&self) -> usize {
+        READING_OVERHEAD + self.weight
     }
 
     pub fn is_visible(&self) -> bool {

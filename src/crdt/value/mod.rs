@@ -33,10 +33,10 @@ mod lww_register;
 mod map;
 mod mv_register;
 mod presence;
-mod read_budget;
 mod resettable_counter;
 mod rules;
 mod set;
+mod shared;
 mod slots;
 mod state;
 #[cfg(test)]
@@ -45,6 +45,6 @@ mod versioned;
 
 pub use at::{At, Dot};
 pub use digest::Shown;
-pub use read_budget::ReadBudget;
 pub use rules::{depends_on_state, leaves_tombstones, may_be_the_last};
+pub use shared::SharedValue;
 pub use slots::Slots;

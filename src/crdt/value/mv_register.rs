@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, ReadBudget};
+use crate::crdt::value::{At, Dot};
 use geolock_api::names::DcId;
 use geolock_api::value::{Reading, RegisterOp};
 
@@ -36,7 +36,7 @@ impl MvRegister {
 }
 
 impl Value for MvRegister {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::MvRegister(self.values().into_iter().cloned().collect())
     }
 

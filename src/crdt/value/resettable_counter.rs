@@ -10,7 +10,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::counter::{check_sum, saturate};
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{At, Dot, ReadBudget};
+use crate::crdt::value::{At, Dot};
 use geolock_api::names::DcId;
 use geolock_api::value::{OpError, Reading, ResettableCounterOp};
 
@@ -45,7 +45,7 @@ impl ResettableCounter {
 }
 
 impl Value for ResettableCounter {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::ResettableCounter(saturate(self.sum))
     }
 

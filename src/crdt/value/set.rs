@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::work;
 use crate::crdt::VersionVector;
+use crate::crdt::value::At;
 use crate::crdt::value::chunks::Chunks;
 use crate::crdt::value::element::Element;
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
-use crate::crdt::value::{At, ReadBudget};
 use geolock_api::names::DcId;
-use geolock_api::value::{Reading, SetOp};
+use geolock_api::value::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, SetOp};
 
 /// Returns the next elements that have something to compact, at most `most`, and true if there are more.
 pub(super) fn some_marked(
@@ -45,6 +45,8 @@ pub(super) struct Set<P> {
     marked: Chunks<Element, ()>,
     /// Number of elements that are present.
     present: usize,
+    /// Sum of their weights.
+    weight: usize,
 }
 
 impl<P: Presence> Set<P> {
@@ -65,6 +67,8 @@ impl<P: Presence> Set<P> {
         let (is_present, has_tombstones, is_empty) =
             (element.is_present(), element.has_tombstones(), element.is_empty());
         self.present = self.present + usize::from(is_present) - usize::from(was_present);
+        let weight = ELEMENT_OVERHEAD + item.len();
+        self.weight = self.weight + weight * usize::from(is_present) - weight * usize::from(was_present);
         debug_assert!(!is_empty || !is_present, "an element of which nothing is left is not present");
         if is_empty {
             self.elements.remove(item);
@@ -89,7 +93,8 @@ impl<P: Presence> Set<P> {
 
     /// Recomputes the fields that follow from the elements.
     fn recount(&mut self) {
-        self.present = self.elements.values().filter(|element| element.is_present()).count();
+        self.present = self.present().count();
+        self.weight = self.present().map(Element::weight).sum();
         let marked = self.elements.iter().filter(|(_, element)| element.has_tombstones());
         self.marked = marked.map(|(item, _)| (item.clone(), ())).collect();
     }
@@ -112,11 +117,12 @@ impl<P: Presence> Set<P> {
 }
 
 impl<P: Presence> Value for Set<P> {
-    fn read(&self, _me: DcId, budget: &mut ReadBudget) -> Reading {
-        Reading::Set(
-            P::SET,
-            self.present().take_while(|item| budget.take(item)).map(Element::to_bytes).collect(),
-        )
+    fn read(&self, _me: DcId) -> Reading {
+        Reading::Set(P::SET, self.present().map(Element::to_bytes).collect())
+    }
+
+    fn weight(&self) -> usize {
+        READING_OVERHEAD + self.weight
     }
 
     fn is_visible(&self) -> bool {

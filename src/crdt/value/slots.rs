@@ -8,7 +8,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::state::State;
-use crate::crdt::value::{At, Dot, ReadBudget};
+use crate::crdt::value::{At, Dot};
 use geolock_api::names::DcId;
 use geolock_api::value::{Op, OpError, PathStep, Reading, Type, Update};
 
@@ -44,13 +44,13 @@ impl Slots {
     /// Returns the reading of a reader in datacenter `me`; `None` if there is no value: then it is the empty
     /// value of every type.
     pub fn read(&self, me: DcId) -> Option<Reading> {
-        self.read_within(me, &mut ReadBudget::new(usize::MAX))
+        self.visible().map(|state| state.read(me))
     }
 
-    /// The same, but if the reading exceeds the budget, only its beginning is returned and the budget is
-    /// overdrawn.
-    pub fn read_within(&self, me: DcId, budget: &mut ReadBudget) -> Option<Reading> {
-        self.visible().map(|state| state.read(me, budget))
+    /// Returns the [weight](Reading::weight) of the reading, which is not built for that. The cost does not
+    /// depend on the number of elements.
+    pub fn weight(&self) -> Option<usize> {
+        self.visible().map(State::weight)
     }
 
     /// If readers see a bounded counter, returns the rights of each datacenter that has some.
@@ -129,7 +129,7 @@ impl Slots {
         self.digest_near_within(Place(seed), &update.path, &update.op)
     }
 
-    fn visible(&self) -> Option<&State> {
+    pub(super) fn visible(&self) -> Option<&State> {
         self.0.iter().find(|state| state.is_visible())
     }
 

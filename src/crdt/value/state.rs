@@ -9,7 +9,7 @@ use crate::crdt::VersionVector;
 use crate::crdt::value::digest::{Place, Shown};
 use crate::crdt::value::leaf::Leaf;
 use crate::crdt::value::map::Map;
-use crate::crdt::value::{At, Dot, ReadBudget};
+use crate::crdt::value::{At, Dot};
 use geolock_api::names::DcId;
 use geolock_api::value::{MapOp, MapType, Op, OpError, PathStep, Reading, Type};
 
@@ -62,10 +62,18 @@ impl State {
         }
     }
 
-    pub fn read(&self, me: DcId, budget: &mut ReadBudget) -> Reading {
+    pub fn read(&self, me: DcId) -> Reading {
         match self {
-            State::Leaf(leaf) => leaf.value().read(me, budget),
-            State::Map(of, map) => Reading::Map(of.value_type(), map.read(me, budget)),
+            State::Leaf(leaf) => leaf.value().read(me),
+            State::Map(of, map) => Reading::Map(of.value_type(), map.read(me)),
+        }
+    }
+
+    /// Returns the [weight](Reading::weight) of the reading.
+    pub fn weight(&self) -> usize {
+        match self {
+            State::Leaf(leaf) => leaf.value().weight(),
+            State::Map(_, map) => map.weight(),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::crdt::value::Dot;
 use crate::crdt::value::leaf::Value;
-use crate::crdt::value::{Dot, ReadBudget};
 use geolock_api::names::DcId;
 use geolock_api::value::{OpError, Reading, VersionedReading};
 
@@ -43,7 +43,7 @@ impl Versioned {
 }
 
 impl Value for Versioned {
-    fn read(&self, _me: DcId, _budget: &mut ReadBudget) -> Reading {
+    fn read(&self, _me: DcId) -> Reading {
         Reading::Versioned(self.present().cloned())
     }
 

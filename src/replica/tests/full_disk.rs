@@ -53,9 +53,9 @@ fn while_there_is_little_room_clients_have_nothing_written() {
     let tag = c.call(0, Call::KeepAlive { lease, proof: Proof::Attached });
     assert!(matches!(c.reply(0, tag), Some(Reply::Renewed { .. })));
     let tag = c.begin(0, 5, None, step(vec![], &["n"], Then::Commit));
-    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+    assert_eq!(c.stepped(0, tag).readings(), [counted(1)]);
     let tag = c.next_step(0, 2, step(vec![], &["n"], Then::Continue));
-    assert_eq!(c.stepped(0, tag).values, [counted(11)], "it is open still, with what it changed");
+    assert_eq!(c.stepped(0, tag).readings(), [counted(11)], "it is open still, with what it changed");
 
     // The other datacenter is not affected.
     commit(&mut c, 1, 1, "n", 1_000);
@@ -167,7 +167,7 @@ fn a_refused_commit_leaves_the_transaction_as_it_was() {
     let refused = c.next_step(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
     assert_eq!(c.refused(0, refused), Refusal::DiskFull);
     let tag = c.next_step(0, 1, step(vec![], &["r"], Then::Continue));
-    assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
+    assert_eq!(c.stepped(0, tag).readings(), [None], "the step was refused with its changes");
     c.room(0, DiskSpace::Enough);
     // The step follows no changes, like the refused one.
     let tag = c.next_step(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));
@@ -191,7 +191,7 @@ fn a_commit_that_cannot_be_made_leaves_the_transaction_as_it_was() {
     let refused = c.next_step(0, 1, step(vec![put("r", "refused")], &[], Then::Commit));
     assert!(matches!(c.txn_refused(0, refused), TxnRefusal::CannotCommit(_)));
     let tag = c.next_step(0, 1, step(vec![], &["r"], Then::Continue));
-    assert_eq!(c.stepped(0, tag).values, [None], "the step was refused with its changes");
+    assert_eq!(c.stepped(0, tag).readings(), [None], "the step was refused with its changes");
     c.link_again(0);
     c.pass(2_000);
     let tag = c.next_step(0, 1, step(vec![put("r", "wanted")], &[], Then::Commit));

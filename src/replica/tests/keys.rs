@@ -240,7 +240,7 @@ fn an_open_transaction_goes_on_only_with_what_it_was_begun_with() {
     let tag = c.begin(0, 1, Some("b"), first(1));
     assert_eq!(c.refused(0, tag), Refusal::IdempotencyKeyReused(1), "other locks");
     let again = c.begin(0, 1, Some("a"), first(1));
-    assert_eq!(c.stepped(0, again).values, [counted(1)]);
+    assert_eq!(c.stepped(0, again).readings(), [counted(1)]);
     let commit = c.next_step(0, 1, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(0, commit);

@@ -1,9 +1,10 @@
 //! Stories about commits of the maximum size.
 
 use super::cluster::{Cluster, dc};
-use super::store_cluster::{put, step};
+use super::store_cluster::{add, change, counted, put, step};
 use crate::replica::Message;
-use crate::replica::store_call::Then;
+use crate::replica::store_call::{AtLeast, Then, TxnRefusal};
+use geolock_api::value::{Op, Reading, SetOp};
 
 fn on_the_way(c: &Cluster) -> usize {
     let messages = c.wires[&(dc(0), dc(1))].iter();
@@ -31,4 +32,24 @@ fn a_backlog_of_large_commits_goes_out_piece_by_piece() {
     }
     assert_eq!(on_the_way(&c), 3);
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
+}
+
+#[test]
+fn what_is_too_large_to_be_read_is_refused_before_it_is_copied() {
+    let mut c = Cluster::new(1, 0, 0);
+    let items = |from: u32| (from..from + 5_000).map(|n| format!("{n:0100}").into()).collect();
+    let set = |op| vec![change("set", Op::AddWinsSet(op))];
+    for n in 0..9 {
+        c.begin(0, u64::from(n) + 1, None, step(set(SetOp::Add(items(n * 5_000))), &[], Then::Commit));
+        c.run();
+    }
+    c.begin(0, 10, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.run();
+    let tag = c.read(0, &["set"], AtLeast::default());
+    assert_eq!(c.txn_refused(0, tag), TxnRefusal::ReadsTooLarge(4 << 20), "102 bytes each");
+    assert_eq!(c.reads(0, "n"), counted(1));
+    c.begin(0, 11, None, step(set(SetOp::Remove(items(0))), &[], Then::Commit));
+    c.run();
+    let Some(Reading::Set(_, items)) = c.reads(0, "set") else { panic!("it is small enough now") };
+    assert_eq!(items.len(), 40_000);
 }

@@ -55,7 +55,7 @@ fn it_is_answered_when_the_nearest_other_has_it_on_disk() {
     c.sync(1);
     c.deliver_all(1, 0);
     assert_eq!(c.durable(0, tag), Durable::AtMajority, "after one round trip, while time stands still");
-    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+    assert_eq!(c.stepped(0, tag).readings(), [counted(1)]);
     assert_eq!(c.inspect(0).status().majority_waits.count(), 1);
 }
 

@@ -453,7 +453,7 @@ fn a_commit_that_waits_keeps_its_turn() {
     c.call(0, Call::AttachLease { lease, secret });
     let waits = c.begins_early(0, lease);
     let later = c.begin(0, 2, None, step(vec![], &["n"], Then::Continue));
-    assert_eq!(c.stepped(0, later).values, [None], "it commits nothing");
+    assert_eq!(c.stepped(0, later).readings(), [None], "it commits nothing");
     assert!(!c.is_answered(0, waits));
     c.link(0, 1);
     c.pass(1_000);

@@ -279,7 +279,7 @@ fn an_open_transaction_of_the_taker_ends_and_says_why() {
     assert_eq!(c.txn_refused(2, late), TxnRefusal::StateReplaced(2));
     let late = c.next_step(2, 1, step(vec![], &["n"], Then::Commit));
     c.run();
-    assert_eq!(c.stepped(2, late).values, [counted(201)], "the one that waited sees all");
+    assert_eq!(c.stepped(2, late).readings(), [counted(201)], "the one that waited sees all");
     c.assert_converged();
 }
 

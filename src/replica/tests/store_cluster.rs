@@ -110,7 +110,7 @@ impl Cluster {
     /// Returns the value of a key at the durable vector of a datacenter.
     pub fn reads(&mut self, id: u8, name: &str) -> Option<Reading> {
         let tag = self.read(id, &[name], AtLeast::default());
-        self.stepped(id, tag).values.remove(0)
+        self.stepped(id, tag).readings().remove(0)
     }
 
     pub fn txn_refused(&self, id: u8, tag: u64) -> TxnRefusal {

@@ -18,7 +18,7 @@ fn a_commit_is_answered_when_it_is_durable_and_seen_everywhere() {
     assert!(!c.is_answered(0, tag), "it is not on disk");
     assert_eq!(c.reads(0, "n"), None, "and so nobody sees it");
     c.run();
-    assert_eq!(c.stepped(0, tag).values, [counted(5)], "a step reads what it changed");
+    assert_eq!(c.stepped(0, tag).readings(), [counted(5)], "a step reads what it changed");
     assert_eq!(c.committed(0, tag), [(dc(0), 1)].into_iter().collect());
     for id in 0..3 {
         assert_eq!(c.reads(id, "n"), counted(5));
@@ -31,14 +31,14 @@ fn a_snapshot_stays_as_it_was_while_others_commit() {
     c.begin(0, 1, None, step(vec![add("n", 1), put("r", "old")], &[], Then::Commit));
     c.run();
     let reader = c.begin(0, 2, None, step(vec![], &["n"], Then::Continue));
-    assert_eq!(c.stepped(0, reader).values, [counted(1)]);
+    assert_eq!(c.stepped(0, reader).readings(), [counted(1)]);
     for i in 0..200_u64 {
         c.begin(1, i + 1, None, step(vec![add("n", 1), put("r", "new")], &[], Then::Commit));
         c.run();
     }
     assert_eq!(c.reads(0, "n"), counted(201));
     let tag = c.next_step(0, 2, step(vec![add("n", 10)], &["n", "r"], Then::Continue));
-    assert_eq!(c.stepped(0, tag).values, [counted(11), written("old")]);
+    assert_eq!(c.stepped(0, tag).readings(), [counted(11), written("old")]);
     let tag = c.next_step(0, 2, step(vec![], &[], Then::Commit));
     c.run();
     c.committed(0, tag);
@@ -60,7 +60,7 @@ fn what_is_read_under_a_lock_has_all_that_was_committed_under_it() {
         let read = c.begin(id, k, Some("x"), step(vec![], &["r"], Then::Continue));
         c.run();
         let before = if i == 0 { None } else { written(&format!("v{}", i - 1)) };
-        assert_eq!(c.stepped(id, read).values, [before], "turn {i} in dc{id}");
+        assert_eq!(c.stepped(id, read).readings(), [before], "turn {i} in dc{id}");
         let commit = c.next_step(id, k, step(vec![put("r", &format!("v{i}"))], &[], Then::Commit));
         c.run();
         c.committed(id, commit);
@@ -77,7 +77,7 @@ fn the_next_holder_is_told_only_when_the_commit_before_it_is_durable() {
     c.committed(0, first);
     assert!(!c.is_answered(0, second), "its own commit is on its way");
     c.sync(0);
-    assert_eq!(c.stepped(0, second).values, [counted(2)]);
+    assert_eq!(c.stepped(0, second).readings(), [counted(2)]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_commit_that_a_crash_lost_never_was_and_can_be_made_again() {
     assert_eq!(c.txn_refused(0, going), TxnRefusal::Unknown(1));
     let again = c.begin(0, 1, None, step(vec![add("n", 1)], &["n"], Then::Commit));
     c.run();
-    assert_eq!(c.stepped(0, again).values, [counted(1)]);
+    assert_eq!(c.stepped(0, again).readings(), [counted(1)]);
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn who_asks_for_a_snapshot_waits_for_it_and_not_for_ever() {
     assert!(!c.is_answered(1, patient) && !c.is_answered(1, txn));
     c.link(0, 1);
     c.run();
-    assert_eq!(c.stepped(1, patient).values, [counted(1)]);
-    assert_eq!(c.stepped(1, txn).values, [counted(1)]);
+    assert_eq!(c.stepped(1, patient).readings(), [counted(1)]);
+    assert_eq!(c.stepped(1, txn).readings(), [counted(1)]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn an_abort_leaves_no_trace_and_frees_the_locks() {
     let mut c = Cluster::new(1, 0, 0);
     let tag = c.begin(0, 1, Some("x"), step(vec![add("n", 1)], &["n"], Then::Continue));
     c.run();
-    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+    assert_eq!(c.stepped(0, tag).readings(), [counted(1)]);
     let waiting = c.lock(0, "x");
     let tag = c.next_step(0, 1, step(vec![], &[], Then::Abort));
     assert_eq!(c.stepped(0, tag).state, TxnState::Aborted);
@@ -199,7 +199,7 @@ fn a_refused_step_changes_nothing() {
     assert!(matches!(c.txn_refused(0, wrong), TxnRefusal::Change(_)));
     let tag = c.next_step(0, 3, step(vec![], &["n"], Then::Commit));
     c.run();
-    assert_eq!(c.stepped(0, tag).values, [counted(1)]);
+    assert_eq!(c.stepped(0, tag).readings(), [counted(1)]);
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn keys_to_be_read_for_which_somebody_waits_are_bounded() {
     c.run();
     c.cut(0, 1);
     let tag = c.call(1, Call::Read(look));
-    assert_eq!(c.stepped(1, tag).values.len(), 1_000);
+    assert_eq!(c.stepped(1, tag).readings().len(), 1_000);
     assert_eq!(c.nodes[1].replica.data.transactions.kept_bytes(), 0);
 }
 

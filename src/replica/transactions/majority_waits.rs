@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use super::TxnId;
 use crate::base::deadlines::Deadlines;
 use crate::base::time::Instant;
+use crate::crdt::value::SharedValue;
 use crate::replica::call::CallId;
 use crate::replica::store_call::Stepped;
 use geolock_api::names::{IdempotencyKey, LeaseId, Position};
-use geolock_api::value::Reading;
 
 /// Approximate number of bytes of a waiting answer, without its values.
 const BASE: usize = 256;
@@ -38,7 +38,7 @@ pub(in crate::replica) struct WaitingAnswer {
 
 impl WaitingAnswer {
     fn bytes(&self) -> usize {
-        BASE + self.stepped.values.iter().flatten().map(Reading::weight).sum::<usize>()
+        BASE + self.stepped.values.iter().flatten().map(SharedValue::weight).sum::<usize>()
     }
 }
 

@@ -7,7 +7,7 @@ use super::commit::can_commit;
 use super::{Open, Txn, TxnId};
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::crdt::VersionVector;
-use crate::crdt::value::ReadBudget;
+use crate::crdt::value::SharedValue;
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::RETRY_AFTER;
 use crate::replica::grants::Requests;
@@ -18,7 +18,6 @@ use crate::replica::store_call::{
 use crate::replica::transactions::TxnCalls;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
-use geolock_api::value::Reading;
 
 /// Approximate bound of the bytes that one step reads: far below the limit of a reply.
 const MAX_READ_BYTES: usize = 4 << 20;
@@ -148,11 +147,11 @@ impl TxnCalls<'_> {
         changes: &[Change],
         then: Then,
         durability: Durability,
-        values: Vec<Option<Reading>>,
-    ) -> Result<Vec<Option<Reading>>, Refusal> {
+        values: Vec<Option<SharedValue>>,
+    ) -> Result<Vec<Option<SharedValue>>, Refusal> {
         let asks = durability != Durability::Local;
         if then == Then::Commit && !values.is_empty() && (asks || self.config.local.needs_majority(changes)) {
-            self.admit_bytes(values.iter().flatten().map(Reading::weight).sum())?;
+            self.admit_bytes(values.iter().flatten().map(SharedValue::weight).sum())?;
         }
         Ok(values)
     }
@@ -164,7 +163,7 @@ impl TxnCalls<'_> {
         at: Position,
         snapshot: &VersionVector,
         then: Then,
-    ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
+    ) -> Result<Vec<Option<SharedValue>>, TxnRefusal> {
         let checks = match then {
             Then::Commit => true,
             Then::Continue => changes.len() <= CHECKED_EARLY,
@@ -183,7 +182,7 @@ impl TxnCalls<'_> {
         at: Position,
         snapshot: &VersionVector,
         own: &[Change],
-    ) -> Result<Vec<Option<Reading>>, TxnRefusal> {
+    ) -> Result<Vec<Option<SharedValue>>, TxnRefusal> {
         let mut by_key: BTreeMap<&Key, Vec<&Action>> = BTreeMap::new();
         if !reads.is_empty() {
             own.iter().for_each(|change| by_key.entry(&change.key).or_default().push(&change.action));
@@ -192,10 +191,9 @@ impl TxnCalls<'_> {
         let mut values = Vec::with_capacity(reads.len());
         for key in reads {
             let own = by_key.get(key).into_iter().flatten().copied();
-            let mut budget = ReadBudget::new(MAX_READ_BYTES - bytes);
-            let value = self.data.store.read(key, at, snapshot, own, &mut budget);
-            bytes += value.as_ref().map_or(1, Reading::weight);
-            if bytes > MAX_READ_BYTES || budget.is_overdrawn() {
+            let value = self.data.store.read(key, at, snapshot, own);
+            bytes += value.as_ref().map_or(1, SharedValue::weight);
+            if bytes > MAX_READ_BYTES {
                 return Err(TxnRefusal::ReadsTooLarge(MAX_READ_BYTES));
             }
             values.push(value);

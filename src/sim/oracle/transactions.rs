@@ -306,7 +306,7 @@ impl Transactions {
         let is_told_again = asked.resent && values.is_empty();
         if !is_told_again {
             self.commits.check_closed(snapshot)?;
-            self.check_values(dc, asked, snapshot, values)?;
+            self.check_values(dc, asked, snapshot, &stepped.readings())?;
         }
         let Some(txn) = asked.txn else { return Ok(()) };
         if let (TxnState::Open, Some(_), Some(intent)) = (state, token, self.intents.get(&txn))

@@ -1,8 +1,8 @@
 //! Compaction: drops everything that only commits could need that have not seen the stable vector, some of it
 //! in each step (`docs/algorithm.md#81-stability`).
 
-use super::{Row, Store};
-use crate::base::work;
+use super::{RecordIndex, Store};
+use crate::base::tables::RowIndex as _;
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
 
@@ -26,9 +26,14 @@ impl Store {
     fn compact_some(&mut self, most: usize) -> bool {
         let mut tombstones = most;
         for _ in 0..most.min(self.to_compact) {
-            match self.uncompacted.pop_front_if(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
-                Some((dot, row)) if self.compact_one(dot, row, &mut tombstones) => self.to_compact -= 1,
-                Some((dot, row)) => self.uncompacted.push_front((dot, row)),
+            let first = self.uncompacted.front().copied();
+            match first.filter(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
+                Some((dot, row)) => {
+                    if self.compact_one(dot, row, &mut tombstones) {
+                        self.uncompacted.pop_front();
+                        self.to_compact -= 1;
+                    }
+                }
                 None => self.to_compact = 0,
             }
             if self.to_compact == 0 || tombstones == 0 {
@@ -36,15 +41,14 @@ impl Store {
             }
         }
         debug_assert!(self.to_compact <= self.uncompacted.len(), "a round examines each tombstone once");
-        work::give_back(&mut self.uncompacted);
         self.compact_restored(most);
         self.to_compact > 0
     }
 
     /// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of
     /// tombstones is used up or the vector advanced meanwhile.
-    fn compact_one(&mut self, dot: Dot, row: Row, tombstones: &mut usize) -> bool {
-        let record = &mut self.records[row as usize];
+    fn compact_one(&mut self, dot: Dot, row: RecordIndex, tombstones: &mut usize) -> bool {
+        let record = &mut self.records[row];
         if record.has_effects() {
             // These effects were applied before the vector became stable, and may have seen less.
             self.some_waited = true;
@@ -82,21 +86,21 @@ impl Store {
         let Some((applied, next)) = self.restored.take_if(|(applied, _)| self.stable.covers(applied)) else {
             return;
         };
-        let end = (next as usize + most).min(self.records.capacity());
-        for row in next as usize..end {
+        let end = (next + most).min(self.records.end());
+        for row in (next..end).map(RecordIndex::from_row) {
             let Some(record) = self.records.get_mut(row) else { continue };
             if record.has_effects() {
                 // Deferred. The dot that stands for it is always stable.
                 record.uncompacted += 1;
                 self.some_waited = true;
-                self.uncompacted.push_back((Dot { dc: self.me, seq: 0 }, row as Row));
+                self.uncompacted.push_back((Dot { dc: self.me, seq: 0 }, row));
             } else {
                 record.content.compact(&self.stable);
-                self.forget_if_over(row as Row);
+                self.forget_if_over(row);
             }
         }
-        if end < self.records.capacity() {
-            self.restored = Some((applied, end as Row));
+        if end < self.records.end() {
+            self.restored = Some((applied, end));
         }
     }
 }

@@ -40,7 +40,12 @@ struct Found {
 type Seen = Vec<Option<Reading>>;
 
 fn readings(slots: &Slots) -> Seen {
-    (0..DCS).map(|me| slots.read(dc(me))).collect()
+    let seen: Seen = (0..DCS).map(|me| slots.read(dc(me))).collect();
+    let weights = seen.iter().map(|reading| reading.as_ref().map(Reading::weight));
+    weights.for_each(|weight| {
+        assert_eq!(slots.weight(), weight, "the weight that is kept is that of {slots:?}")
+    });
+    seen
 }
 
 struct Replica {

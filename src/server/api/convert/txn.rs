@@ -135,7 +135,7 @@ pub(in crate::server::api) fn stepped(stepped: Stepped) -> proto::StepResponse {
     proto::StepResponse {
         snapshot: Some(snapshot_message(&stepped.snapshot)),
         token: stepped.token.map_or(0, |token| token.0),
-        values: stepped.values.into_iter().map(value_message).collect(),
+        values: stepped.readings().into_iter().map(value_message).collect(),
         state: state.into(),
         commit,
         durability: durability.into(),
@@ -159,7 +159,8 @@ pub(in crate::server::api) fn read_answer(read: Stepped) -> proto::StepResponse 
     proto::StepResponse { state: proto::TransactionState::Unspecified.into(), ..stepped(read) }
 }
 
-fn value_message(reading: Option<Reading>) -> proto::Value {
+/// Returns the message of a reading; `None`: the key has no value.
+pub(in crate::server::api) fn value_message(reading: Option<Reading>) -> proto::Value {
     proto::Value { reading: reading.map(reading_message) }
 }
 

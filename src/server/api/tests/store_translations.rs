@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::translations::{lock, secret};
 use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, Wants};
+use crate::crdt::value::SharedValue;
 use crate::lock_server::fakes::{dc, name};
 use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::replica::store_call::{
@@ -297,7 +298,7 @@ fn answers_say_where_a_transaction_stands() {
     let stepped = |state| Stepped {
         snapshot: Arc::new([(dc(0), 2)].into_iter().collect()),
         token: Some(FencingToken(17)),
-        values: vec![None, Some(Reading::Counter(-3))],
+        values: vec![None, Some(SharedValue::written(Op::Counter(-3)))],
         state,
         durable: Durable::Here,
     };
@@ -371,14 +372,7 @@ fn every_reading_has_its_message() {
         ),
     ];
     for (reading, message) in pairs {
-        let read = Stepped {
-            snapshot: Arc::default(),
-            token: None,
-            values: vec![Some(reading)],
-            state: TxnState::Aborted,
-            durable: Durable::Here,
-        };
-        assert_eq!(txn::read_answer(read).values, [proto::Value { reading: Some(message) }]);
+        assert_eq!(txn::value_message(Some(reading)), proto::Value { reading: Some(message) });
     }
 }
 
