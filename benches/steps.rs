@@ -4,7 +4,7 @@
 //!
 //! Each load runs three times, and of each step the shortest time counts: the steps are the same every time,
 //! so differences come from the machine. Printed are the number of steps, quantiles and the longest in
-//! microseconds, how many took more than 1 ms, and the kind and the number of the longest. Aim: none above 1 ms.
+//! microseconds, how many took more than 1 ms, and the kind and number of the longest. Aim: none above 1 ms.
 //!
 //! `cargo bench --bench steps [-- waits readers ...]` measures those loads only.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
@@ -32,7 +32,6 @@ const LOCKS: u64 = 1_000_000;
 const WAITERS: u64 = 100_000;
 const PER_LEASE: u64 = 10_000;
 const ELEMENTS: u64 = 50_000;
-const KEYS: u64 = 1_000_000;
 const RUNS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -173,20 +172,18 @@ impl Bench {
 }
 
 fn print(load: &str, steps: Vec<(Duration, &'static str)>) {
-    let numbered = (0..).zip(steps).map(|(number, (took, about))| (took, number, about));
-    let mut steps: Vec<(Duration, u64, &'static str)> = numbered.collect();
+    let mut steps: Vec<_> = (0_u64..).zip(steps).map(|(n, (took, about))| (took, n, about)).collect();
     steps.sort_unstable();
     let at = |part: f64| steps[((steps.len() - 1) as f64 * part) as usize].0.as_secs_f64() * 1e6;
+    let (_, number, about) = steps[steps.len() - 1];
     let long = steps.iter().filter(|(took, ..)| *took > Duration::from_millis(1)).count();
     println!(
-        "{load:<10} {:>8} {:>7.1} {:>7.1} {:>8.1} {:>9.1} {long:>6}  {}, number {}",
+        "{load:<10} {:>8} {:>7.1} {:>7.1} {:>8.1} {:>9.1} {long:>6}  {about}, number {number}",
         steps.len(),
         at(0.5),
         at(0.99),
         at(0.999),
         at(1.0),
-        steps[steps.len() - 1].2,
-        steps[steps.len() - 1].1,
     );
 }
 
@@ -319,20 +316,16 @@ fn watches(bench: &mut Bench) {
     }
 }
 
-/// That many keys are written, twenty by each commit; one in four of them expires.
+/// Writes as many keys as there are locks in other loads, twenty by each commit; one in four of them expires.
 fn keys(bench: &mut Bench) {
+    let name = |n: u64| format!("tenant/{n}/order");
+    let hour = Action::Expire(TimeToLive::from_millis(3_600_000_u32).expect("an hour"));
     bench.measure();
-    for from in (0..KEYS).step_by(20) {
-        let counted = (from..from + 20).map(|n| update(&format!("tenant/{n}/order"), Op::Counter(1)));
-        let mut changes: Vec<Change> = counted.collect();
-        let expires = |change: &Change| Change {
-            key: change.key.clone(),
-            action: Action::Expire(TimeToLive::from_millis(3_600_000_u32).expect("an hour")),
-        };
-        let expiring: Vec<Change> = changes.iter().step_by(4).map(expires).collect();
-        changes.extend(expiring);
-        bench.commit(changes, &[]);
-        if from.is_multiple_of(1_000) {
+    for n in (0..LOCKS).step_by(20) {
+        let counted = (n..n + 20).map(|n| update(&name(n), Op::Counter(1)));
+        let expiring = (n..n + 20).step_by(4).map(|n| Change { key: key(&name(n)), action: hour.clone() });
+        bench.commit(counted.chain(expiring).collect(), &[]);
+        if n.is_multiple_of(1_000) {
             bench.all.deliver(|_| {});
         }
     }

@@ -15,10 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::causal_log::Change;
-use crate::crdt::value::SharedValue;
 use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::force_release::ForceReleased;
-use crate::replica::store_call::TxnRefusal;
+use crate::replica::store_call::{SharedValue, TxnRefusal};
 use crate::replica::{Decision, Notice};
 use geolock_api::names::MAX_DCS;
 

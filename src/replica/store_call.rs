@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::base::time::brief;
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
-use crate::crdt::value::SharedValue;
+pub use crate::crdt::value::SharedValue;
 use crate::leases::Proof;
 use crate::replica::call::Wait;
 use crate::replica::force_release::ForceReleased;

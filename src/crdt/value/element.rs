@@ -18,7 +18,7 @@ impl Element {
         &self.0
     }
 
-    /// Returns the weight of the element, or of the name of a field, in a [reading](geolock_api::value::Reading::weight).
+    /// Returns the weight of the element, or of the name of a field, in a reading.
     pub fn weight(&self) -> usize {
         ELEMENT_OVERHEAD + self.0.len()
     }

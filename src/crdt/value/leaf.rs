@@ -25,8 +25,8 @@ use geolock_api::value::{Op, OpError, Reading, Type, VersionedReading};
 pub(super) trait Value {
     /// Reads the value, as a reader in datacenter `me` sees it.
     fn read(&self, me: DcId) -> Reading;
-    /// Returns the [weight](Reading::weight) of the reading. It is the same in every datacenter. Types with many
-    /// elements keep it as a sum.
+    /// Returns the [weight](Reading::weight) of the reading. It is the same in every datacenter. Types with
+    /// many elements keep it as a sum.
     fn weight(&self) -> usize {
         self.read(DcId::new(0).expect("0 is the number of a datacenter")).weight()
     }

@@ -117,8 +117,8 @@ impl World {
         if !self.is_running(node) {
             return;
         }
-        // Overdue work comes first, every piece of it, or its messages would be sent on a link that is known to be
-        // gone.
+        // Overdue work comes first, every piece of it, or its messages would be sent on a link that is known
+        // to be gone.
         self.step(node, Event::Tick);
         while self.is_running(node) && self.node(node).tick.is_some_and(|tick| tick <= self.now) {
             self.step(node, Event::Tick);
