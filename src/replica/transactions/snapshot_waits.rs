@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slab::Slab;
-
 use super::TxnId;
 use crate::base::deadlines::Deadlines;
+use crate::base::tables::{RowIndex, Rows};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::replica::call::CallId;
@@ -19,13 +18,27 @@ pub(super) enum Waiter {
     Read(CallId, Read),
 }
 
+/// Index of a waiter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct WaiterIndex(u32);
+
+impl RowIndex for WaiterIndex {
+    fn from_row(row: usize) -> WaiterIndex {
+        WaiterIndex(u32::try_from(row).expect("fewer than 2^32 wait"))
+    }
+
+    fn row(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Waiters by the first entry that they lack: examined only when that entry is durable.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWaits {
-    rows: Slab<(Waiter, Instant, (DcId, u64))>,
-    by_entry: BTreeSet<(DcId, u64, usize)>,
-    by_txn: BTreeMap<TxnId, usize>,
-    deadlines: Deadlines<usize>,
+    rows: Rows<(Waiter, Instant, (DcId, u64)), WaiterIndex>,
+    by_entry: BTreeSet<(DcId, u64, WaiterIndex)>,
+    by_txn: BTreeMap<TxnId, WaiterIndex>,
+    deadlines: Deadlines<WaiterIndex>,
     bytes: usize,
 }
 
@@ -80,7 +93,10 @@ impl SnapshotWaits {
             if came(&(dc, seq)) {
                 return Some(self.remove(row));
             }
-            let next = (std::ops::Bound::Excluded((dc, u64::MAX, usize::MAX)), std::ops::Bound::Unbounded);
+            let next = (
+                std::ops::Bound::Excluded((dc, u64::MAX, WaiterIndex(u32::MAX))),
+                std::ops::Bound::Unbounded,
+            );
             from = self.by_entry.range(next).next().copied();
         }
         None
@@ -93,7 +109,7 @@ impl SnapshotWaits {
         Some(self.remove(row).0)
     }
 
-    fn remove(&mut self, row: usize) -> (Waiter, Instant) {
+    fn remove(&mut self, row: WaiterIndex) -> (Waiter, Instant) {
         let (waiter, until, (dc, seq)) = self.rows.remove(row);
         self.bytes -= waiter.bytes();
         self.deadlines.remove(until, row);
