@@ -43,11 +43,6 @@ impl<K, V, S> KeyedMap<K, V, S> {
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
-
-    /// Removes all keys.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher> KeyedMap<K, V, S> {

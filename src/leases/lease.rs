@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::finished::FinishedKeys;
 use super::names_of_clients::ClientIndex;
 use super::requests::{Keys, Requests};
-use crate::base::tables::RowIndex;
+use crate::base::tables::row_index;
 use crate::base::time::Instant;
 use geolock_api::names::{LeaseId, Secret};
 
@@ -49,17 +49,7 @@ pub enum Proof {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(crate) struct LeaseIndex(pub u32);
 
-impl RowIndex for LeaseIndex {
-    #[inline]
-    fn from_row(row: usize) -> LeaseIndex {
-        LeaseIndex(row as u32)
-    }
-
-    #[inline]
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(LeaseIndex);
 
 /// How long the grace period waits for the reclaim of a lease.
 pub(super) struct Grace {

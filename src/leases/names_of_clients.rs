@@ -2,21 +2,13 @@
 
 use super::lease::ClientId;
 use crate::base::keyed_map::KeyedMap;
-use crate::base::tables::{RowIndex, Rows};
+use crate::base::tables::{Rows, row_index};
 
 /// Index of a client's row. It is reused after its last lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ClientIndex(u32);
 
-impl RowIndex for ClientIndex {
-    fn from_row(row: usize) -> ClientIndex {
-        ClientIndex(row as u32)
-    }
-
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(ClientIndex);
 
 /// One client with at least one lease.
 #[derive(PartialEq, Eq, Debug)]

@@ -237,7 +237,8 @@ impl Leases {
         assert!(lease.requests.is_empty(), "lease {} ends after its requests", lease.id);
         assert_eq!((lease.waiting, lease.names), (0, 0), "lease {} has no request to count", lease.id);
         assert!(lease.keys.is_empty(), "lease {} has no request to name", lease.id);
-        self.by_id.remove(hash_of(lease.id), index.0);
+        let was_found = self.by_id.remove(hash_of(lease.id), index.0);
+        assert!(was_found, "lease {} is found by its id until it ends", lease.id);
         if let Some(reader) = &mut self.reader {
             reader.note_end(index, lease.record());
         }

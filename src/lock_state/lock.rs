@@ -9,7 +9,7 @@ use super::policies::Distances;
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
 use super::reuse_estimate::ReuseEstimate;
-use crate::base::tables::RowIndex;
+use crate::base::tables::row_index;
 use crate::base::time::Instant;
 use geolock_api::names::Position;
 use geolock_api::names::{DcId, DcSet, LockName, Mode};
@@ -18,17 +18,7 @@ use geolock_api::names::{DcId, DcSet, LockName, Mode};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct LockIndex(pub u32);
 
-impl RowIndex for LockIndex {
-    #[inline]
-    fn from_row(row: usize) -> LockIndex {
-        LockIndex(row as u32)
-    }
-
-    #[inline]
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(LockIndex);
 
 /// A lock that is held, waited for, or was so a moment ago.
 #[derive(Debug)]

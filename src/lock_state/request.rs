@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::lock::LockIndex;
 use super::lock_table::LockTable;
 use super::queue::{Class, Order};
-use crate::base::tables::RowIndex;
+use crate::base::tables::row_index;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Wants;
 use geolock_api::names::Position;
@@ -18,17 +18,7 @@ use geolock_api::names::{DcId, FencingToken, LeaseId, Mode, RequestId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RequestIndex(pub u32);
 
-impl RowIndex for RequestIndex {
-    #[inline]
-    fn from_row(row: usize) -> RequestIndex {
-        RequestIndex(row as u32)
-    }
-
-    #[inline]
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(RequestIndex);
 
 /// One lock of a request.
 #[derive(Clone, Copy, Debug)]

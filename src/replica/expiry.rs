@@ -28,7 +28,7 @@ use super::members::Members;
 use super::peers::Peers;
 use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
-use crate::base::tables::{Keyed, KeyedRows, RowIndex};
+use crate::base::tables::{Keyed, KeyedRows, row_index};
 use crate::base::time::{Instant, Now};
 use crate::store_state::{Lifetime, Touched};
 use geolock_api::keys::Key;
@@ -39,7 +39,6 @@ const KEYS_PER_STEP: usize = 1_000;
 
 /// The expiring keys and their times.
 pub(super) struct Expiry {
-    hash_seed: u64,
     rows: KeyedRows<Row, KeyIndex>,
     /// Keys whose time is running.
     due: Deadlines<KeyIndex>,
@@ -66,15 +65,7 @@ struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct KeyIndex(u32);
 
-impl RowIndex for KeyIndex {
-    fn from_row(row: usize) -> KeyIndex {
-        KeyIndex(u32::try_from(row).expect("a store has fewer than 2^32 keys"))
-    }
-
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(KeyIndex);
 
 impl Keyed for Row {
     type Key = Key;
@@ -110,7 +101,6 @@ impl Keepers<'_> {
 impl Expiry {
     pub fn new(hash_seed: u64) -> Expiry {
         Expiry {
-            hash_seed,
             rows: KeyedRows::with_seed(hash_seed),
             due: Deadlines::default(),
             left_to: BTreeMap::new(),
@@ -221,7 +211,7 @@ impl Expiry {
     }
 
     fn forget_all(&mut self) {
-        self.rows = KeyedRows::with_seed(self.hash_seed);
+        self.rows.clear();
         self.due = Deadlines::default();
         self.left_to.clear();
         self.done.clear();

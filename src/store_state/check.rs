@@ -26,6 +26,7 @@ impl Store {
         assert_eq!(effects, self.unfolded.len(), "every effect waits to be folded once");
         let uncompacted: usize = self.records.iter().map(|record| record.uncompacted as usize).sum();
         assert_eq!(uncompacted, self.uncompacted.len(), "every mark waits to be settled once");
+        self.records.check();
         self.records.iter().for_each(|record| record.check());
         let mut digests = Digests::default();
         self.records.iter().for_each(|record| {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::tables::{Fifo, Keyed, KeyedRows, RowIndex};
+use crate::base::tables::{Fifo, Keyed, KeyedRows, RowIndex as _, row_index};
 use crate::base::time::Timestamp;
 use crate::base::work;
 use crate::causal_log::{Action, Change, Entry, Op};
@@ -27,15 +27,7 @@ use geolock_api::value::OpError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RecordIndex(u32);
 
-impl RowIndex for RecordIndex {
-    fn from_row(row: usize) -> RecordIndex {
-        RecordIndex(u32::try_from(row).expect("a store has fewer than 2^32 keys"))
-    }
-
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(RecordIndex);
 
 impl Keyed for Record {
     type Key = Key;

@@ -65,15 +65,6 @@ impl Reading {
         }
     }
 
-    /// Returns the number of elements and fields, those of fields not included.
-    pub fn elements(&self) -> usize {
-        match self {
-            Reading::MvRegister(values) | Reading::Set(_, values) => values.len(),
-            Reading::Map(_, fields) => fields.len(),
-            _ => 1,
-        }
-    }
-
     /// Returns the approximate number of bytes.
     pub fn weight(&self) -> usize {
         let all = |items: &[Bytes]| items.iter().map(|item| ELEMENT_OVERHEAD + item.len()).sum::<usize>();

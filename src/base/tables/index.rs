@@ -61,15 +61,15 @@ impl Index {
         self.0[part(hash)].insert_unique(spread(hash), Slot { hash, row }, |slot| spread(slot.hash));
     }
 
-    /// Removes a row, if it is in the index.
-    pub fn remove(&mut self, hash: u32, row: u32) {
+    /// Removes a row. Returns true if it was in the index.
+    pub fn remove(&mut self, hash: u32, row: u32) -> bool {
         let table = &mut self.0[part(hash)];
-        if let Ok(entry) = table.find_entry(spread(hash), |slot| slot.row == row) {
-            entry.remove();
-        }
+        let found = table.find_entry(spread(hash), |slot| slot.row == row).map(|entry| entry.remove());
+        let was_there = found.is_ok();
         if table.capacity() > KEPT && table.len() < table.capacity() / 8 {
             table.shrink_to(2 * table.len(), |slot| spread(slot.hash));
         }
+        was_there
     }
 
     /// Changes the number of a row.
@@ -101,7 +101,7 @@ mod tests {
         }
         for name in (0..10_000).step_by(2) {
             let row = index.find(hash(name), |row| names[row as usize] == name).expect("it is there");
-            index.remove(hash(name), row);
+            assert!(index.remove(hash(name), row) && !index.remove(hash(name), row));
             let last = names.len() as u32 - 1;
             if row < last {
                 index.renumber(hash(names[last as usize]), last, row);
@@ -115,7 +115,7 @@ mod tests {
             .filter_map(|name| Some((name, found(name)?)))
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|(name, row)| index.remove(hash(name), row));
+            .for_each(|(name, row)| assert!(index.remove(hash(name), row)));
         assert!(
             index.0.iter().all(|table| table.is_empty() && table.capacity() <= KEPT),
             "room for many stays"

@@ -57,8 +57,12 @@ impl<T: Keyed, I: RowIndex> KeyedRows<T, I> {
         if self.rows.is_empty() {
             return None;
         }
+        self.find_hashed(self.hash(key), key)
+    }
+
+    fn find_hashed(&self, hash: u32, key: &T::Key) -> Option<I> {
         let has_key = |row| self.rows[I::from_row(row as usize)].key() == key;
-        self.index.find(self.hash(key), has_key).map(|row| I::from_row(row as usize))
+        self.index.find(hash, has_key).map(|row| I::from_row(row as usize))
     }
 
     /// Returns a row.
@@ -86,8 +90,8 @@ impl<T: Keyed, I: RowIndex> KeyedRows<T, I> {
     /// # Panics
     /// If its key has one.
     pub fn insert(&mut self, value: T) -> I {
-        assert!(self.find(value.key()).is_none(), "a key has one row");
         let hash = self.hash(value.key());
+        assert!(self.find_hashed(hash, value.key()).is_none(), "a key has one row");
         let index = self.rows.insert(value);
         self.index.insert(hash, u32::try_from(index.row()).expect("a table has fewer than 2^32 rows"));
         index
@@ -96,8 +100,25 @@ impl<T: Keyed, I: RowIndex> KeyedRows<T, I> {
     /// Removes a row, which must be present.
     pub fn remove(&mut self, index: I) -> T {
         let value = self.rows.remove(index);
-        self.index.remove(self.hash(value.key()), index.row() as u32);
+        let was_found = self.index.remove(self.hash(value.key()), index.row() as u32);
+        assert!(was_found, "a row is found by its key until it is removed");
         value
+    }
+
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        (self.index, self.rows) = (Index::default(), Rows::new());
+    }
+
+    /// Asserts that each row is found by its key. Walks all rows: for tests and the simulator.
+    ///
+    /// # Panics
+    /// If one is not.
+    pub fn check(&self) {
+        for (index, value) in self.rows.iter() {
+            let found = self.find(value.key()).map(RowIndex::row);
+            assert_eq!(found, Some(index.row()), "a key has the row that it is in");
+        }
     }
 }
 
@@ -155,10 +176,13 @@ mod tests {
             assert_eq!((rows[row], rows.get(row)), ((*key, *value), Some(&(*key, *value))));
         }
         assert_eq!((0..4_000).filter(|key| rows.find(key).is_some()).count(), model.len());
+        rows.check();
         rows.iter_mut().for_each(|(_, value)| *value = 1);
         assert_eq!(
             rows.iter().copied().collect::<BTreeMap<_, _>>(),
             model.keys().map(|key| (*key, 1)).collect()
         );
+        rows.clear();
+        assert!(rows.is_empty() && rows.find(&1).is_none() && rows.iter().next().is_none());
     }
 }

@@ -14,4 +14,5 @@ pub use fifo::Fifo;
 pub use index::{Index, short_hash};
 pub use keyed_rows::{Keyed, KeyedRows};
 pub use list::List;
+pub(crate) use rows::row_index;
 pub use rows::{Blocks, RowIndex, Rows};

@@ -19,6 +19,25 @@ pub trait RowIndex: Copy {
     fn row(self) -> usize;
 }
 
+/// Makes a struct of one `u32` the index of rows.
+macro_rules! row_index {
+    ($index:ident) => {
+        impl $crate::base::tables::RowIndex for $index {
+            #[inline]
+            fn from_row(row: usize) -> $index {
+                debug_assert!(u32::try_from(row).is_ok(), "a table has fewer than 2^32 rows");
+                $index(row as u32)
+            }
+
+            #[inline]
+            fn row(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+pub(crate) use row_index;
+
 /// Values by index, in blocks that are never moved.
 #[derive(Debug)]
 pub struct Blocks<T, I> {

@@ -20,12 +20,17 @@ impl Element {
 
     /// Returns the weight of the element, or of the name of a field, in a reading.
     pub fn weight(&self) -> usize {
-        ELEMENT_OVERHEAD + self.0.len()
+        weight(&self.0)
     }
 
     pub fn to_bytes(&self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
     }
+}
+
+/// Returns the weight of an element, or of the name of a field, with these bytes in a reading.
+pub(super) fn weight(bytes: &[u8]) -> usize {
+    ELEMENT_OVERHEAD + bytes.len()
 }
 
 impl From<&[u8]> for Element {

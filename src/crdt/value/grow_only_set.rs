@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::work;
 use crate::crdt::value::chunks::Chunks;
-use crate::crdt::value::element::Element;
+use crate::crdt::value::element::{self, Element};
 use crate::crdt::value::leaf::Value;
 use geolock_api::names::DcId;
-use geolock_api::value::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, Type};
+use geolock_api::value::{READING_OVERHEAD, Reading, Type};
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct GrowOnlySet {
@@ -26,7 +27,7 @@ impl GrowOnlySet {
         for item in items {
             if !self.elements.contains_key(&item[..]) {
                 *self.elements.entry(&item[..]) = ();
-                self.weight += ELEMENT_OVERHEAD + item.len();
+                self.weight += element::weight(item);
             }
         }
     }
@@ -40,6 +41,7 @@ impl GrowOnlySet {
 
 impl Value for GrowOnlySet {
     fn read(&self, _me: DcId) -> Reading {
+        work::count(self.elements.len());
         Reading::Set(Type::GrowOnlySet, self.elements.keys().map(Element::to_bytes).collect())
     }
 

@@ -23,7 +23,8 @@ use geolock_api::value::{Op, OpError, Reading, Type, VersionedReading};
 /// Laws, property-tested in `tests/`: replicas that applied the same commits, each in some causal order,
 /// return the same results here, even if they compacted at different times.
 pub(super) trait Value {
-    /// Reads the value, as a reader in datacenter `me` sees it.
+    /// Reads the value, as a reader in datacenter `me` sees it. Counts each element as work: no step of the
+    /// machine has the time to read a large value, see [`SharedValue`](crate::crdt::value::SharedValue).
     fn read(&self, me: DcId) -> Reading;
     /// Returns the [weight](Reading::weight) of the reading. It is the same in every datacenter. Types with
     /// many elements keep it as a sum.

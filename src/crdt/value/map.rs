@@ -10,11 +10,11 @@ use bytes::Bytes;
 use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::chunks::Chunks;
-use crate::crdt::value::element::Element;
+use crate::crdt::value::element::{self, Element};
 use crate::crdt::value::set::some_marked;
 use crate::crdt::value::{At, Slots};
 use geolock_api::names::DcId;
-use geolock_api::value::{ELEMENT_OVERHEAD, MapOp, READING_OVERHEAD, Reading};
+use geolock_api::value::{MapOp, READING_OVERHEAD, Reading};
 
 /// The fields whose values are not empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl Map {
         let (before, had_tombstones) = (slots.weight(), slots.has_tombstones());
         let result = how(slots);
         let (after, has_tombstones, is_empty) = (slots.weight(), slots.has_tombstones(), slots.is_empty());
-        let weight = |inner: Option<usize>| inner.map_or(0, |inner| ELEMENT_OVERHEAD + field.len() + inner);
+        let weight = |inner: Option<usize>| inner.map_or(0, |inner| element::weight(field) + inner);
         self.visible = self.visible + usize::from(after.is_some()) - usize::from(before.is_some());
         self.weight = self.weight + weight(after) - weight(before);
         if is_empty {
@@ -106,6 +106,7 @@ impl Map {
     }
 
     pub fn read(&self, me: DcId) -> Vec<(Bytes, Reading)> {
+        work::count(self.visible);
         self.fields().filter_map(|(field, slots)| Some((field.to_bytes(), slots.read(me)?))).collect()
     }
 

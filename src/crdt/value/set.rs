@@ -15,11 +15,11 @@ use crate::base::work;
 use crate::crdt::VersionVector;
 use crate::crdt::value::At;
 use crate::crdt::value::chunks::Chunks;
-use crate::crdt::value::element::Element;
+use crate::crdt::value::element::{self, Element};
 use crate::crdt::value::leaf::Value;
 use crate::crdt::value::presence::Presence;
 use geolock_api::names::DcId;
-use geolock_api::value::{ELEMENT_OVERHEAD, READING_OVERHEAD, Reading, SetOp};
+use geolock_api::value::{READING_OVERHEAD, Reading, SetOp};
 
 /// Returns the next elements that have something to compact, at most `most`, and true if there are more.
 pub(super) fn some_marked(
@@ -67,7 +67,7 @@ impl<P: Presence> Set<P> {
         let (is_present, has_tombstones, is_empty) =
             (element.is_present(), element.has_tombstones(), element.is_empty());
         self.present = self.present + usize::from(is_present) - usize::from(was_present);
-        let weight = ELEMENT_OVERHEAD + item.len();
+        let weight = element::weight(item);
         self.weight = self.weight + weight * usize::from(is_present) - weight * usize::from(was_present);
         debug_assert!(!is_empty || !is_present, "an element of which nothing is left is not present");
         if is_empty {
@@ -118,6 +118,7 @@ impl<P: Presence> Set<P> {
 
 impl<P: Presence> Value for Set<P> {
     fn read(&self, _me: DcId) -> Reading {
+        work::count(self.present);
         Reading::Set(P::SET, self.present().map(Element::to_bytes).collect())
     }
 

@@ -2,7 +2,6 @@
 
 use super::Slots;
 use super::state::State;
-use crate::base::work;
 use geolock_api::names::DcId;
 use geolock_api::value::Reading;
 
@@ -23,10 +22,7 @@ impl SharedValue {
 
     /// Builds the reading.
     pub fn reading(&self) -> Reading {
-        let reading = self.state.read(self.reader);
-        // No step of the machine has the time for that: its work budget would be exceeded.
-        work::count(reading.elements());
-        reading
+        self.state.read(self.reader)
     }
 
     /// Returns the [weight](Reading::weight) of the reading, which is not built for that.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::TxnId;
 use crate::base::deadlines::Deadlines;
-use crate::base::tables::{RowIndex, Rows};
+use crate::base::tables::{Rows, row_index};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::replica::call::CallId;
@@ -22,15 +22,7 @@ pub(super) enum Waiter {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct WaiterIndex(u32);
 
-impl RowIndex for WaiterIndex {
-    fn from_row(row: usize) -> WaiterIndex {
-        WaiterIndex(u32::try_from(row).expect("fewer than 2^32 wait"))
-    }
-
-    fn row(self) -> usize {
-        self.0 as usize
-    }
-}
+row_index!(WaiterIndex);
 
 /// Waiters by the first entry that they lack: examined only when that entry is durable.
 #[derive(Debug, Default)]
@@ -93,10 +85,8 @@ impl SnapshotWaits {
             if came(&(dc, seq)) {
                 return Some(self.remove(row));
             }
-            let next = (
-                std::ops::Bound::Excluded((dc, u64::MAX, WaiterIndex(u32::MAX))),
-                std::ops::Bound::Unbounded,
-            );
+            let last = (dc, u64::MAX, WaiterIndex(u32::MAX));
+            let next = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
             from = self.by_entry.range(next).next().copied();
         }
         None
