@@ -144,13 +144,17 @@ impl World {
     fn needs_operator(&self, dc: DcId) -> bool {
         let since = self.control.config.fenced_since(dc);
         let entered = |other: DcId| self.node(other).inspect().map(|replica| replica.entered_by(dc));
-        self.node(dc).is_gone
+        self.is_lost(dc)
             && self
                 .members()
                 .iter()
                 .filter_map(entered)
                 .all(|entered| since.is_none_or(|since| entered < since))
-            && self.lost_since(dc) > clients_are_over(self.plan.load.ttl.1)
+    }
+
+    /// Returns true if a member is lost for good, and its clients with it.
+    fn is_lost(&self, dc: DcId) -> bool {
+        self.node(dc).is_gone && self.lost_since(dc) > clients_are_over(self.plan.load.ttl.1)
     }
 
     fn lost_since(&self, dc: DcId) -> Duration {
@@ -186,6 +190,9 @@ impl World {
         if self.plan.by_time && !self.needs_operator(dc) {
             return self.evict_later(dc, ASK_AGAIN);
         }
+        // Those that are lost as well cannot report, also if they would be evicted by time.
+        let all_lost = self.control.lost.iter().filter(|other| self.plan.by_time && self.is_lost(*other));
+        self.control.without_clients = self.control.without_clients.union(all_lost.collect());
         self.control.without_clients.insert(dc);
         let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
         if self.control.config.attempt().is_none() && !members.is_empty() {
