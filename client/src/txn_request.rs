@@ -75,8 +75,8 @@ pub enum Durability {
     /// In the datacenter of the server. The default.
     #[default]
     Local,
-    /// In more than half of the datacenters: the commit survives the loss of any smaller part of them. Costs
-    /// a round trip to the nearest majority.
+    /// In more than half of the datacenters, and of those that vote: the commit survives the loss of any
+    /// smaller part of them. Costs a round trip to the nearest majority.
     Majority,
 }
 

@@ -199,6 +199,8 @@ pub enum Bug {
     SumOfAnotherVector,
     /// A commit is durable at a majority when half as many members as that have it: each counts twice.
     MemberCountsTwice,
+    /// A commit is durable at a majority of the members, whoever votes.
+    VotersDoNotCount,
     /// A commit is durable at a majority when it was sent to one.
     SentCountsAsDurable,
     /// An entry is acknowledged on request when it is applied, before it is durable.

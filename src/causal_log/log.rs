@@ -21,6 +21,8 @@ mod lag;
 mod majority;
 mod truncation;
 
+pub use majority::Majority;
+
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::entry_number::follows;
 use std::collections::VecDeque;

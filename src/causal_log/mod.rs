@@ -12,5 +12,5 @@ mod violation;
 pub use commit::{Action, Change, Commit, CommitFault, MAX_CHANGES, MAX_COMMIT_BYTES};
 pub use entry::{Entry, LockParts, MAX_LOCKS_PER_REQUEST, MAX_NAME_BYTES_PER_REQUEST, Op, Wants, WantsError};
 pub(crate) use inbox::{Inbox, Overflow};
-pub(crate) use log::Log;
+pub(crate) use log::{Log, Majority};
 pub use violation::{EntryFault, Violation};

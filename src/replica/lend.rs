@@ -81,6 +81,7 @@ macro_rules! lend {
             now: $of.now,
             out: &mut $of.out,
             log: &mut $of.log,
+            members: &$of.members,
             data: &mut $of.data,
         }
     };

@@ -1,7 +1,7 @@
 //! Commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
 //!
 //! A transaction may ask for an answer only when more than half of the members have its commit on disk, and
-//! the configuration may ask for it, by bucket. The commit is made like any other, its locks are released at
+//! more than half of the voters, and the configuration may ask for it, by bucket. The commit is made like any other, its locks are released at
 //! once, and only the answer waits. Heartbeats carry the durable vectors of the members. They come twice a
 //! second, so this datacenter also asks its peers for an acknowledgement at once:
 //!
@@ -23,6 +23,7 @@ use super::config::ReplicaConfig;
 use super::data::Data;
 use super::effect::Effect;
 use super::lifecycle::heads_to_tell;
+use super::members::Members;
 use super::message::Message;
 use super::output_commit::Output;
 use super::outputs::Outputs;
@@ -92,10 +93,16 @@ pub(super) struct MajorityCommits<'a> {
     pub(super) now: Now,
     pub(super) out: &'a mut Outputs,
     pub(super) log: &'a mut Log,
+    pub(super) members: &'a Members,
     pub(super) data: &'a mut Data,
 }
 
 impl MajorityCommits<'_> {
+    /// Returns the number of the last own entry that a majority has.
+    fn reached(&self) -> u64 {
+        self.log.durable_at_majority(self.members.voter_majorities())
+    }
+
     /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
     /// or when a majority has it.
     pub(super) fn answer_commit(
@@ -113,7 +120,7 @@ impl MajorityCommits<'_> {
         let since = self.now.mono;
         let until = since + wait.min(MAX_MAJORITY_WAIT);
         let answer = WaitingAnswer { call, position, stepped, since, until };
-        if commit.seq <= self.log.durable_at_majority() {
+        if commit.seq <= self.reached() {
             return self.let_go(commit.seq, answer);
         }
         // Most memory is bounded where transactions begin; this bounds repeated calls for earlier commits.
@@ -136,7 +143,7 @@ impl MajorityCommits<'_> {
         if self.data.transactions.majority.is_empty() {
             return;
         }
-        let reached = self.log.durable_at_majority();
+        let reached = self.reached();
         for _ in 0..ANSWERS_PER_STEP {
             let Some((seq, answer)) = self.data.transactions.majority.next_reached(reached) else {
                 return self.ask_for_acknowledgements();
@@ -227,12 +234,13 @@ impl MajorityCommits<'_> {
     /// moment, however the wait ended.
     pub(super) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
         let WaitingAnswer { call, stepped, since, .. } = answer;
-        let durable = if seq <= self.log.durable_at_majority() {
+        let durable = if seq <= self.reached() {
             self.data.majority_waits.record(self.now.mono.saturating_since(since));
             Durable::AtMajority
         } else {
             self.out.counts.commits_not_at_majority += 1;
-            Durable::NotAtMajority { missing: self.log.not_known_to_have(seq) }
+            let missing = self.log.not_known_to_have(seq, self.members.voter_majorities());
+            Durable::NotAtMajority { missing }
         };
         self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
     }

@@ -1,8 +1,8 @@
-//! The own entries that a majority of the members has on disk.
+//! The own entries that a majority has on disk: a majority of the members, and one of the voters.
 //!
 //! An entry counts for a member that announced a durable vector with it, directly or through others, and for
-//! this datacenter once it is durable here. More than half of the members is a majority: half of them is
-//! none, unlike in `truncation`, because a commit must be left when the other half loses its disks.
+//! this datacenter once it is durable here. More than half is a majority: half is none, unlike in
+//! `truncation`, because a commit must be left when the other half loses its disks.
 //!
 //! The result follows from what the members announced last, so it may go back: a member that lost its disk
 //! announces less.
@@ -11,31 +11,47 @@ use super::Log;
 use crate::base::bugs::Bug;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
+/// How many of some datacenters have to have an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Majority {
+    /// The datacenters that count.
+    pub of: DcSet,
+    /// How many of them, at least 1. Voters without a log are among these, so it may be more than half of `of`.
+    pub needed: usize,
+}
+
 impl Log {
-    /// Returns the number of the last own entry that a majority of the members has durably. Takes time for
-    /// each member, and none for each entry.
-    pub fn durable_at_majority(&self) -> u64 {
-        let mut last = [0; MAX_DCS];
-        let mut count = 0;
-        for (place, member) in last.iter_mut().zip(self.members.iter()) {
-            *place = self.durable_of(member);
-            count += 1;
-        }
-        let last = &mut last[..count];
-        last.sort_unstable_by(|a, b| b.cmp(a));
-        let majority = if self.bugs.has(Bug::MemberCountsTwice) { count / 4 } else { count / 2 };
-        // More than half of the members have at least as many entries as the one at this place.
-        let at_majority = last.get(majority).copied().unwrap_or(0);
-        debug_assert!(
-            2 * last.iter().filter(|have| **have >= at_majority).count() > count || self.bugs.has_any(),
-            "more than half of the members have entry {at_majority}"
-        );
-        at_majority
+    /// Returns the number of the last own entry that a majority of the members has durably, and a majority of
+    /// each of these sets of voters. Takes time for each member and voter, and none for each entry.
+    pub fn durable_at_majority(&self, voters: impl Iterator<Item = Majority>) -> u64 {
+        let count = self.members.len();
+        let needed = if self.bugs.has(Bug::MemberCountsTwice) { count / 4 } else { count / 2 } + 1;
+        let members = Majority { of: self.members, needed };
+        let voters = voters.filter(|_| !self.bugs.has(Bug::VotersDoNotCount));
+        voters.chain([members]).map(|majority| self.durable_at(majority)).min().unwrap_or(0)
     }
 
-    /// Returns the members that are not known to have own entry `seq` durably.
-    pub fn not_known_to_have(&self, seq: u64) -> DcSet {
-        self.members.iter().filter(|member| self.durable_of(*member) < seq).collect()
+    /// Returns the number of the last own entry that enough of these have durably.
+    fn durable_at(&self, Majority { of, needed }: Majority) -> u64 {
+        let mut last = [0; MAX_DCS];
+        for (place, member) in last.iter_mut().zip(of.iter()) {
+            *place = self.durable_of(member);
+        }
+        let last = &mut last[..of.len()];
+        last.sort_unstable_by(|a, b| b.cmp(a));
+        // At least `needed` members have as many entries as the one at this place.
+        let reached = last.get(needed - 1).copied().unwrap_or(0);
+        debug_assert!(
+            reached == 0 || last.iter().filter(|have| **have >= reached).count() >= needed,
+            "{needed} of {of:?} have entry {reached}"
+        );
+        reached
+    }
+
+    /// Returns the members, and those of the voters, that are not known to have own entry `seq` durably.
+    pub fn not_known_to_have(&self, seq: u64, voters: impl Iterator<Item = Majority>) -> DcSet {
+        let asked = voters.fold(self.members, |all, majority| all.union(majority.of));
+        asked.iter().filter(|member| self.durable_of(*member) < seq).collect()
     }
 
     /// Returns the number of the last own entry that a member is known to have durably.
@@ -51,6 +67,8 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
     use crate::base::time::Instant;
     use crate::crdt::VersionVector;
@@ -84,7 +102,24 @@ mod tests {
             (&[9, 8, 7, 0, 0], 7),
         ];
         for (told, reached) in cases {
-            assert_eq!(log_with(told).durable_at_majority(), reached, "{told:?}");
+            assert_eq!(log_with(told).durable_at_majority(iter::empty()), reached, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_of_each_set_of_voters_counts() {
+        let log = log_with(&[9, 7, 3]);
+        let of = |ids: &[u8], needed| Majority { of: ids.iter().copied().map(dc).collect(), needed };
+        let cases: [(&[Majority], u64); 6] = [
+            (&[of(&[0], 1)], 7),
+            (&[of(&[3], 1)], 3),
+            (&[of(&[0, 1, 2], 2)], 7),
+            (&[of(&[0, 3], 2)], 3),
+            (&[of(&[0, 1], 2), of(&[0, 1, 3], 3)], 3),
+            (&[of(&[0, 1], 3)], 0),
+        ];
+        for (voters, reached) in cases {
+            assert_eq!(log.durable_at_majority(voters.iter().copied()), reached, "{voters:?}");
         }
     }
 
@@ -92,9 +127,10 @@ mod tests {
     fn a_member_that_lost_its_disk_does_not_count_any_more() {
         let mut log = log_with(&[9, 7]);
         let members = (0..3).map(dc).collect();
-        assert_eq!(log.not_known_to_have(8), DcSet::only(dc(2)));
+        let not_known_to_have = |log: &Log| log.not_known_to_have(8, iter::empty());
+        assert_eq!(not_known_to_have(&log), DcSet::only(dc(2)));
         log.note_told(dc(1), &VersionVector::default(), members);
-        assert_eq!(log.durable_at_majority(), 7);
-        assert_eq!(log.not_known_to_have(8), [dc(1), dc(2)].into_iter().collect());
+        assert_eq!(log.durable_at_majority(iter::empty()), 7);
+        assert_eq!(not_known_to_have(&log), [dc(1), dc(2)].into_iter().collect());
     }
 }

@@ -19,9 +19,11 @@ mod silence;
 mod state;
 
 use std::collections::VecDeque;
+use std::slice;
 use std::time::Duration;
 
 use crate::base::time::Instant;
+use crate::causal_log::Majority;
 use crate::lock_state::{Known, Parting};
 use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
 pub(in crate::replica) use decisions::Decisions;
@@ -264,6 +266,16 @@ impl Members {
     #[inline]
     pub fn awaits_state(&self) -> bool {
         self.awaits_state
+    }
+
+    /// Returns how many of the voters of each set that may decide by now have to have a commit, so that no
+    /// eviction loses it: of those who decide one, who have all reported, at least one has it. Empty if nobody
+    /// votes: then nobody can be evicted.
+    pub fn voter_majorities(&self) -> impl Iterator<Item = Majority> {
+        let current = slice::from_ref(self.config.voters());
+        let sets = self.config.voter_sets_since(self.entered).unwrap_or(current);
+        let voting = sets.iter().filter(|set| !set.voters.is_empty());
+        voting.map(|set| Majority { of: set.members(), needed: set.majority() })
     }
 
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not

@@ -1,6 +1,9 @@
 //! Stories about members that are lost and evicted.
 
+use std::time::Duration;
+
 use super::cluster::{Cluster, dc, founding};
+use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
@@ -9,8 +12,9 @@ use crate::membership::{
     Lineage, MemberName, Proposal, Revision, ServerId, Voter, Vouch,
 };
 use crate::replica::call::{Call, Phase, Reply};
+use crate::replica::store_call::{Durability, Durable, Step, Then};
 use crate::replica::{Decision, Event, Message};
-use geolock_api::names::{ClusterId, DcId};
+use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// A cluster with a list of decisions, which every member that is up learns at once.
 struct Story {
@@ -409,4 +413,32 @@ fn nothing_goes_along_with_a_part_that_goes_along_itself() {
 #[should_panic(expected = "is settled")]
 fn an_epoch_that_is_entered_before_the_sponsor_is_settled_is_caught() {
     enters_before_the_sponsor_is_settled(Some(Bug::SponsorUnsettled));
+}
+
+/// Returns true if a commit that dc1 and dc2 have, and dc0, the only voter, has not, is said to be at a majority.
+fn is_at_majority_without_the_voter(bug: Option<Bug>) -> bool {
+    let mut story = Story::new(3, bug);
+    for id in [1, 2] {
+        story.decide(Command::Vote { dc: dc(id), generation: Generation(0), votes: false });
+        story.c.pass(2_000);
+    }
+    story.c.isolate(0);
+    let durability = Durability::Majority { wait: Duration::from_secs(10) };
+    let commit = Step { durability, ..step(vec![add("n", 1)], &[], Then::Commit) };
+    let tag = story.c.begin(1, 1, None, commit);
+    story.c.pass(5_000);
+    let is_early = story.c.is_answered(1, tag);
+    if !is_early {
+        story.c.pass(10_000);
+        let missing = DcSet::only(dc(0));
+        assert_eq!(story.c.stepped(1, tag).durable, Durable::NotAtMajority { missing });
+    }
+    is_early
+}
+
+/// dc0 may decide alone to evict the two others, and what only they have is lost.
+#[test]
+fn a_majority_has_a_majority_of_the_voters_in_it() {
+    assert!(!is_at_majority_without_the_voter(None));
+    assert!(is_at_majority_without_the_voter(Some(Bug::VotersDoNotCount)));
 }
