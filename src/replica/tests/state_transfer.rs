@@ -283,6 +283,29 @@ fn an_open_transaction_of_the_taker_ends_and_says_why() {
     c.assert_converged();
 }
 
+/// Another member has kept the entries and sends them first.
+#[test]
+fn a_state_that_is_not_needed_any_more_ends_no_transaction() {
+    let mut c = Cluster::with_a_late_state();
+    let open = c.begin(2, 2, None, step(vec![add("n", 1)], &["n"], Then::Continue));
+    c.stepped(2, open);
+    let records = c.nodes[0].records.clone();
+    for (_, record) in records {
+        if let Record::Entry(entry) = record {
+            c.handle(2, Event::Received { peer: dc(0), message: Message::Entries(vec![entry]) });
+        }
+    }
+    c.late = |_| false;
+    c.pass(5_000);
+    assert_eq!(c.state_transfers_received(2), 0);
+    let next = c.next_step(2, 2, step(vec![], &[], Then::Commit));
+    c.run();
+    c.committed(2, next);
+    c.link(1, 2);
+    c.assert_converged();
+    assert_eq!(c.reads(1, "n"), counted(201));
+}
+
 #[test]
 fn a_minority_keeps_its_log_and_in_the_end_commits_no_more() {
     let mut c = Cluster::with_log(3, (0, 0), LOG);

@@ -26,6 +26,8 @@ use geolock_api::names::{DcId, Position};
 pub(super) struct Intake {
     /// `None` while the journal is replayed.
     pub(super) from: Option<DcId>,
+    /// The state is needed for entries up to these, which the giver has truncated.
+    truncated: VersionVector,
     incoming: Incoming,
     /// The transfer is given up then, unless another piece comes.
     until: Instant,
@@ -45,17 +47,17 @@ impl StateTransfer<'_> {
             return;
         }
         self.out.report(Report::StateWanted { peer });
-        self.begin_taking(Some(peer));
+        self.begin_taking(Some(peer), truncated.clone());
         self.out.send(self.log, peer, Message::AskState { anew: true, more: WINDOW });
     }
 
-    fn begin_taking(&mut self, from: Option<DcId>) {
+    fn begin_taking(&mut self, from: Option<DcId>, truncated: VersionVector) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
         let members = (!self.members.know_decisions()).then(|| self.members.all());
         let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
-        self.copies.transfers.intake = Some(Intake { from, incoming, until });
+        self.copies.transfers.intake = Some(Intake { from, truncated, incoming, until });
     }
 
     /// A piece is durable: asks for one more.
@@ -67,7 +69,8 @@ impl StateTransfer<'_> {
     }
 
     /// Returns the reason why a state cannot be installed now, if there is one.
-    fn is_of_no_use(&self, head: &Head, members: Option<&MembersState>) -> Option<&'static str> {
+    fn is_of_no_use(&self, intake: &Intake, head: &Head) -> Option<&'static str> {
+        let members = intake.incoming.members_state.as_ref();
         let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
         if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
             Some("it is of an epoch before ours")
@@ -75,8 +78,9 @@ impl StateTransfer<'_> {
             Some("it is of an epoch before the admission of this server")
         } else if self.members.has_beyond(&head.vector, self.log.applied(), self.config.bugs) {
             Some("it has entries of a datacenter that is evicted, which do not count")
-        } else if self.log.applied().covers(&head.vector) {
-            Some("all of it has come by itself meanwhile")
+        } else if self.log.applied().covers(&intake.truncated) && !self.members.awaits_state() {
+            // Installing it would end open transactions.
+            Some("what was lacking has come by itself meanwhile")
         } else if head.stamps.iter().any(|(_, stamp)| stamp.millis() > latest) {
             Some("it is stamped too far ahead of our clock: check the clocks")
         } else if self.log.first_not_kept_beyond(&head.vector).is_some() {
@@ -89,7 +93,7 @@ impl StateTransfer<'_> {
     /// Replays a piece from the journal.
     pub(in crate::replica) fn replay_piece(&mut self, piece: &StatePiece) -> Result<(), StateFault> {
         if piece.number == 0 {
-            self.begin_taking(None);
+            self.begin_taking(None, VersionVector::default());
         }
         match &mut self.copies.transfers.intake {
             Some(intake) => intake.incoming.push(piece),
@@ -145,9 +149,7 @@ impl Replica {
     fn finish_taking(&mut self, peer: DcId) -> Result<(), Violation> {
         let intake = self.copies.transfers.intake.take().expect("its last piece has just come");
         let head = intake.incoming.head.as_ref().expect("a whole state has a head");
-        if let Some(why) =
-            lend!(StateTransfer, self).is_of_no_use(head, intake.incoming.members_state.as_ref())
-        {
+        if let Some(why) = lend!(StateTransfer, self).is_of_no_use(&intake, head) {
             self.out.report(Report::StateOfNoUse { peer, why });
             return Ok(());
         }

@@ -74,8 +74,8 @@ impl World {
             true => Durability::Majority { wait: self.chance.durability.around(plan.majority_wait) },
             false => Durability::Local,
         };
-        // A member that joined may be the only one left that has some entries, within its state.
-        let has_joiners = self.plan.losses > 0 && self.plan.founders < self.plan.dcs;
+        // A member that joined may be the only one in reach that has some entries, within its state.
+        let has_joiners = self.plan.founders < self.plan.dcs;
         let may_be_replaced = self.plan.max_log < LARGE || self.plan.disk.is_copied || has_joiners;
         let max_open = plan.max_transaction;
         let mut steps: Vec<TxnStep> = (0..count)
