@@ -1,9 +1,10 @@
 //! Commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
 //!
-//! A transaction may ask for an answer only when more than half of the members have its commit on disk, and
-//! more than half of the voters, and the configuration may ask for it, by bucket. The commit is made like any other, its locks are released at
-//! once, and only the answer waits. Heartbeats carry the durable vectors of the members. They come twice a
-//! second, so this datacenter also asks its peers for an acknowledgement at once:
+//! A transaction may ask for an answer only when more than half of the members, and more than half of the
+//! voters, have its commit on disk, and the configuration may ask for it, by bucket. The commit is made
+//! like any other, its locks are released at once, and only the answer waits. Heartbeats carry the durable
+//! vectors of the members. They come twice a second, so this datacenter also asks its peers for an
+//! acknowledgement at once:
 //!
 //! ```text
 //!   here    commit, sync ── entry, AckWanted ──>  there

@@ -16,7 +16,7 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS};
 pub struct Majority {
     /// The datacenters that count.
     pub of: DcSet,
-    /// How many of them, at least 1. Voters without a log are among these, so it may be more than half of `of`.
+    /// How many of them, at least 1. It may be more than half of `of`: a witness votes and has no log.
     pub needed: usize,
 }
 

@@ -269,8 +269,8 @@ impl Members {
     }
 
     /// Returns how many of the voters of each set that may decide by now have to have a commit, so that no
-    /// eviction loses it: of those who decide one, who have all reported, at least one has it. Empty if nobody
-    /// votes: then nobody can be evicted.
+    /// eviction loses it: a majority of the voters remains and has reported, so at least one of these has
+    /// it. Empty if nobody votes: then nobody can be evicted.
     pub fn voter_majorities(&self) -> impl Iterator<Item = Majority> {
         let current = slice::from_ref(self.config.voters());
         let sets = self.config.voter_sets_since(self.entered).unwrap_or(current);

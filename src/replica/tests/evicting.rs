@@ -415,7 +415,7 @@ fn an_epoch_that_is_entered_before_the_sponsor_is_settled_is_caught() {
     enters_before_the_sponsor_is_settled(Some(Bug::SponsorUnsettled));
 }
 
-/// Returns true if a commit that dc1 and dc2 have, and dc0, the only voter, has not, is said to be at a majority.
+/// Returns true if a commit that dc1 and dc2 have is said to be at a majority, without dc0, the only voter.
 fn is_at_majority_without_the_voter(bug: Option<Bug>) -> bool {
     let mut story = Story::new(3, bug);
     for id in [1, 2] {
