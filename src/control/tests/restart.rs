@@ -77,9 +77,9 @@ async fn a_vote_and_an_entry_that_are_not_on_disk_are_not_answered() {
     let world = World::new(43);
     let groups = world.found([0, 1, 2]).await;
     decide(&groups[0], "a").await;
-    let syncs = world.disk(member(2)).syncs();
     world.isolate(member(2).dc);
     world.disk(member(2)).fail();
+    let syncs = world.disk(member(2)).syncs();
     let answer = ask_for_vote(&groups[2], member(0), 100).await;
     assert_eq!(answer, Answer::Refused(Refusal::Stopped));
     assert_eq!(world.disk(member(2)).syncs(), syncs);

@@ -460,7 +460,6 @@ async fn a_reclaim_takes_no_more_than_the_rules_allow() {
     let configured = |acl: PathBuf| {
         move |config: &mut Config| {
             config.access.acl = Some(acl);
-            config.server.drain_timeout = std::time::Duration::ZERO;
         }
     };
     let folder = issue_client(&site, "app");

@@ -6,7 +6,6 @@ use tonic::{Code, Streaming};
 
 use super::site::{Caller, Site, acquire, counted, exclusive};
 use super::unary::reason;
-use crate::lock_server::LockServerOptions;
 use crate::replica::LocalConfig;
 use geolock_api::proto::locks_client::LocksClient;
 use geolock_api::proto::watch_locks_response::Event;
@@ -124,7 +123,7 @@ async fn what_cannot_be_followed_is_refused() {
     begin(&mut client, of(vec![], names(&[""]), None)).await;
     let local = LocalConfig { max_watch_bytes: 1_000, ..LocalConfig::default() };
     let full = Site::new();
-    let small = full.start_with(local, LockServerOptions::default()).await;
+    let small = full.start_configured(|config| config.replica.local = local).await;
     let mut client_of_small = full.client(&small).await;
     let request = of(vec![vec![0; 1_000].into()], vec![], None);
     let refusal = client_of_small.watch_locks(request).await;

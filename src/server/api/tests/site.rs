@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
@@ -58,7 +59,7 @@ impl Site {
     }
 
     pub(super) async fn start(&self) -> Running {
-        self.start_with(LocalConfig::default(), LockServerOptions::default()).await
+        self.start_configured(|_| ()).await
     }
 
     pub(super) async fn start_with(&self, local: LocalConfig, options: LockServerOptions) -> Running {
@@ -69,9 +70,11 @@ impl Site {
         .await
     }
 
-    /// `change`: the differences from the default configuration.
+    /// `change`: the differences from the default configuration. A drain ends at once, so that a stop does not
+    /// wait for held locks.
     pub(super) async fn start_configured(&self, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::alone(CLUSTER, dc(0), self.dir.path());
+        config.server.drain_timeout = Duration::ZERO;
         change(&mut config);
         config.journal.segment_bytes = 1 << 20;
         let sockets = Sockets::bind(&config.listen).expect("there are ports");

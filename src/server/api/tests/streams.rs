@@ -187,7 +187,7 @@ async fn what_a_call_gets_wrong_is_its_answer_and_the_stream_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_is_announced_and_ends_streams() {
     let site = Site::new();
-    let running = site.start().await;
+    let running = site.start_with(LocalConfig::default(), LockServerOptions::default()).await;
     let mut talk = Talk::open(&mut site.client(&running).await).await;
     let lease = talk.open_lease().await.lease;
     token(talk.ask(Call::Acquire(acquire(lease, 1, "a"))).await);

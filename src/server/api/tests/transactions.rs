@@ -7,7 +7,6 @@ use tonic::Code;
 
 use super::site::{Site, Talk, exclusive, open_lease};
 use super::unary::reason;
-use crate::lock_server::LockServerOptions;
 use crate::replica::LocalConfig;
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::server_message::Answer;
@@ -262,7 +261,7 @@ async fn snapshots_are_checked() {
 async fn a_transaction_has_its_locks_until_it_ends_and_is_ended_when_it_is_too_old() {
     let site = Site::new();
     let local = LocalConfig { max_transaction: Duration::from_millis(300), ..LocalConfig::default() };
-    let running = site.start_with(local, LockServerOptions::default()).await;
+    let running = site.start_configured(|config| config.replica.local = local).await;
     let mut client = site.client(&running).await;
     let mut one = Txns::open(Talk::open(&mut client).await).await;
     let mut two = Txns::open(Talk::open(&mut client).await).await;

@@ -12,6 +12,8 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::site::{Site, acquire, dial, open_lease, release};
+use crate::lock_server::LockServerOptions;
+use crate::replica::LocalConfig;
 use geolock_api::proto::locks_client::LocksClient;
 use geolock_api::proto::{self, ERROR_METADATA, Reason};
 
@@ -128,7 +130,7 @@ async fn only_clients_of_the_cluster_are_welcome() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_health_service_follows_the_server() {
     let site = Site::new();
-    let running = site.start().await;
+    let running = site.start_with(LocalConfig::default(), LockServerOptions::default()).await;
     let channel = site.channel(&running).await;
     let mut health = HealthClient::new(channel.clone());
     let service = |service: &str| HealthCheckRequest { service: service.into() };
