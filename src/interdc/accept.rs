@@ -177,7 +177,7 @@ impl Acceptor {
         let first = connection.accept_bi();
         // A stranger is refused at once, unless servers can join here: then its first byte tells.
         let (mut send, mut receive) = match (peer, &self.context.joins) {
-            (None, None) => return Err(self.context.unknown(dc).into()),
+            (None, None) => return Err(Refusal::UnknownDc(dc).into()),
             _ => first.await?,
         };
         let format = hello::read_format(&mut receive).await?;
@@ -188,7 +188,7 @@ impl Acceptor {
         let hello = hello::read_body(&mut receive, format).await?;
         let version = hello.check(&self.context, dc)?;
         let Some(peer) = peer else {
-            let refusal = self.context.unknown(dc);
+            let refusal = self.context.unknown(dc, hello.generation);
             if matches!(refusal, Refusal::UnknownDc(_)) {
                 self.context.stranger.send_replace(Some(dc));
             }

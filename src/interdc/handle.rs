@@ -181,15 +181,16 @@ impl Links {
         self.context.add_peer(peer, address, Some(generation));
     }
 
-    /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer.
-    pub fn remove_peer(&self, peer: DcId, reason: &str) {
-        self.context.remove_peer(peer, reason);
+    /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer, or
+    /// if more than `generation` servers had its id before.
+    pub fn remove_peer(&self, peer: DcId, generation: u16, reason: &str) {
+        self.context.remove_peer(peer, generation, reason);
     }
 
     /// As [`Links::remove_peer`], since the cluster was recovered by force without it: it is told so whenever
     /// it dials.
-    pub fn lose_peer(&self, peer: DcId) {
-        self.context.lose_peer(peer);
+    pub fn lose_peer(&self, peer: DcId, generation: u16) {
+        self.context.lose_peer(peer, generation);
     }
 
     /// Returns the last peer that said that its cluster was recovered by force without this datacenter, to be

@@ -45,8 +45,9 @@ pub(super) struct Context {
     pub disowned_by: watch::Sender<Option<String>>,
     /// The last peer that said that its cluster was recovered by force without this datacenter.
     pub lost_to: watch::Sender<Option<DcId>>,
-    /// Datacenters without which this cluster was recovered by force.
-    lost: Mutex<DcSet>,
+    /// Datacenters without which this cluster was recovered by force, with the number of servers that had had
+    /// their ids before the lost one.
+    lost: Mutex<BTreeMap<DcId, u16>>,
     /// The peers with a link that has [`Lane::Control`].
     pub control_peers: watch::Sender<DcSet>,
     pub control: Option<mpsc::Sender<ControlFrame>>,
@@ -143,7 +144,7 @@ impl Context {
             }
             self.forget(peers.remove(place), ANOTHER_SERVER);
         }
-        self.lost().remove(id);
+        self.lost().remove(&id);
         let former = self.former.lock().expect("nothing panics while it holds the peers").remove(&id);
         let links = former.as_ref().map_or(0, |former| former.links.load(Ordering::Relaxed));
         let (peer, candidates) = Peer::new(id, address.into(), generation, links);
@@ -154,28 +155,32 @@ impl Context {
         peers.sort_by_key(|peer| peer.id);
     }
 
-    /// Forgets a peer: ends its link and its task, and accepts no link from it.
-    pub(super) fn remove_peer(&self, id: DcId, reason: &str) {
+    /// Forgets a peer: ends its link and its task, and accepts no link from it. A later server with its id than
+    /// that of this generation stays: who names an earlier one may only know older decisions.
+    pub(super) fn remove_peer(&self, id: DcId, generation: u16, reason: &str) {
         let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
-        let Some(place) = peers.iter().position(|known| known.id == id) else { return };
+        let is_over = |known: &Arc<Peer>| known.generation().is_none_or(|known| known <= generation);
+        let Some(place) = peers.iter().position(|known| known.id == id && is_over(known)) else { return };
         let peer = peers.remove(place);
         drop(peers);
         self.forget(peer, reason);
     }
 
     /// Forgets a peer without which this cluster was recovered by force, and tells it so when it dials.
-    pub(super) fn lose_peer(&self, id: DcId) {
-        self.lost().insert(id);
-        self.remove_peer(id, "the cluster was recovered by force without it");
+    pub(super) fn lose_peer(&self, id: DcId, generation: u16) {
+        self.lost().insert(id, generation);
+        self.remove_peer(id, generation, "the cluster was recovered by force without it");
     }
 
-    /// Returns the reason to refuse a datacenter that is no peer.
-    pub(super) fn unknown(&self, dc: DcId) -> Refusal {
-        if self.lost().contains(dc) { Refusal::Lost(dc) } else { Refusal::UnknownDc(dc) }
+    /// Returns the reason to refuse a server that is no peer. A later one with the id of a lost one may be a
+    /// member by a decision that is not known here yet.
+    pub(super) fn unknown(&self, dc: DcId, generation: u32) -> Refusal {
+        let is_lost = self.lost().get(&dc).is_some_and(|lost| generation <= u32::from(*lost));
+        if is_lost { Refusal::Lost(dc) } else { Refusal::UnknownDc(dc) }
     }
 
-    fn lost(&self) -> MutexGuard<'_, DcSet> {
-        self.lost.lock().expect("nothing panics while it holds a set")
+    fn lost(&self) -> MutexGuard<'_, BTreeMap<DcId, u16>> {
+        self.lost.lock().expect("nothing panics while it holds a map")
     }
 
     fn forget(&self, peer: Arc<Peer>, reason: &str) {

@@ -123,3 +123,34 @@ async fn where_nobody_can_join_a_stranger_is_refused_in_words() {
     assert!(error.contains("ca.pem") && error.contains("UnknownIssuer"), "{error}");
     drop(member);
 }
+
+/// Decisions may be known here by which a server was lost, and not yet those by which the next one with its id
+/// is a member.
+#[tokio::test]
+async fn only_the_server_that_was_lost_is_told_so() {
+    let world = World::new();
+    let (joins, _calls) = mpsc::channel(1);
+    let mut member = world.start_with(InterdcConfig { joins: Some(joins), ..world.config(0) });
+    let mut first = world.start(1);
+    member.up().await;
+    first.up().await;
+    let links = member.interdc.links();
+    links.lose_peer(dc(1), 0);
+    assert!(matches!(member.down().await, DownReason::ClosedHere(_)));
+    let mut lost_to = first.interdc.links().lost_to();
+    let by = lost_to.wait_for(Option::is_some).await.expect("it dials").expect("it is told");
+    assert_eq!(by, dc(0));
+    first.interdc.shutdown().await;
+
+    let mut second = world.start_with(InterdcConfig { generation: 1, ..world.config(1) });
+    second.peer_error("is no member of the cluster here").await;
+    assert_eq!(*second.interdc.links().lost_to().borrow(), None);
+    links.add_peer(dc(1), &world.address(1).to_string(), 1);
+    member.up().await;
+    second.up().await;
+    // Who repeats the older decisions ends no link of the later server.
+    links.lose_peer(dc(1), 0);
+    links.remove_peer(dc(1), 0, "it has left the cluster");
+    assert_eq!(member.interdc.stats().peers.len(), 1);
+    assert!(member.stats().up && second.stats().up);
+}

@@ -10,7 +10,7 @@ use super::decisions::DecisionList;
 use crate::control::{ControlGroup, MemberId, MemberStep, ServerId};
 use crate::interdc::Links;
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Command, Config, Founding, Generation, Proposal, Voter};
+use crate::membership::{Command, Config, EndCause, Founding, Generation, Proposal, Voter};
 use geolock_api::names::DcId;
 
 /// How often the leader looks.
@@ -98,11 +98,14 @@ impl Leading {
         let (config, status) = (self.group.state().0, self.group.status());
         let is_in = |dc: DcId| status.voters.iter().chain(&status.learners).any(|member| member.dc == dc);
         let has_left = |dc: &DcId| config.member(*dc).is_none() && !is_in(*dc);
-        let over = config.slots().map(|(dc, _)| dc).filter(has_left);
-        over.for_each(|dc| match config.is_lost(dc) {
-            true => self.links.lose_peer(dc),
-            false => self.links.remove_peer(dc, "it has left the cluster"),
-        });
+        for dc in config.slots().map(|(dc, _)| dc).filter(has_left) {
+            let Some(past) = config.last_past(dc) else { continue };
+            // These decisions may be older than those by which a later server became a peer.
+            match past.cause {
+                EndCause::Lost => self.links.lose_peer(dc, past.generation.0),
+                _ => self.links.remove_peer(dc, past.generation.0, "it has left the cluster"),
+            }
+        }
     }
 }
 
