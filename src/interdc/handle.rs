@@ -181,8 +181,8 @@ impl Links {
         self.context.add_peer(peer, address, Some(generation));
     }
 
-    /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer, or
-    /// if more than `generation` servers had its id before.
+    /// Ends the link to a peer for good: it is dialled and accepted no more. Does nothing if it is no peer,
+    /// or if more than `generation` servers had its id before.
     pub fn remove_peer(&self, peer: DcId, generation: u16, reason: &str) {
         self.context.remove_peer(peer, generation, reason);
     }

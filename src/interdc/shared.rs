@@ -45,8 +45,7 @@ pub(super) struct Context {
     pub disowned_by: watch::Sender<Option<String>>,
     /// The last peer that said that its cluster was recovered by force without this datacenter.
     pub lost_to: watch::Sender<Option<DcId>>,
-    /// Datacenters without which this cluster was recovered by force, with the number of servers that had had
-    /// their ids before the lost one.
+    /// The generations of datacenters without which this cluster was recovered by force.
     lost: Mutex<BTreeMap<DcId, u16>>,
     /// The peers with a link that has [`Lane::Control`].
     pub control_peers: watch::Sender<DcSet>,
@@ -155,8 +154,8 @@ impl Context {
         peers.sort_by_key(|peer| peer.id);
     }
 
-    /// Forgets a peer: ends its link and its task, and accepts no link from it. A later server with its id than
-    /// that of this generation stays: who names an earlier one may only know older decisions.
+    /// Forgets a peer: ends its link and its task, and accepts no link from it. A later generation stays:
+    /// the caller may know older decisions.
     pub(super) fn remove_peer(&self, id: DcId, generation: u16, reason: &str) {
         let mut peers = self.peers.write().expect("nothing panics while it holds the peers");
         let is_over = |known: &Arc<Peer>| known.generation().is_none_or(|known| known <= generation);

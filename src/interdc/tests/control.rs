@@ -124,8 +124,8 @@ async fn where_nobody_can_join_a_stranger_is_refused_in_words() {
     drop(member);
 }
 
-/// Decisions may be known here by which a server was lost, and not yet those by which the next one with its id
-/// is a member.
+/// Decisions may be known here by which a server was lost, and not yet those by which the next one with its
+/// id is a member.
 #[tokio::test]
 async fn only_the_server_that_was_lost_is_told_so() {
     let world = World::new();
@@ -148,7 +148,7 @@ async fn only_the_server_that_was_lost_is_told_so() {
     links.add_peer(dc(1), &world.address(1).to_string(), 1);
     member.up().await;
     second.up().await;
-    // Who repeats the older decisions ends no link of the later server.
+    // A repetition of the older decisions ends no link of the later server.
     links.lose_peer(dc(1), 0);
     links.remove_peer(dc(1), 0, "it has left the cluster");
     assert_eq!(member.interdc.stats().peers.len(), 1);

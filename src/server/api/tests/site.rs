@@ -70,8 +70,8 @@ impl Site {
         .await
     }
 
-    /// `change`: the differences from the default configuration. A drain ends at once, so that a stop does not
-    /// wait for held locks.
+    /// `change`: the differences from the default configuration. A drain ends at once, so that a stop does
+    /// not wait for held locks.
     pub(super) async fn start_configured(&self, change: impl FnOnce(&mut Config)) -> Running {
         let mut config = Config::alone(CLUSTER, dc(0), self.dir.path());
         config.server.drain_timeout = Duration::ZERO;
