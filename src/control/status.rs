@@ -41,12 +41,15 @@ pub struct Status {
 
 impl<F: Fold> Core<F> {
     pub(super) fn status(&self) -> Status {
+        // Not while the metrics are borrowed here: a second borrow behind Raft, which waits to change them,
+        // would wait for ever.
+        let leader = self.leader();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let members = metrics.membership_config.membership();
         let sets = members.get_joint_config();
         Status {
-            leader: self.leader(),
+            leader,
             leads: metrics.state == ServerState::Leader,
             term: metrics.current_term,
             voters: members.voter_ids().collect(),

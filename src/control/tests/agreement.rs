@@ -1,6 +1,12 @@
 //! All members have one list, whatever the network does.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::super::{Decided, ProposeError};
 use super::{Group, World, dc, decide, member, members, names, until};
@@ -17,6 +23,31 @@ async fn a_single_member_founds_its_group_and_decides_at_once() {
     let status = group.status();
     assert_eq!((status.leader, status.leads), (Some(member(3)), true));
     assert_eq!((status.voters, status.decided), (members([3]), 2));
+}
+
+/// Raft waits for readers of its state, and whoever comes after it waits for Raft.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_is_read_while_it_changes() {
+    let world = World::new(4);
+    let group = world.start(member(3), Start::Found(members([3]))).await;
+    decide(&group, "x").await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers = [(); 2].map(|()| {
+        let (group, is_over) = (group.clone(), Arc::clone(&is_over));
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(group.status().voters, members([3]));
+            }
+        })
+    });
+    let deciding = async {
+        for _ in 0..500 {
+            decide(&group, "x").await;
+        }
+    };
+    timeout(Duration::from_secs(60), deciding).await.expect("nobody waits for ever");
+    is_over.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().expect("every status is right"));
 }
 
 #[tokio::test]
