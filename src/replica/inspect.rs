@@ -133,6 +133,11 @@ impl<'a> Inspect<'a> {
         !self.0.members.awaits_state()
     }
 
+    /// Returns the vector of the entries that are no longer kept here.
+    pub fn truncated(self) -> &'a VersionVector {
+        self.0.log.truncated()
+    }
+
     /// Returns the members after the decisions that are known here; `None` if there are none.
     pub fn decided_members(self) -> Option<&'a Config> {
         self.0.members.are_decided().then(|| self.0.members.config())

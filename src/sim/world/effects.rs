@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
+use crate::crdt::VersionVector;
 use crate::replica::call::{CallId, Refusal, Reply, SessionId};
 use crate::replica::{Effect, Inspect, Notice, Record, Replica, Report, RequestRow};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
-use crate::sim::world::{Action, ToClient, World, show};
+use crate::sim::world::{Action, Node, ToClient, World, show};
 use geolock_api::names::Position;
 use geolock_api::names::{DcId, LockName, Mode, RequestId};
 
@@ -57,6 +58,21 @@ impl World {
         self.check_wanted(dc);
     }
 
+    /// Checks that a datacenter that takes a state over needs one: it has none, or lacks entries that another
+    /// one has truncated. A giver that is down may have had any.
+    fn judge_state(&mut self, dc: DcId, position: Position) {
+        let before = self.node(dc).disk.applied_before(position, &VersionVector::default());
+        let has_truncated =
+            |node: &Node| node.inspect().is_none_or(|replica| !before.covers(replica.truncated()));
+        let is_needed = before == VersionVector::default()
+            || self.nodes.iter().any(|node| node.dc != dc && has_truncated(node));
+        if !is_needed {
+            let what =
+                format!("{dc} takes a state over at {before}, of which nobody has truncated what it lacks");
+            self.fail(FailureKind::Contract, what);
+        }
+    }
+
     fn on_persist(&mut self, dc: DcId, position: Position, record: Record) {
         self.trace.mix(position.0);
         match &record {
@@ -72,6 +88,7 @@ impl World {
             }
             Record::StateTaken { vector } => {
                 self.tally.state_transfers_received += 1;
+                self.judge_state(dc, position);
                 let node = &mut self.nodes[dc.index()];
                 node.promises.on_state_taken();
                 if let Some(damage) = &mut node.damage {
