@@ -3,8 +3,9 @@
     python lock.py [--connect HOST:PORT,..] --tls FOLDER [--ttl SECONDS] [--wait SECONDS] [--hold SECONDS] [--home DC] NAME
 
 Continues over broken connections and restarts of the server. Exit codes: 0, or 74: the lock was lost while it was held,
-75: not granted in time, 69: no server answers, or the lease ended before the lock was granted, 1: refused. The resource
-that the lock protects should refuse tokens below the highest it has seen.
+75: not granted in time, 69: no server answers, or the lease ended before the lock was granted, 64: there are no
+certificates in the folder, 1: refused. The resource that the lock protects should refuse tokens below the highest it
+has seen.
 """
 
 import argparse
@@ -20,7 +21,11 @@ from geolock_client import Lease, Lost, Over, Refused, Unreachable, pb
 @contextlib.contextmanager
 def leased(options):
     """Opens a lease, and closes it at the end."""
-    ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
+    try:
+        ca, cert, key = ((options.tls / file).read_bytes() for file in ("ca.pem", "cert.pem", "key.pem"))
+    except OSError as error:
+        sys.stderr.write(f"no certificates of a client in {options.tls}: {error}\n")
+        sys.exit(64)
     credentials = grpc.ssl_channel_credentials(ca, key, cert)
     lease = Lease(options.connect.split(","), credentials, options.ttl, "python example")
     try:

@@ -57,6 +57,9 @@ fn a_lock_is_taken_held_and_released() {
     });
     let late = run(example(&cluster, "lock.py").expect("it was there").args(["--wait", "0.1", "y"]));
     assert_eq!(late.code, 75, "{}", late.stderr);
+    let lost = run(example(&cluster, "lock.py").expect("it was there").args(["--tls", "nowhere", "y"]));
+    assert_eq!(lost.code, 64, "{}", lost.stderr);
+    assert!(lost.stderr.starts_with("no certificates of a client in nowhere: "), "{}", lost.stderr);
 }
 
 #[test]
