@@ -50,7 +50,9 @@ fn a_lock_is_taken_held_and_released() {
     assert!(said.stdout.contains("fencing token") && said.stdout.ends_with("released\n"), "{}", said.stdout);
     let there = run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"]));
     assert_eq!(there.code, 0, "it is free: {}", there.stderr);
-    let _other = Running::start(&mut cluster.command(0, ["lock", "y", "--", "sleep", "600"]), Output::Stdout);
+    // It ends when this test does, which closes its input.
+    let mut other = cluster.command(0, ["lock", "y", "--", "cat"]);
+    let _other = Running::start(other.stdin(Stdio::piped()), Output::Stdout);
     until("a holder", || {
         let said = run(&mut cluster.command(0, ["describe", "y"]));
         said.stdout.contains("exclusive").then_some(())
