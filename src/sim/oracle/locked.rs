@@ -95,7 +95,7 @@ impl Transactions {
 impl Promises {
     /// Returns true if a request is held, as far as the server can know.
     pub fn holds(&self, request: RequestId) -> bool {
-        self.held.contains_key(&request)
+        self.held.contains(request)
     }
 }
 

@@ -21,6 +21,7 @@ mod locked;
 mod promises;
 mod readings;
 mod requests;
+mod told;
 mod transactions;
 mod watched;
 

@@ -5,13 +5,14 @@ use std::fmt;
 
 use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
-use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim, Target};
+use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim};
 use crate::replica::force_release::ForceReleased;
 use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Broken;
+use crate::sim::oracle::told::{Told, ToldGrants};
 use crate::sim::queue::Moment;
 use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, RequestId};
 
@@ -22,14 +23,6 @@ pub(crate) struct EndedHold {
     pub lease: LeaseId,
     pub position: Position,
     pub wants: Vec<(LockName, Mode)>,
-}
-
-/// A grant that was answered to a client.
-#[derive(Debug)]
-pub(super) struct Told {
-    lease: LeaseId,
-    key: IdempotencyKey,
-    wants: Vec<(LockName, Mode)>,
 }
 
 /// A transaction that holds locks, at least until then.
@@ -59,7 +52,7 @@ pub(crate) struct Promises {
     token_before: Option<FencingToken>,
     /// Grants that were answered, and neither released nor ended as far as the server knows. After a crash it
     /// may know less than this, until the client reclaims: a lease that ends before that may hold all of it.
-    pub(super) held: BTreeMap<RequestId, Told>,
+    pub(super) held: ToldGrants,
     /// Reclaims of clients, by their calls, until these are answered. A claim alone is no hold: clients that
     /// break rules claim what they have released, and a claim whose session ends first is never answered.
     claims: BTreeMap<CallId, (LeaseId, Vec<(RequestId, Told)>)>,
@@ -77,7 +70,7 @@ impl Promises {
             clocks: BTreeMap::new(),
             token: None,
             token_before: None,
-            held: BTreeMap::new(),
+            held: ToldGrants::default(),
             claims: BTreeMap::new(),
             txns: BTreeMap::new(),
             ended: Vec::new(),
@@ -181,7 +174,7 @@ impl Promises {
         }
         self.check_locks(disk, &grant.request, wants, members)?;
         self.on_token(&grant.request, grant.token)?;
-        self.held.insert(grant.request, Told { lease, key, wants: wants.to_vec() });
+        self.held.insert(lease, grant.request, Told { key, wants: wants.to_vec() });
         Ok(())
     }
 
@@ -252,12 +245,12 @@ impl Promises {
     pub fn on_call(&mut self, id: CallId, call: &Call) {
         match call {
             Call::Release { lease, target, .. } | Call::Cancel { lease, target, .. } => {
-                self.held.retain(|id, told| told.lease != *lease || !names(*target, *id, told.key));
+                self.held.remove_target(*lease, *target);
             }
             Call::Reclaim { lease, held, .. } => {
                 let claim = |Reclaim { request, key, wants, .. }: &Reclaim| {
                     let (key, wants) = (key.unwrap_or_default(), wants.locks().to_vec());
-                    (*request, Told { lease: *lease, key, wants })
+                    (*request, Told { key, wants })
                 };
                 self.claims.insert(id, (*lease, held.iter().map(claim).collect()));
             }
@@ -282,8 +275,10 @@ impl Promises {
     /// The node has answered a reclaim: its lease holds that, and nothing else.
     pub fn on_reclaimed(&mut self, call: CallId, kept: &[RequestId]) {
         let Some((lease, claimed)) = self.claims.remove(&call) else { return };
-        self.held.retain(|_, told| told.lease != lease);
-        self.held.extend(claimed.into_iter().filter(|(request, _)| kept.contains(request)));
+        drop(self.held.remove_lease(lease));
+        for (request, told) in claimed.into_iter().filter(|(request, _)| kept.contains(request)) {
+            self.held.insert(lease, request, told);
+        }
     }
 
     /// The end of a lease is appended to the journal.
@@ -294,13 +289,7 @@ impl Promises {
         for txn in txns.iter().filter_map(|id| self.txns.remove(id)).filter(|txn| txn.until > now) {
             wants.extend(txn.wants);
         }
-        self.held.retain(|_, told| {
-            let ends = told.lease == lease;
-            if ends {
-                wants.append(&mut told.wants);
-            }
-            !ends
-        });
+        wants.extend(self.held.remove_lease(lease).flat_map(|told| told.wants));
         if !wants.is_empty() {
             self.ended.push(EndedHold { lease, position, wants });
         }
@@ -318,7 +307,8 @@ impl Promises {
 
     /// A force release is appended to the journal.
     pub fn on_forced(&mut self, forced: &ForceReleased, position: Position) {
-        let mut wants = self.held.remove(&forced.request).map(|told| told.wants).unwrap_or_default();
+        let mut wants =
+            self.held.remove(forced.lease, forced.request).map(|told| told.wants).unwrap_or_default();
         let of_lease = (forced.lease, 0)..=(forced.lease, IdempotencyKey::MAX);
         let its_txn = |_: &_, txn: &mut OpenTxn| txn.token == forced.token;
         wants.extend(self.txns.extract_if(of_lease, its_txn).flat_map(|(_, txn)| txn.wants));
@@ -333,13 +323,6 @@ impl Promises {
         self.claims.clear();
         self.txns.clear();
         self.ended.clear();
-    }
-}
-
-fn names(target: Target, id: RequestId, key: IdempotencyKey) -> bool {
-    match target {
-        Target::Id(named) => named == id,
-        Target::Key(named) => named == key,
     }
 }
 
