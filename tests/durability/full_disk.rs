@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::fixture::history::{patient, serving_at};
@@ -182,14 +182,23 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     cluster.runners[0] = ["sh", "-c", script].map(String::from).to_vec();
     cluster.start_all();
     let client = serving_at(&cluster, 0).await;
-    let mut acknowledged = 0;
-    while write(&client).await.is_ok() {
-        acknowledged += 1;
-    }
-    assert!(acknowledged > 5, "{acknowledged}");
+    let acknowledged = Arc::new(AtomicI64::new(0));
+    let writer = tokio::spawn({
+        let acknowledged = acknowledged.clone();
+        async move {
+            while write(&client).await.is_ok() {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
     let said = cluster.server(0).line("the journal failed");
     assert!(said.contains("cannot write") && said.contains(".log"), "{said}");
     assert_ne!(cluster.server(0).wait(), 0);
+    // Its last write would wait for the server until its session is over.
+    writer.abort();
+    drop(writer.await);
+    let acknowledged = acknowledged.load(Ordering::Relaxed);
+    assert!(acknowledged > 5, "{acknowledged}");
     cluster.runners[0].clear();
     cluster.restart(0);
     let client = serving_at(&cluster, 0).await;
