@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::print::print;
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
+use crate::runtime::memory::use_small_pages;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ServerArgs};
 use crate::server::node::{Departure, Node, Sockets, Wan, check_directory};
@@ -23,6 +24,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         return check(&config);
     }
     config.log.install()?;
+    use_small_pages();
     fit_connections(&mut config);
     let mut signals = Signals { stop: StopSignals::listen()?, hang_up: signal(SignalKind::hangup())? };
     #[cfg(feature = "faults")]

@@ -1,5 +1,9 @@
 //! Memory that was freed goes back to the operating system, also if the server is quiet.
 //!
+//! Linux may back 2 MiB at once with one huge page, and does so again for a range of which most was given
+//! back. A server with huge pages took 134 MB where it takes 54 MB without them, kept 60 MB of what it had
+//! freed after a restart, and was not faster.
+//!
 //! The binary's allocator, mimalloc, keeps freed pages for a second, and returns them when a later page is
 //! freed. A server that was busy and is quiet then, or has recovered from a long journal, frees no page for
 //! hours: 200 000 locks that were used once left 216 MiB after a restart, 60 MiB of them in use.
@@ -11,6 +15,14 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(5);
 /// A block of this size has a page of its own. It is not touched, so it takes no memory.
 const BLOCK: usize = 1 << 20;
+
+/// Asks Linux for no huge pages in this process. It is no error if Linux refuses: then it takes more memory.
+pub(crate) fn use_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::info!(%error, "Linux may use huge pages: this process may take more memory");
+    }
+}
 
 /// Frees a page now and then, for ever.
 pub(crate) async fn return_freed_pages() {

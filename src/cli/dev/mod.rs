@@ -28,6 +28,7 @@ use super::stopping::StopSignals;
 use super::suggest::{LEVELS, Suggested};
 use crate::lock_server::{LockServerHandle, Stage};
 use crate::replica::call::Phase;
+use crate::runtime::memory::use_small_pages;
 use crate::runtime::open_files::raise_limit;
 use crate::runtime::tasks::joined;
 use crate::server::config::HoldEntry;
@@ -193,6 +194,7 @@ async fn playground(args: StartArgs) -> Result<(), Failure> {
     let plan = Plan::new(&args)?;
     LogOptions { filter: args.log.clone(), ..LogOptions::default() }.install()?;
     raise_limit();
+    use_small_pages();
     let Playground { servers, data } = plan.take()?;
     let mut running = Running::new(&plan, start_nodes(servers).await?);
     let stops_at = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
