@@ -17,7 +17,7 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 12] = [
     ("print", &["telemetry"]),
     ("service_manager", &["lock_server"]),
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
-    ("server", &["runtime::open_files", "server::node", "server::reload", "telemetry"]),
+    ("server", &["runtime::memory", "runtime::open_files", "server::node", "server::reload", "telemetry"]),
     ("server_faults", &["interdc", "testkit::faults"]),
     (
         "dev",
@@ -27,6 +27,7 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 12] = [
             "membership",
             "pki",
             "replica",
+            "runtime::memory",
             "runtime::open_files",
             "runtime::tasks",
             "server::members",
