@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::fixture::history::serving_at;
 use crate::fixture::said::{Said, run};
-use crate::fixture::{Cluster, Output, Running, until};
+use crate::fixture::{Cluster, until};
 use geolock::client::Client;
 
 /// Tables of a founder that lets everybody in who has a certificate. Failures are noticed soon.
@@ -32,8 +32,7 @@ pub fn prepared_with(founder: &str, joiner: &str) -> Cluster {
 
 /// Starts a server of which the log is read, without waiting for it.
 pub fn start(cluster: &mut Cluster, dc: u8) {
-    let running = Running::start(&mut cluster.server_command(dc), Output::Stderr);
-    cluster.servers[usize::from(dc)] = Some(running);
+    cluster.launch(dc);
 }
 
 /// Starts a server that joins, and returns a client once it serves.
