@@ -61,12 +61,18 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
         line("home", &names.show(home));
     }
     line("parts", &parts(lock, names));
+    let restarted = restarted_owners(lock);
     if lock.holders.is_empty() {
-        line("held by", if lock.unknown_dcs.is_empty() { "nobody" } else { "nobody that is known" });
+        let all_known = lock.unknown_dcs.is_empty() && restarted.is_empty();
+        line("held by", if all_known { "nobody" } else { "nobody that is known" });
     }
     line("held by", &table(&lock.holders.iter().map(|holder| held(holder, names)).collect::<Vec<_>>()));
     if !lock.unknown_dcs.is_empty() {
         line("not known", &format!("who holds it in {}: no answer in time", names.list(&lock.unknown_dcs)));
+    }
+    if !restarted.is_empty() {
+        let whose = names.list(&restarted);
+        line("not known", &format!("who held it in {whose} before the restart: clients may reclaim it"));
     }
     if !lock.unreachable_dcs.is_empty() {
         let away = names.list_unheard(&lock.unreachable_dcs);
@@ -87,6 +93,15 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
         line("", &format!("and {more} more"));
     }
     text
+}
+
+/// Returns the owners of parts that were restarted a moment ago: a client may hold the lock and not have
+/// said so yet.
+fn restarted_owners(lock: &LockDescription) -> Vec<u32> {
+    let is_owner = |dc: u32| lock.owners.iter().any(|part| part.owner == dc);
+    let reclaims = |why: NotServing| matches!(why, NotServing::Starting | NotServing::Grace);
+    let owners = lock.not_serving.iter().filter(|owner| is_owner(owner.dc) && reclaims(owner.reason()));
+    owners.map(|owner| owner.dc).collect()
 }
 
 fn parts(lock: &LockDescription, names: &DcNames) -> String {
@@ -263,6 +278,7 @@ lock orders
   parts        1 of 2 in dc0 (fra), 1 of 2 in dc1 (virginia)
   held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
   not known    who holds it in dc0 (fra): no answer in time
+  not known    who held it in dc1 (virginia) before the restart: clients may reclaim it
   unreachable  dc2, last heard 12.5 s ago: what needs the parts there waits until that ends, or it is evicted
   not serving  dc1 (virginia) is in grace for 12 s more: what needs it waits until that ends
   waiting      1.  bob@web     exclusive  from dc0 (fra)  since 2.5 s
@@ -270,6 +286,22 @@ lock orders
                and 3 more
 ";
         assert_eq!(text_at(Duration::from_secs(10), &lock, &names()), expected);
+    }
+
+    #[test]
+    fn what_may_be_reclaimed_is_not_said_to_be_free() {
+        let owners = vec![PartOwner { part: 0, owner: 1 }];
+        let restarted = |dc, reason: NotServing| {
+            let why = proto::NotServingOwner { dc, reason: reason.into(), grace_remaining_ms: 500 };
+            let (owners, not_serving) = (owners.clone(), vec![why]);
+            let lock = LockDescription { owners, not_serving, ..LockDescription::default() };
+            text_at(Duration::ZERO, &lock, &names())
+        };
+        let unknown = "held by      nobody that is known";
+        assert!(restarted(1, NotServing::Grace).contains(unknown));
+        assert!(restarted(1, NotServing::Starting).contains(unknown));
+        assert!(!restarted(1, NotServing::DiskFull).contains(unknown), "it knows all");
+        assert!(!restarted(0, NotServing::Grace).contains(unknown), "it has no part");
     }
 
     #[test]
