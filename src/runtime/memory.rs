@@ -1,8 +1,8 @@
 //! Memory that was freed goes back to the operating system, also if the server is quiet.
 //!
 //! Linux may back 2 MiB at once with one huge page, and does so again for a range of which most was given
-//! back. A server with huge pages took 134 MB where it takes 54 MB without them, kept 60 MB of what it had
-//! freed after a restart, and was not faster.
+//! back. Three datacenters in one process took 134 MB with huge pages and 54 MB without them, and were not
+//! faster with them (`docs/performance.md`).
 //!
 //! The binary's allocator, mimalloc, keeps freed pages for a second, and returns them when a later page is
 //! freed. A server that was busy and is quiet then, or has recovered from a long journal, frees no page for
