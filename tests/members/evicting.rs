@@ -5,7 +5,7 @@
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::said::{Said, run};
 use crate::fixture::{Cluster, lock, until};
-use crate::growth::{AUTO, all_settled, listed, start};
+use crate::growth::{AUTO, all_settled, listed};
 use crate::leaving::{three, token};
 use geolock::client::AcquireRequest;
 
@@ -45,7 +45,7 @@ async fn one_that_is_lost_is_evicted_and_its_locks_are_granted_elsewhere() {
     assert_eq!(again.code, 0, "it may be repeated: {again:?}");
 
     // Its server is started again: it hears that before it serves, and stops.
-    start(&mut cluster, 2);
+    cluster.launch(2);
     cluster.server(2).line("this datacenter was evicted: stopping");
     assert_eq!(cluster.server(2).wait(), 0);
     token(&clients[0], "used there").await;

@@ -4,7 +4,7 @@ use crate::fixture::backup::SHORT_LEASES;
 use crate::fixture::calls::acquire;
 use crate::fixture::history::serving_at;
 use crate::fixture::{lock, servers};
-use crate::growth::{AUTO, all_settled, listed, prepared, start};
+use crate::growth::{AUTO, all_settled, listed, prepared};
 use geolock::client::AcquireRequest;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_founder_that_lost_its_disk_serves_again_without_a_vote() {
     drop(clients);
     cluster.kill(2);
     std::fs::remove_dir_all(cluster.data_dir(2)).expect("it is there");
-    start(&mut cluster, 2);
+    cluster.launch(2);
     cluster.server(2).says("OtherDirectory");
     let client = serving_at(&cluster, 2).await;
     let guard = acquire(&client, AcquireRequest::exclusive(lock("moved"))).await;
@@ -60,7 +60,7 @@ async fn a_founder_that_lost_its_disk_serves_again_without_a_vote() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lone_founder_serves_at_once() {
     let mut cluster = prepared(AUTO);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     let client = cluster.client(0).await;
     let guard = acquire(&client, AcquireRequest::exclusive(lock("first"))).await;

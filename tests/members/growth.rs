@@ -30,14 +30,9 @@ pub fn prepared_with(founder: &str, joiner: &str) -> Cluster {
     cluster
 }
 
-/// Starts a server of which the log is read, without waiting for it.
-pub fn start(cluster: &mut Cluster, dc: u8) {
-    cluster.launch(dc);
-}
-
 /// Starts a server that joins, and returns a client once it serves.
 pub async fn joined(cluster: &mut Cluster, dc: u8) -> Client {
-    start(cluster, dc);
+    cluster.launch(dc);
     cluster.server(dc).line("listening");
     serving_at(cluster, dc).await
 }

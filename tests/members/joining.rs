@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
 use crate::fixture::{Cluster, lock, within};
-use crate::growth::{AUTO, all_settled, joined, listed, prepared, start};
+use crate::growth::{AUTO, all_settled, joined, listed, prepared};
 use geolock::client::{AcquireError, AcquireRequest, Client, Wait};
 
 fn briefly(name: &str) -> AcquireRequest {
@@ -38,7 +38,7 @@ async fn clients(cluster: &Cluster) -> Vec<Client> {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_grows_to_three_while_locks_are_held() {
     let mut cluster = prepared(AUTO);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     let first = serving_at(&cluster, 0).await;
     let before = acquire(&first, AcquireRequest::exclusive(lock("before"))).await;
@@ -75,7 +75,7 @@ async fn one_server_grows_to_three_while_locks_are_held() {
 
     // After a restart of all, each with the configuration that it had.
     (0..3).for_each(|dc| cluster.kill(dc));
-    (0..3).for_each(|dc| start(&mut cluster, dc));
+    (0..3).for_each(|dc| cluster.launch(dc));
     (0..3).for_each(|dc| drop(cluster.server(dc).line("listening")));
     let three = clients(&cluster).await;
     excludes(&three, "held").await;
@@ -89,7 +89,7 @@ async fn one_server_grows_to_three_while_locks_are_held() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_while_it_joins_completes_it_later() {
     let mut cluster = prepared(AUTO);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     let first = serving_at(&cluster, 0).await;
     // It takes a while to give all of that.
@@ -98,7 +98,7 @@ async fn a_server_that_is_killed_while_it_joins_completes_it_later() {
     }
     let held = acquire(&first, AcquireRequest::exclusive(lock("held"))).await;
     for moment in ["asked to join", "recovered", "link up", "took its state over"] {
-        start(&mut cluster, 1);
+        cluster.launch(1);
         let server = cluster.server(1);
         // A later start is further already.
         while let Some(line) = server.any_line() {

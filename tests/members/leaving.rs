@@ -4,7 +4,7 @@ use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, lock, until};
-use crate::growth::{AUTO, all_settled, joined, listed, prepared, start};
+use crate::growth::{AUTO, all_settled, joined, listed, prepared};
 use geolock::client::{AcquireRequest, Client};
 
 /// Three datacenters, grown from one, and a client of each.
@@ -14,7 +14,7 @@ pub async fn three(tables: &str) -> (Cluster, Vec<Client>) {
 
 /// Starts three datacenters one after the other. Returns a client of each.
 pub async fn grown(mut cluster: Cluster) -> (Cluster, Vec<Client>) {
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     let mut clients = vec![serving_at(&cluster, 0).await];
     for dc in 1..3 {
@@ -73,7 +73,7 @@ async fn three_shrink_to_one_while_locks_are_held() {
     cluster.restart(1);
     let client = serving_at(&cluster, 1).await;
     token(&client, "after the restart").await;
-    start(&mut cluster, 2);
+    cluster.launch(2);
     cluster.server(2).line("has left the cluster");
     assert_eq!(cluster.server(2).wait(), 0);
     std::fs::remove_dir_all(cluster.data_dir(2)).expect("nobody uses it");
@@ -128,7 +128,7 @@ async fn one_that_is_killed_while_it_leaves_completes_it_later() {
     cluster.kill(2);
     let elsewhere = acquire(&clients[0], AcquireRequest::shared(lock("elsewhere"))).await;
     elsewhere.release().await.expect("it was held");
-    start(&mut cluster, 2);
+    cluster.launch(2);
     cluster.server(2).line("listening");
     held.release().await.expect("it is reclaimed, and released");
     cluster.server(2).line("has left the cluster");

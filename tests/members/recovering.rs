@@ -13,7 +13,7 @@ use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
 use crate::fixture::said::{Said, run};
 use crate::fixture::{Cluster, lock, until};
-use crate::growth::{AUTO, all_settled, joined, listed, start};
+use crate::growth::{AUTO, all_settled, joined, listed};
 use crate::leaving::{three, token};
 use geolock::client::{AcquireRequest, Client};
 
@@ -60,7 +60,7 @@ async fn founded(dcs: u8) -> (Cluster, Vec<Client>) {
     for dc in 0..dcs {
         cluster.write_founders(dc, dcs, AUTO);
     }
-    (0..dcs).for_each(|dc| start(&mut cluster, dc));
+    (0..dcs).for_each(|dc| cluster.launch(dc));
     let mut clients = Vec::new();
     for dc in 0..dcs {
         cluster.server(dc).line("listening");
@@ -102,7 +102,7 @@ async fn one_of_three_goes_on_and_grows_again() {
     // It is remembered over a restart.
     held.release().await.expect("it was held");
     cluster.kill(0);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     let survivor = serving_at(&cluster, 0).await;
     token(&survivor, "used there").await;
@@ -115,7 +115,7 @@ async fn one_of_three_goes_on_and_grows_again() {
 
     // A majority of the old cluster is started again: it learns that it was lost, and does not serve.
     for dc in 1..3 {
-        start(&mut cluster, dc);
+        cluster.launch(dc);
     }
     for dc in 1..3 {
         cluster.server(dc).line("the cluster was recovered by force without this datacenter: stopping");
@@ -160,7 +160,7 @@ async fn a_recovery_that_is_killed_is_repeated_at_another_survivor() {
     asked.kill().expect("it is our child");
     asked.wait().expect("it has ended");
     cluster.server(1).signal(Signal::CONT);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
 
     let report = until("both survivors hear each other", || {
@@ -171,7 +171,7 @@ async fn a_recovery_that_is_killed_is_repeated_at_another_survivor() {
     // Both are killed, and it is still so.
     drop(clients);
     (0..2).for_each(|dc| cluster.kill(dc));
-    (0..2).for_each(|dc| start(&mut cluster, dc));
+    (0..2).for_each(|dc| cluster.launch(dc));
     for dc in 0..2 {
         cluster.server(dc).line("listening");
     }

@@ -6,12 +6,12 @@ use geolock::pki;
 use geolock_api::names::DcId;
 
 use crate::fixture::said::run;
-use crate::growth::{AUTO, INVITED, all_settled, joined, listed, prepared, refused, start};
+use crate::growth::{AUTO, INVITED, all_settled, joined, listed, prepared, refused};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_needs_an_invitation_where_the_policy_says_so() {
     let mut cluster = prepared(INVITED);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     listed(&cluster, 0, "a list with one member", |list| all_settled(list, 1));
     let said = refused(&cluster, 1, &[]);
@@ -36,13 +36,17 @@ async fn a_server_needs_an_invitation_where_the_policy_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_named() {
     let mut cluster = prepared(AUTO);
-    // Nobody is there, or no QUIC port.
+    // Nobody is there.
     let said = refused(&cluster, 1, &[]);
     assert!(said.code != 0 && said.stderr.contains("127.0.0.1"), "{}", said.stderr);
     assert!(said.stderr.contains("no answer"), "{}", said.stderr);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     listed(&cluster, 0, "a list with one member", |list| all_settled(list, 1));
+    // The client port is no QUIC port. Another server waits for it while this one makes other mistakes.
+    let mut at_client_port = cluster.server_command(2);
+    at_client_port.args(["--join", &cluster.endpoint(0)]);
+    let at_client_port = tokio::task::spawn_blocking(move || run(&mut at_client_port));
 
     let said = refused(&cluster, 1, &["--name", "city0"]);
     assert!(said.stderr.contains("the name city0 is used by another member"), "{}", said.stderr);
@@ -68,6 +72,8 @@ async fn mistakes_are_named() {
             said.stderr
         );
     }
+    let said = at_client_port.await.expect("it runs a command");
+    assert!(said.code != 0 && said.stderr.contains("no answer"), "{}", said.stderr);
     assert_eq!(listed(&cluster, 0, "a list", |_| true)["decision"], 1, "nothing was decided");
 
     // Its id is taken by a server with another directory.
@@ -88,14 +94,14 @@ async fn mistakes_are_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lone_founder_that_forgot_the_others_stops() {
     let mut cluster = prepared(AUTO);
-    start(&mut cluster, 0);
+    cluster.launch(0);
     cluster.server(0).line("listening");
     joined(&mut cluster, 1).await;
     listed(&cluster, 0, "two members", |list| all_settled(list, 2));
     cluster.kill(0);
     fs::remove_dir_all(cluster.data_dir(0)).expect("it is there");
     for _ in 0..2 {
-        start(&mut cluster, 0);
+        cluster.launch(0);
         let server = cluster.server(0);
         server.line("is not known here");
         assert_ne!(server.wait(), 0);

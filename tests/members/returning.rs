@@ -7,7 +7,7 @@ use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, lock, until};
-use crate::growth::{AUTO, all_settled, joined, listed, refused, start};
+use crate::growth::{AUTO, all_settled, joined, listed, refused};
 use crate::leaving::{three, token};
 use geolock::client::AcquireRequest;
 use serde_json::Value;
@@ -101,7 +101,7 @@ async fn one_that_was_evicted_alive_is_refused_until_it_joins_anew() {
     let third = cluster.dir().join("third");
     std::fs::rename(cluster.data_dir(2), &third).expect("nobody uses it");
     std::fs::rename(&old, cluster.data_dir(2)).expect("it is there");
-    start(&mut cluster, 2);
+    cluster.launch(2);
     cluster.server(2).line("it is server 0 with this id, known here is server 2");
     // It asks why, and is told.
     cluster.server(2).line("this datacenter was evicted: stopping");
@@ -133,7 +133,7 @@ async fn one_that_was_evicted_and_is_started_again_returns_by_itself_if_it_may()
             eprintln!("{said:?}");
             (said.code == 0).then_some(())
         });
-        start(&mut cluster, 0);
+        cluster.launch(0);
         cluster.server(0).line("this datacenter was evicted: stopping, to join again");
         cluster.server(0).line("admitted: this server is a member");
         let client = serving_at(&cluster, 0).await;
