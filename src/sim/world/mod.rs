@@ -53,12 +53,9 @@ use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 /// Maximum number of events at one moment; more is an endless loop.
 const MAX_AT_ONCE: u32 = 100_000;
 
-/// A node's invariants are checked after this number of its steps, or later if it has many requests: checks
-/// after each step would take most of the time.
+/// A node's invariants are checked after this number of its steps: checks after each step would take most of
+/// the time.
 const CHECK_EVERY: u64 = 16;
-
-/// Maximum number of requests that are checked for each step.
-const CHECKED_PER_STEP: u64 = 16;
 
 /// A session as the world knows it.
 #[derive(Debug)]
@@ -409,11 +406,8 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &node.replica else { return };
         node.steps += 1;
-        if node.steps >= node.check_at {
+        if node.steps.is_multiple_of(CHECK_EVERY) {
             replica.check();
-            let counts = replica.inspect().counts();
-            let requests = counts.held + counts.waiting + counts.remote_requests;
-            node.check_at = node.steps + CHECK_EVERY.max(requests / CHECKED_PER_STEP);
         }
         let late = node.lateness();
         let at = node.clock.when(replica.next_deadline());

@@ -58,8 +58,6 @@ pub(crate) struct Node {
     pub started: Moment,
     /// Number of inputs.
     pub steps: u64,
-    /// Number of inputs at which its invariants are checked next.
-    pub check_at: u64,
     /// The actions that wait while its process is stopped.
     pub stalled: Option<Vec<Action>>,
     /// The members that were away for it before its last step.
@@ -123,7 +121,6 @@ impl Node {
             life: 0,
             started: Moment::START,
             steps: 0,
-            check_at: 0,
             stalled: None,
             away_before: DcSet::EMPTY,
             was_examining: false,
