@@ -96,9 +96,12 @@ impl Members {
 
     /// Returns the members for a checkpoint or a state; `None` if there are no decisions.
     pub fn state(&self, sponsors: &Sponsors) -> Option<MembersState> {
-        // Its own end may be decided.
-        let members = self.config.member_set().union(DcSet::only(self.me));
-        let entered_by = members.iter().map(|dc| (dc, self.entered_by(dc)));
+        // Also of members whose end is decided and not entered here: what they did before it is lacking.
+        let entered_by = self
+            .entered_by
+            .iter()
+            .enumerate()
+            .map(|(slot, epoch)| (DcId::new(slot as u8).expect("there are no more slots"), *epoch));
         let join = |join: &Join| {
             let Admitted { dc, generation, sponsor } = join.admitted;
             let split = sponsors.get(dc).is_some_and(|row| row.split);

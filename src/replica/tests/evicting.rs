@@ -8,8 +8,8 @@ use crate::base::bugs::Bug;
 use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
-    Address, Admission, AttemptId, Command, Config, Credentials, Evictee, Eviction, Generation, Index,
-    Lineage, MemberName, Proposal, Revision, ServerId, Voter, Vouch,
+    Address, Admission, AttemptId, Command, Config, Credentials, Epoch, EvictPolicy, Evictee, Eviction,
+    Generation, Index, Lineage, MemberName, Policy, Proposal, Revision, ServerId, Voter, Vouch,
 };
 use crate::replica::call::{Call, Phase, Reply};
 use crate::replica::store_call::{Durability, Durable, Step, Then};
@@ -185,7 +185,11 @@ fn a_promise_that_is_not_kept_is_noticed() {
 
 /// The end of dc2 is decided, and dc0 alone has the entry of the cut. Returns the story and the cut.
 fn ended(bug: Option<Bug>) -> (Story, u64) {
-    let mut s = Story::new(3, bug);
+    ends(Story::new(3, bug))
+}
+
+/// The same in a story that has begun.
+fn ends(mut s: Story) -> (Story, u64) {
     // All parts of a lock are at dc2.
     s.c.use_lock(2, "moved");
     s.c.run();
@@ -212,6 +216,26 @@ fn an_end_is_entered_with_all_entries_up_to_the_cut_and_what_the_evicted_owned_i
         assert!(s.has_entered(id));
     }
     assert_eq!(s.fence_of_a_grant(), 17, "a token after the first eviction is above all of before");
+}
+
+/// dc1 starts again from a checkpoint of when the end of dc2 was decided and not entered.
+#[test]
+fn what_is_lacking_before_the_cut_is_taken_after_a_restart_too() {
+    let mut s = Story::new(3, None);
+    s.decide(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
+    s.c.pass(60_000);
+    (0..3).for_each(|id| s.c.open_lease(id, Duration::from_secs(15)));
+    let (mut s, cut) = ends(s);
+    let entered = s.c.inspect(1).entered_by(dc(2));
+    assert!(entered > Epoch(0) && !s.has_entered(1), "{entered:?}");
+    s.c.restart_from_checkpoint(1);
+    assert_eq!(s.c.inspect(1).entered_by(dc(2)), entered);
+    s.c.link(0, 1);
+    // Long enough for all that waits after a start.
+    s.c.pass(20_000);
+    assert_eq!(s.c.nodes[1].violations, []);
+    assert_eq!(s.has(1), cut);
+    assert!(s.has_entered(1));
 }
 
 #[test]
