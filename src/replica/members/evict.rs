@@ -90,8 +90,8 @@ impl Members {
     }
 
     /// Returns true if this member may enter the epoch in which these are over: it has all of them up to the
-    /// cuts, nothing goes along with their parts, and it has what the others did before the epoch before. If
-    /// more ends are known, they are entered together.
+    /// cuts, nothing goes along with their parts, and it has what the others did before the epoch before. One
+    /// that a later end evicts may have entered this epoch: its last entries are taken only then.
     pub(super) fn may_enter_end(&self, end: Evicted, applied: &VersionVector, bugs: Bugs) -> bool {
         let all = self.pending.iter().filter_map(|change| match change.kind {
             Kind::Evicts(evicted) => Some(evicted.members),
@@ -103,7 +103,8 @@ impl Members {
         // A member that was joining when it was decided may settle only after it.
         let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
         !evicted.contains(self.me)
-            && (evicted.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
+            && (end.members.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
+            && evicted.iter().all(|dc| has_all(dc) || self.entered_by(dc) >= self.entered)
             && !self.joins.iter().any(|join| goes_along(join.part()))
             && self.have_entered(remain, self.entered)
     }

@@ -238,6 +238,38 @@ fn what_is_lacking_before_the_cut_is_taken_after_a_restart_too() {
     assert!(s.has_entered(1));
 }
 
+/// dc2 is evicted, then dc3, which had entered the end of dc2. dc0 was away meanwhile, and needs the entries
+/// that dc3 made after that.
+#[test]
+fn of_two_ends_the_first_is_entered_before_the_last_entries_of_the_second_are_taken() {
+    let mut s = Story::new(4, None);
+    s.c.run();
+    s.c.isolate(2);
+    s.c.isolate(0);
+    s.up.retain(|id| *id == 1 || *id == 3);
+    let attempt = s.begin();
+    let vectors = [0, 1, 3].map(|id| (id, s.vector(id)));
+    s.end(attempt, &vectors);
+    let first = s.config.epoch();
+    s.c.run();
+    assert!(s.has_entered(1) && s.has_entered(3));
+    s.c.lock(3, "wanted");
+    s.c.run();
+    s.c.isolate(3);
+    s.up.retain(|id| *id == 1);
+    let members = vec![Evictee { dc: dc(3), generation: Generation(0), run: 0 }];
+    s.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: Some(first) }));
+    let vectors = [0, 1].map(|id| (id, s.vector(id)));
+    s.end(AttemptId(s.config.index().0), &vectors);
+    let cut = s.vector(1).get(dc(3));
+    assert!(s.vector(0).get(dc(3)) < cut, "dc0 lacks what dc3 did after the first end");
+    s.c.link(0, 1);
+    s.c.run();
+    s.c.pass(1_000);
+    assert!(s.has_entered(0) && s.has_entered(1));
+    assert_eq!(s.vector(0).get(dc(3)), cut);
+}
+
 #[test]
 fn an_end_that_is_entered_without_its_cut_is_noticed() {
     let (s, _) = ended(Some(Bug::EndWithoutCut));
