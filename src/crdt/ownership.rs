@@ -21,6 +21,7 @@
 
 mod away;
 mod check;
+mod differences;
 mod encoding;
 mod ended;
 mod recency;

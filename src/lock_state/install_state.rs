@@ -19,26 +19,26 @@ use crate::crdt::{Ownership, PartMove, VersionVector};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 
 /// Another datacenter's view of the locks after it had applied `vector`.
-pub(crate) struct Foreign<'a> {
-    pub vector: &'a VersionVector,
-    pub ownership: &'a Ownership,
+pub(crate) struct Foreign {
+    pub vector: VersionVector,
+    /// With what is applied here beyond `vector`.
+    pub ownership: Ownership,
     /// The datacenters of its epoch, if decisions say which they are.
     pub known: Option<Known>,
     /// The taker has had no state before: what it believes of parts is nothing.
     pub is_first: bool,
-    pub requests: &'a [RequestRow],
-    /// Operations of entries that are applied here and not covered by `vector`, in order, each with the
-    /// slots that were no homes in the epoch of its entry.
-    pub beyond: Vec<(&'a Op, DcSet)>,
+    pub requests: Vec<RequestRow>,
 }
 
-impl Foreign<'_> {
-    /// Returns the ownership map with the transfers of `beyond` applied, too. It is copied and compared
-    /// whole, in one step: an exception to the bound of a step (`docs/algorithm.md#122-not-promised`).
-    fn ownership_with_ours(&self) -> Ownership {
-        work::count(self.ownership.len());
-        let mut ownership = self.ownership.clone();
-        for (op, no_homes) in &self.beyond {
+impl Foreign {
+    /// Returns a view from its map. `beyond`: operations of entries that are applied here and not covered by
+    /// `vector`, in order, each with the slots that were no homes in the epoch of its entry.
+    pub fn new<'a>(
+        vector: VersionVector,
+        mut ownership: Ownership,
+        beyond: impl Iterator<Item = (&'a Op, DcSet)>,
+    ) -> Foreign {
+        for (op, no_homes) in beyond {
             if let Op::Split { part } = op {
                 ownership.sponsors_mut().split(*part);
             }
@@ -46,11 +46,11 @@ impl Foreign<'_> {
             for LockParts { lock, parts } in parts {
                 for &(part, version) in parts {
                     let part_move = PartMove { lock: lock.clone(), part, owner: *to, version };
-                    ownership.apply_in(part_move, *no_homes);
+                    ownership.apply_in(part_move, no_homes);
                 }
             }
         }
-        ownership
+        Foreign { vector, ownership, known: None, is_first: false, requests: Vec::new() }
     }
 }
 
@@ -70,11 +70,7 @@ pub(crate) enum ForeignFault {
 impl Inspect<'_> {
     /// Checks that another datacenter's view can be installed here. `applied`: the vector that is applied
     /// here.
-    pub fn validate_foreign(
-        self,
-        foreign: &Foreign<'_>,
-        applied: &VersionVector,
-    ) -> Result<(), ForeignFault> {
+    pub fn validate_foreign(self, foreign: &Foreign, applied: &VersionVector) -> Result<(), ForeignFault> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
         let known = foreign.known.unwrap_or(Known {
             members: self.0.view.members,
@@ -93,12 +89,12 @@ impl Inspect<'_> {
         // A datacenter that lost entries of its own log may have given away parts that it believes it owns,
         // and may have got them back.
         let knows_own_log = foreign.vector.get(me) <= applied.get(me) && !foreign.is_first;
-        let theirs = foreign.ownership_with_ours();
-        for (lock, part) in owners.changes(&theirs).filter(|_| knows_own_log) {
-            let owner = theirs.owner(lock, part);
-            if owners.owner(lock, part) == me {
-                return Err(ForeignFault::Stolen { lock: lock.clone(), part, owner });
-            }
+        let theirs = &foreign.ownership;
+        work::count(theirs.len());
+        let mut changes = knows_own_log.then(|| owners.map().differences(theirs)).into_iter().flatten();
+        if let Some((lock, part)) = changes.find(|(lock, part)| owners.owner(lock, *part) == me) {
+            let (lock, owner) = (lock.clone(), theirs.owner(lock, part));
+            return Err(ForeignFault::Stolen { lock, part, owner });
         }
         let is_fine = |row: &&RequestRow| {
             let is_known = member(row.id.dc) && row.id.n <= MAX_NUMBER;
@@ -113,16 +109,17 @@ impl Inspect<'_> {
 
     /// Returns locks that are held here by parts which are elsewhere in another datacenter's view, if that
     /// view covers more of our own log than `applied` does. Some of them are returned twice.
-    pub fn contested(self, foreign: &Foreign<'_>, applied: &VersionVector) -> Vec<LockName> {
+    pub fn contested(self, foreign: &Foreign, applied: &VersionVector) -> Vec<LockName> {
         let (owners, me) = (&self.0.owners, self.0.view.me);
         if foreign.vector.get(me) <= applied.get(me) {
             return Vec::new();
         }
-        let theirs = foreign.ownership_with_ours();
+        let theirs = &foreign.ownership;
+        work::count(theirs.len());
         let is_contested = |(lock, part): &(&LockName, DcId)| {
             theirs.owner(lock, *part) != me && owners.owner(lock, *part) == me && self.is_held_by(lock, *part)
         };
-        owners.changes(&theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
+        owners.map().differences(theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
     }
 }
 
@@ -131,7 +128,7 @@ impl Locks {
     /// again. `applied`: the vector that was applied here before.
     pub fn install_state(
         &mut self,
-        foreign: &Foreign<'_>,
+        foreign: Foreign,
         applied: &VersionVector,
         position: Position,
         now: Instant,
@@ -140,24 +137,25 @@ impl Locks {
             self.schedule.is_in_log(),
             "what moves in a step is in the log before a state replaces what is known"
         );
-        work::count(self.tables.owners.map().len() + foreign.requests.len());
+        let Foreign { vector, ownership: theirs, known, is_first: _, requests } = foreign;
+        // The maps are compared whole, in one step: an exception to the bound of a step
+        // (`docs/algorithm.md#122-not-promised`).
+        work::count(self.tables.owners.map().len() + theirs.len() + requests.len());
         let tables = &mut self.tables;
         tables.request_table.close_readers();
-        let theirs = foreign.ownership_with_ours();
-        let changes: Vec<(LockName, DcId)> =
-            tables.owners.changes(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
+        let changes = tables.owners.map().differences(&theirs);
+        let changes: Vec<(LockName, DcId)> = changes.map(|(lock, part)| (lock.clone(), part)).collect();
         let before = tables.owners.replace(theirs);
         for (lock, part) in &changes {
             let between = (before.owner(lock, *part), tables.owners.owner(lock, *part));
             self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
-        if foreign.known.is_some() {
+        if known.is_some() {
             // A part that is settled there may still go along here, and some may have left.
             self.note_parts_here(position);
         }
         let is_withdrawn = |id: RequestId, seq| {
-            seq <= foreign.vector.get(id.dc)
-                && foreign.requests.binary_search_by_key(&id, |row| row.id).is_err()
+            seq <= vector.get(id.dc) && requests.binary_search_by_key(&id, |row| row.id).is_err()
         };
         let remote = self.tables.requests.iter().filter_map(|(_, row)| match row.origin {
             Origin::Remote { seq } => Some((row.id, seq)),
@@ -168,8 +166,8 @@ impl Locks {
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
         // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
         self.tables.request_table.retain_orphans(|orphan| !is_withdrawn(orphan.id, orphan.seq));
-        debug_assert!(foreign.requests.is_sorted_by(|a, b| a.id < b.id), "requests of a state are in order");
-        for row in foreign.requests {
+        debug_assert!(requests.is_sorted_by(|a, b| a.id < b.id), "requests of a state are in order");
+        for row in &requests {
             if row.seq > applied.get(row.id.dc) && self.tables.is_news(row.id) {
                 self.apply_request(&row.into());
             }

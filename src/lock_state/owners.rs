@@ -295,14 +295,6 @@ impl Owners {
         is_dropped
     }
 
-    /// Returns the parts that have another owner in the other map; some of them twice.
-    pub(super) fn changes<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
-        let away = self.map.iter().chain(theirs.iter()).map(|(lock, part, _)| (lock, part));
-        // Parts of members that are over there count no more.
-        let away = away.filter(|(_, part)| !theirs.sponsors().left().contains(*part));
-        away.filter(|(lock, part)| self.map.owner(lock, *part) != theirs.owner(lock, *part))
-    }
-
     /// Replaces the map. Returns the one before. Locks keep their places in the order of use; those of which
     /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
@@ -312,9 +304,10 @@ impl Owners {
         let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
         let known: Vec<usize> = known.collect();
         let rows = 0..self.map.len();
-        let names = rows.filter_map(|row| self.map.lock_at(row)).filter(|lock| !before.is_listed(lock));
-        let unknown: Vec<LockName> = names.cloned().collect();
-        unknown.iter().for_each(|lock| self.list_if_away_here(lock));
+        let names = rows.filter_map(|row| self.map.lock_at(row));
+        let away_here = names.filter(|lock| !self.foreign_parts(lock).is_empty());
+        let unknown: Vec<LockName> = away_here.filter(|lock| !before.is_listed(lock)).cloned().collect();
+        unknown.iter().for_each(|lock| self.map.set_listed(lock, true));
         for row in known {
             let lock = before.lock_at(row).expect("a listed row is there");
             self.list_if_away_here(lock);

@@ -120,6 +120,39 @@ proptest! {
         }
     }
 
+    /// With members that have joined or ended in one of the maps, or in both, and rows in any order.
+    #[test]
+    fn the_differences_of_two_maps_are_the_parts_with_other_owners(
+        both in moves(),
+        here in moves(),
+        there in moves(),
+        sponsors in (0..4_u8, 0..4_u8),
+    ) {
+        let common = applied_one_by_one(Ownership::new(7), &both);
+        let map = |moves: &[(u8, u8, u8)], sponsors: u8| {
+            let mut map = applied_one_by_one(common.clone(), moves).reseeded(u64::from(sponsors));
+            match sponsors {
+                1 => map.sponsors_mut().admit(dc(3), dc(0)),
+                2 => map.sponsors_mut().end(DcSet::only(dc(2))),
+                _ => {}
+            }
+            map
+        };
+        let (ours, theirs) = (map(&here, sponsors.0), map(&there, sponsors.1));
+        let names_and_parts = (0..3).flat_map(|name| (0..3).map(move |part| (lock(name), dc(part))));
+        let expected: Vec<(LockName, DcId)> = names_and_parts
+            .filter(|(_, part)| !theirs.sponsors().left().contains(*part))
+            .filter(|(lock, part)| [&ours, &theirs].iter().any(|map| map.register(lock, *part).version() > 0))
+            .filter(|(lock, part)| ours.owner(lock, *part) != theirs.owner(lock, *part))
+            .collect();
+        let mut found: Vec<_> =
+            ours.differences(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
+        found.sort();
+        let mut expected = expected;
+        expected.sort();
+        prop_assert_eq!(found, expected);
+    }
+
     /// A lock that is at home takes no memory; every other lock has a row.
     #[test]
     fn only_what_is_away_is_kept(moves in moves()) {

@@ -25,16 +25,9 @@ fn a_view_brings_parts_and_the_waiter_is_granted() {
     f.acquire(1, &[("a", EXCLUSIVE)]);
     let (ownership, applied) = (map(&[("a", 1, 0), ("a", 2, 0)]), vector([1, 0, 0]));
     let vector = vector([1, 1, 1]);
-    let foreign = Foreign {
-        vector: &vector,
-        ownership: &ownership,
-        known: None,
-        is_first: false,
-        requests: &[],
-        beyond: Vec::new(),
-    };
+    let foreign = Foreign::new(vector.clone(), ownership.clone(), std::iter::empty());
     assert_eq!(f.locks.inspect().validate_foreign(&foreign, &applied), Ok(()));
-    f.locks.install_state(&foreign, &applied, Position(8), f.now);
+    f.locks.install_state(foreign, &applied, Position(8), f.now);
     assert_eq!(f.settle(), ["grant 1", "withdraw 1"]);
     assert_eq!(f.locks.owners().map(), &ownership);
 }
@@ -52,15 +45,9 @@ fn rows_of_the_request_table_stay_unless_the_view_has_seen_their_end() {
         let (id, at) = (RequestId { dc: dc(of), n }, Timestamp::from_millis(n));
         RequestRow { id, at, wants: wants.clone(), seq }
     });
-    let foreign = Foreign {
-        vector: &vector,
-        ownership: &ownership,
-        known: None,
-        is_first: false,
-        requests: &requests,
-        beyond: Vec::new(),
-    };
-    f.locks.install_state(&foreign, &applied, Position(8), f.now);
+    let foreign =
+        Foreign { requests: requests.to_vec(), ..Foreign::new(vector, ownership, std::iter::empty()) };
+    f.locks.install_state(foreign, &applied, Position(8), f.now);
     assert_eq!(f.settle(), [""; 0]);
     let rows: Vec<(DcId, u64)> =
         f.locks.inspect().request_table().iter().map(|row| (row.id.dc, row.id.n)).collect();
@@ -73,14 +60,7 @@ fn a_view_takes_nothing_that_is_here() {
     let f = Fixture::new();
     let fault = |moves: &[(&str, u8, u8)], theirs, ours| {
         let (vector, ownership) = (vector(theirs), map(moves));
-        let foreign = Foreign {
-            vector: &vector,
-            ownership: &ownership,
-            known: None,
-            is_first: false,
-            requests: &[],
-            beyond: Vec::new(),
-        };
+        let foreign = Foreign::new(vector.clone(), ownership.clone(), std::iter::empty());
         f.locks.inspect().validate_foreign(&foreign, &self::vector(ours)).err()
     };
     let lock = name("a");
@@ -101,14 +81,7 @@ fn a_lock_that_is_held_by_parts_which_are_elsewhere_is_contested() {
     f.acquire(1, &[("a", SHARED)]);
     let (ownership, applied, vector) =
         (map(&[("a", 0, 1), ("b", 0, 1)]), vector([3, 0, 0]), vector([4, 0, 0]));
-    let foreign = Foreign {
-        vector: &vector,
-        ownership: &ownership,
-        known: None,
-        is_first: false,
-        requests: &[],
-        beyond: Vec::new(),
-    };
+    let foreign = Foreign::new(vector.clone(), ownership.clone(), std::iter::empty());
     assert_eq!(f.locks.inspect().contested(&foreign, &applied), [name("a")]);
     assert_eq!(f.locks.inspect().contested(&foreign, &vector), Vec::new());
 }

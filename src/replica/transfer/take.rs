@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::fork_in_hashes;
-use crate::replica::members::{Members, MembersState};
+use crate::replica::members::MembersState;
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
@@ -156,14 +156,14 @@ impl Replica {
             self.out.report(Report::StateOfNoUse { peer, why });
             return Ok(());
         }
-        let is_first = self.members.awaits_state();
-        let foreign = foreign(head, &intake.incoming, (&self.log, &self.members), is_first);
+        let mut incoming = intake.incoming;
+        let foreign = self.foreign(&mut incoming);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return Err(refusal(&fault));
         }
         let contested = self.locks.inspect().contested(&foreign, self.log.applied());
-        let vector = head.vector.clone();
-        let fork = fork_in_hashes(&self.config, &self.log, (peer, &vector), &intake.incoming.hashes);
+        let vector = foreign.vector.clone();
+        let fork = fork_in_hashes(&self.config, &self.log, (peer, &vector), &incoming.hashes);
         lend!(Peering, self).note_fork(fork);
         if self.lifecycle.is_forked() {
             return Ok(());
@@ -172,7 +172,7 @@ impl Replica {
         contested.iter().for_each(|lock| lend!(Requests, self).take_from_holders(lock));
         let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
         lend!(Requests, self).end_open_transactions();
-        self.install_state(intake.incoming, position);
+        self.install_state(incoming, foreign, position);
         if !self.lifecycle.has_joined() && self.members.know_decisions() {
             // A new member: nobody has a log of its generation.
             lend!(LogRecovery, self).join();
@@ -184,25 +184,35 @@ impl Replica {
         Ok(())
     }
 
+    /// Takes the view of the locks out of a whole state.
+    fn foreign(&self, incoming: &mut Incoming) -> Foreign {
+        let vector = &incoming.head.as_ref().expect("a whole state has a head").vector;
+        let beyond = self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc));
+        let beyond = beyond.flat_map(|entry| {
+            let no_homes = self.members.of(entry).no_homes;
+            entry.ops.iter().map(move |op| (op, no_homes))
+        });
+        Foreign {
+            known: incoming.members_state.as_ref().map(MembersState::known),
+            is_first: self.members.awaits_state(),
+            requests: std::mem::take(&mut incoming.requests),
+            ..Foreign::new(vector.clone(), std::mem::take(&mut incoming.ownership), beyond)
+        }
+    }
+
     /// Installs the state, and applies the entries of our own log that it lacks on top.
-    fn install_state(&mut self, incoming: Incoming, position: Position) {
+    fn install_state(&mut self, incoming: Incoming, foreign: Foreign, position: Position) {
         let head = incoming.head.as_ref().expect("a whole state has a head");
         head.stamps.iter().for_each(|(_, stamp)| self.ids.clock.observe(*stamp));
         let before = self.log.applied().clone();
         if head.vector.get(self.config.dc) > before.get(self.config.dc) {
             self.out.regained = position;
         }
-        let is_first = self.members.awaits_state();
         if let Some(state) = &incoming.members_state {
             lend!(Decisions, self).install_members(state);
             self.ids.fence = self.members.fence();
         }
-        self.locks.install_state(
-            &foreign(head, &incoming, (&self.log, &self.members), is_first),
-            &before,
-            position,
-            self.now.mono,
-        );
+        self.locks.install_state(foreign, &before, position, self.now.mono);
         let beyond = membership_beyond(head, &self.log);
         lend!(Writer, self).take_in_beyond(&beyond, position);
         let Head { vector, stamps } = head;
@@ -235,41 +245,17 @@ impl Replica {
     /// Replays the installation of a state from the journal. Everything in the journal is durable.
     pub(in crate::replica) fn replay_taken(&mut self, taken: &VersionVector) -> Result<(), String> {
         let intake = self.copies.transfers.intake.take().filter(|intake| intake.incoming.is_whole());
-        let incoming = intake.ok_or("the state that it takes over is not there")?.incoming;
+        let mut incoming = intake.ok_or("the state that it takes over is not there")?.incoming;
         let head = incoming.head.as_ref().expect("a whole state has a head");
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let is_first = self.members.awaits_state();
-        let checked = self.locks.inspect().validate_foreign(
-            &foreign(head, &incoming, (&self.log, &self.members), is_first),
-            self.log.applied(),
-        );
+        let foreign = self.foreign(&mut incoming);
+        let checked = self.locks.inspect().validate_foreign(&foreign, self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
-        self.install_state(incoming, Position::default());
+        self.install_state(incoming, foreign, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
         Ok(())
-    }
-}
-
-fn foreign<'a>(
-    head: &'a Head,
-    incoming: &'a Incoming,
-    (log, members): (&'a Log, &'a Members),
-    is_first: bool,
-) -> Foreign<'a> {
-    let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
-    let beyond = beyond.flat_map(|entry| {
-        let no_homes = members.of(entry).no_homes;
-        entry.ops.iter().map(move |op| (op, no_homes))
-    });
-    Foreign {
-        vector: &head.vector,
-        ownership: &incoming.ownership,
-        known: incoming.members_state.as_ref().map(MembersState::known),
-        is_first,
-        requests: &incoming.requests,
-        beyond: beyond.collect(),
     }
 }
 

@@ -1,0 +1,56 @@
+//! Comparison of two maps, row by row. Maps of which one was read from the other have mostly the same order,
+//! so the row after the last one that was found is tried before the index.
+
+use geolock_api::names::{DcId, LockName};
+
+use super::{Ownership, Register, Row};
+
+/// Look-ups of locks that come mostly in the order of the rows.
+struct InOrder<'a> {
+    map: &'a Ownership,
+    next: usize,
+}
+
+impl<'a> InOrder<'a> {
+    fn of(map: &'a Ownership) -> InOrder<'a> {
+        InOrder { map, next: 0 }
+    }
+
+    fn row(&mut self, lock: &LockName) -> Option<&'a Row> {
+        let is_next = self.map.rows.get(self.next).is_some_and(|row| row.lock == *lock);
+        let found = if is_next { self.next } else { self.map.find(lock)? };
+        self.next = found + 1;
+        self.map.rows.get(found)
+    }
+}
+
+impl Ownership {
+    /// Returns the parts whose owners differ in the two maps. Only parts with a register in one of them are
+    /// compared, and no part of a member that is over in `theirs`.
+    pub fn differences<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
+        let are_read_alike = self.sponsors == theirs.sponsors;
+        let (mut in_theirs, mut in_ours) = (InOrder::of(theirs), InOrder::of(self));
+        let ours = self.rows.iter().map(move |row| (&row.lock, Some(row), in_theirs.row(&row.lock)));
+        let others = theirs.rows.iter().filter(move |row| in_ours.row(&row.lock).is_none());
+        let both = ours.chain(others.map(|row| (&row.lock, None, Some(row))));
+        let differ =
+            both.filter(move |(_, our, their)| !are_read_alike || registers(*our) != registers(*their));
+        differ.flat_map(move |(lock, our, their)| {
+            let parts = (0_u8..).filter_map(DcId::new).take(registers(our).len().max(registers(their).len()));
+            let are_away = move |part: &DcId| self.is_away(our, *part) || theirs.is_away(their, *part);
+            let counted = parts.filter(are_away).filter(|part| !theirs.sponsors.left().contains(*part));
+            let differs =
+                move |part: &DcId| self.owner_in(our, lock, *part) != theirs.owner_in(their, lock, *part);
+            counted.filter(differs).map(move |part| (lock, part))
+        })
+    }
+
+    /// Returns true if the part has a register that counts.
+    fn is_away(&self, row: Option<&Row>, part: DcId) -> bool {
+        row.is_some_and(|row| self.sponsors.as_it_counts(part, row.register(part)).version() > 0)
+    }
+}
+
+fn registers(row: Option<&Row>) -> &[Register] {
+    row.map(|row| row.registers.as_slice()).unwrap_or_default()
+}
