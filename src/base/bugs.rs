@@ -88,6 +88,8 @@ pub enum Bug {
     StaleReclaim,
     /// (t) A state is installed without the own entries that it lacks.
     StateWithoutOwn,
+    /// A new member shows its clients an empty store before its first state.
+    ReadsBeforeState,
     /// A state is installed although the truncated entries have come from another member meanwhile.
     StateUnneeded,
     /// (u) An installed state is announced before it is durable.

@@ -214,6 +214,8 @@ impl Replica {
         }
         if news {
             self.data.acknowledgements.note_news();
+        }
+        if news || lend!(TxnCalls, self).has_state_now() {
             lend!(TxnCalls, self).wake_snapshot_waits();
         }
     }

@@ -263,6 +263,11 @@ pub enum TxnRefusal {
     UnknownDc(DcId),
     #[error("this datacenter did not get what the snapshot asked for in time; it lacks {lacks}")]
     SnapshotNotReached { lacks: VersionVector },
+    #[error(
+        "this datacenter has no data yet: it is new, or its disk was lost, and it waits for what the others have; try again \
+         when its phase is serving, or read in another datacenter"
+    )]
+    NoState,
     /// The reason is a property of the datacenter at this moment; the transaction stays open.
     #[error("this datacenter cannot commit now: {0}")]
     CannotCommit(&'static str),

@@ -9,7 +9,7 @@ use super::store_cluster::{add, begin_elsewhere, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
 use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
-use crate::replica::store_call::{Then, TxnRefusal};
+use crate::replica::store_call::{AtLeast, Then, TxnRefusal};
 use crate::replica::{Event, Message};
 use geolock_api::names::{LeaseId, Mode};
 
@@ -253,6 +253,39 @@ fn a_lost_disk_grants_nothing_before_its_leases_must_be_over() {
     assert_eq!(c.inspect(0).phase(), Phase::Serving);
     c.granted(2, next);
     c.assert_no_violations();
+}
+
+/// It cannot know whether there is any.
+#[test]
+fn a_lost_disk_shows_no_empty_store_before_its_data_is_back() {
+    let mut c = Cluster::new(3, 0, 0);
+    let tag = c.begin(0, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.run();
+    c.committed(0, tag);
+    c.crash(0, 0);
+    let hasty = c.read(0, &["n"], AtLeast::default());
+    let patience = Duration::from_secs(10);
+    let patient = c.read(0, &["n"], AtLeast { patience, ..AtLeast::default() });
+    c.pass(1_000);
+    assert_eq!(c.txn_refused(0, hasty), TxnRefusal::NoState);
+    assert!(!c.is_answered(0, patient));
+    c.link_again(0);
+    c.run();
+    assert_eq!(c.stepped(0, patient).readings(), [counted(1)]);
+}
+
+/// Nobody has any data, which a new directory does not know before all others said so.
+#[test]
+fn a_read_in_a_new_cluster_waits_until_its_members_have_heard_each_other() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.crash(0, 0);
+    let patience = Duration::from_secs(10);
+    let patient = c.read(0, &["n"], AtLeast { patience, ..AtLeast::default() });
+    c.pass(1_000);
+    assert!(!c.is_answered(0, patient));
+    c.link_again(0);
+    c.run();
+    assert_eq!(c.stepped(0, patient).readings(), [None]);
 }
 
 #[test]

@@ -214,8 +214,25 @@ impl TxnCalls<'_> {
         }
     }
 
-    /// Returns the first entry that a snapshot with `wanted` needs and that is not durable here.
+    /// Returns true if the data of the cluster is not here yet: a new member waits for its first state, or a
+    /// directory without an entry has not heard every member, and may be in the place of a used one. A
+    /// snapshot would show that nothing exists.
+    fn lacks_state(&self) -> bool {
+        let may_be_lost = !self.lifecycle.has_joined() && self.log.durable().iter().next().is_none();
+        (self.members.awaits_state() || may_be_lost) && !self.config.bugs.has(Bug::ReadsBeforeState)
+    }
+
+    /// Returns true if somebody waits for the data of the cluster, and it is here.
+    pub(in crate::replica) fn has_state_now(&self) -> bool {
+        self.data.transactions.waits.is_awaited((self.config.dc, 0)) && !self.lacks_state()
+    }
+
+    /// Returns the first entry that a snapshot with `wanted` needs and that is not durable here. Without a
+    /// state that is any first entry: number 0 stands for it.
     fn first_missing(&self, wanted: &VersionVector) -> Option<(DcId, u64)> {
+        if self.lacks_state() {
+            return Some((self.config.dc, 0));
+        }
         let durable = self.log.durable();
         // No snapshot opens between the installation of a state and its durability, nor before a regained log
         // is on disk.
@@ -316,6 +333,9 @@ impl TxnCalls<'_> {
 
     /// More entries are durable: resumes the reads and transactions that waited for them.
     pub(in crate::replica) fn wake_snapshot_waits(&mut self) {
+        if self.lacks_state() {
+            return;
+        }
         loop {
             let durable = self.log.durable().clone();
             let Some((waiter, until)) = self.data.transactions.waits.next_ready(&durable) else { return };
@@ -335,19 +355,27 @@ impl TxnCalls<'_> {
         }
     }
 
+    fn not_reached(&self, wanted: &VersionVector) -> Refusal {
+        if self.lacks_state() {
+            return TxnRefusal::NoState.into();
+        }
+        let durable = self.log.durable();
+        let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
+        TxnRefusal::SnapshotNotReached { lacks }.into()
+    }
+
     pub(super) fn expire_snapshot_waits(&mut self) {
         for _ in 0..super::EXPIRED_PER_STEP {
             let Some(waiter) = self.data.transactions.waits.next_expired(self.now.mono) else { break };
             crate::base::work::count(1);
             match waiter {
                 Waiter::Read(call, read) => {
-                    let refusal = not_reached(&read.at_least.snapshot, self.log.durable());
+                    let refusal = self.not_reached(&read.at_least.snapshot);
                     self.out.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
                     let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
-                    let (call, refusal) =
-                        (waiting.call, not_reached(&waiting.begin.at_least.snapshot, self.log.durable()));
+                    let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
                     let request = waiting.request.and_then(|request| self.locks.find(request));
                     self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
@@ -408,9 +436,4 @@ pub(in crate::replica) fn validate_vector(
     let is_wrong =
         seq > made && !members.awaits_state() && !lifecycle.is_starting() && lifecycle.knows_own_log();
     if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
-}
-
-fn not_reached(wanted: &VersionVector, durable: &VersionVector) -> Refusal {
-    let lacks = wanted.iter().filter(|(dc, seq)| durable.get(*dc) < *seq).collect();
-    TxnRefusal::SnapshotNotReached { lacks }.into()
 }

@@ -76,6 +76,12 @@ impl SnapshotWaits {
         }
     }
 
+    /// Returns true if one waits for this entry.
+    pub fn is_awaited(&self, (dc, seq): (DcId, u64)) -> bool {
+        let waiters = (dc, seq, WaiterIndex(0))..=(dc, seq, WaiterIndex(u32::MAX));
+        self.by_entry.range(waiters).next().is_some()
+    }
+
     /// Removes and returns a waiter whose entry is durable, with its deadline.
     pub fn next_ready(&mut self, durable: &VersionVector) -> Option<(Waiter, Instant)> {
         let came = |(dc, seq): &(DcId, u64)| durable.get(*dc) >= *seq;

@@ -293,7 +293,7 @@ fn transaction_reason(refusal: &TxnRefusal) -> Reason {
         TxnRefusal::Committed(_) => Reason::TransactionCommitted,
         TxnRefusal::SnapshotAhead { .. } | TxnRefusal::SnapshotLost { .. } => Reason::SnapshotAhead,
         TxnRefusal::UnknownDc(_) => Reason::UnknownDc,
-        TxnRefusal::SnapshotNotReached { .. } => Reason::SnapshotNotReached,
+        TxnRefusal::SnapshotNotReached { .. } | TxnRefusal::NoState => Reason::SnapshotNotReached,
         TxnRefusal::CannotCommit(_) => Reason::CannotCommit,
     }
 }

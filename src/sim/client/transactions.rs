@@ -367,7 +367,7 @@ impl Client {
     pub(super) fn on_read_refused(&mut self, tag: u64, refusal: &Refusal, out: &mut Vec<Out>) {
         self.reads.remove(&tag);
         let may_be = match refusal {
-            Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. }) => true,
+            Refusal::Transaction(TxnRefusal::SnapshotNotReached { .. } | TxnRefusal::NoState) => true,
             Refusal::Transaction(TxnRefusal::SnapshotAhead { .. }) => self.disks_forget,
             Refusal::Transaction(TxnRefusal::SnapshotLost { .. }) => self.homes_may_end,
             Refusal::ResourceExhausted { .. } => self.may_be_refused,

@@ -188,7 +188,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
             TxnRefusal::StateReplaced(_) => {
                 only_if(order.may_be_replaced, "its datacenter took over another state")
             }
-            TxnRefusal::SnapshotNotReached { .. } => {
+            TxnRefusal::SnapshotNotReached { .. } | TxnRefusal::NoState => {
                 only_if(first && took(waited, order.at_least.patience), "its snapshot did not come in time")
             }
             TxnRefusal::CannotCommit(_) if first => Verdict::Over("the server cannot commit"),

@@ -10,7 +10,6 @@ use crate::base::rng::Rng;
 use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change};
 use crate::crdt::VersionVector;
-use crate::membership::Generation;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, SessionId};
 use crate::replica::store_call::{AtLeast, Durability, Read, Stepped, Then, TxnState};
 use crate::sim::client::{Timer, TxnOrder, TxnStep, usable};
@@ -77,11 +76,7 @@ impl World {
         };
         // A member that joined may be the only one in reach that has some entries, within its state.
         let has_joiners = self.plan.founders < self.plan.dcs;
-        // One that returns opens transactions before it has any state: its first one replaces nothing.
-        let has_returned = self.control.joining.contains(dc)
-            || self.control.config.generation(dc).is_some_and(|generation| generation > Generation(0));
-        let may_be_replaced =
-            self.plan.max_log < LARGE || self.plan.disk.is_copied || has_joiners || has_returned;
+        let may_be_replaced = self.plan.max_log < LARGE || self.plan.disk.is_copied || has_joiners;
         let max_open = plan.max_transaction;
         let mut steps: Vec<TxnStep> = (0..count)
             .map(|_| {
