@@ -38,117 +38,113 @@ impl Config {
         holds("invitations have a limit", self.invitations.len() <= MAX_INVITATIONS)?;
         let within = self.policy.validate().is_ok() && self.options.validate().is_ok();
         holds("policy and options are within bounds", within)?;
-        self.slots.values().try_for_each(|slot| self.check_slot(slot))?;
-        self.check_identities()?;
-        self.check_sponsors()?;
-        self.check_voters()?;
-        self.check_marks()?;
-        self.check_attempt()?;
-        self.check_last_end()?;
-        self.check_rules()
+        self.slots.values().try_for_each(|slot| check_slot(self, slot))?;
+        check_identities(self)?;
+        check_sponsors(self)?;
+        check_voters(self)?;
+        check_marks(self)?;
+        check_attempt(self)?;
+        check_last_end(self)?;
+        check_rules(self)
     }
+}
 
-    fn check_slot(&self, slot: &Slot) -> Result<(), BrokenConfig> {
-        holds("a slot is remembered for a use", slot.member.is_some() || !slot.past.is_empty())?;
-        holds("ends are forgotten one day", slot.past.len() <= MAX_PAST)?;
-        for past in &slot.past {
-            let entries = past.generation.base()..=past.generation.last();
-            holds("a cut is of its generation", entries.contains(&past.cut))?;
-            holds(
-                "a generation ends after its begin",
-                past.admitted < past.ended && past.ended <= self.epoch,
-            )?;
+fn check_slot(config: &Config, slot: &Slot) -> Result<(), BrokenConfig> {
+    holds("a slot is remembered for a use", slot.member.is_some() || !slot.past.is_empty())?;
+    holds("ends are forgotten one day", slot.past.len() <= MAX_PAST)?;
+    for past in &slot.past {
+        let entries = past.generation.base()..=past.generation.last();
+        holds("a cut is of its generation", entries.contains(&past.cut))?;
+        holds("a generation ends after its begin", past.admitted < past.ended && past.ended <= config.epoch)?;
+    }
+    let later = slot.past.is_sorted_by(|a, b| a.generation < b.generation && a.ended < b.admitted);
+    holds("generations follow each other", later)?;
+    let (Some(member), last) = (&slot.member, slot.past.last()) else { return Ok(()) };
+    let follows = last
+        .is_none_or(|last| last.generation.next() == Some(member.generation) && last.ended < member.admitted);
+    holds("a member is of the next generation", follows && member.admitted <= config.epoch)
+}
+
+fn check_identities(config: &Config) -> Result<(), BrokenConfig> {
+    let members = config.members().map(|(_, member)| (member.server, &member.name));
+    let witnesses = config.witnesses.values().map(|witness| (witness.server, &witness.name));
+    let (mut servers, mut names): (Vec<_>, Vec<_>) = members.chain(witnesses).unzip();
+    servers.extend(config.slots.values().flat_map(|slot| &slot.past).map(|past| past.server));
+    servers.sort_unstable();
+    names.sort_unstable();
+    holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
+    holds("a name has one member", names.is_sorted_by(|a, b| a < b))
+}
+
+fn check_sponsors(config: &Config) -> Result<(), BrokenConfig> {
+    for (dc, member) in config.members() {
+        let own = member.sponsor == dc;
+        holds("a settled member is its own sponsor", own == (member.phase != Phase::Joining))?;
+        holds("a sponsor is settled", config.is_settled(member.sponsor))?;
+    }
+    Ok(())
+}
+
+fn check_voters(config: &Config) -> Result<(), BrokenConfig> {
+    holds("somebody votes and stays", config.staying_voters().next().is_some())?;
+    holds("sets of voters are forgotten one day", config.voters.len() <= MAX_VOTER_SETS)?;
+    let increase = config.voters.is_sorted_by(|a, b| a.from < b.from);
+    holds("sets of voters follow each other", increase && config.voters().from <= config.epoch)?;
+    let sizes = config.voters.iter().all(|set| (1..=MAX_VOTERS).contains(&set.voters.len()));
+    holds("there are 1 to 7 voters", sizes)?;
+    let VoterSet { voters, .. } = config.voters();
+    let known = voters.iter().all(|voter| match voter {
+        Voter::Member { dc, generation } => {
+            config.is_settled(*dc) && config.generation(*dc) == Some(*generation)
         }
-        let later = slot.past.is_sorted_by(|a, b| a.generation < b.generation && a.ended < b.admitted);
-        holds("generations follow each other", later)?;
-        let (Some(member), last) = (&slot.member, slot.past.last()) else { return Ok(()) };
-        let follows = last.is_none_or(|last| {
-            last.generation.next() == Some(member.generation) && last.ended < member.admitted
-        });
-        holds("a member is of the next generation", follows && member.admitted <= self.epoch)
-    }
+        Voter::Witness(id) => config.witnesses.contains_key(id),
+    });
+    let witnesses = config.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
+    holds("voters are settled members, and all witnesses", known && witnesses)
+}
 
-    fn check_identities(&self) -> Result<(), BrokenConfig> {
-        let members = self.members().map(|(_, member)| (member.server, &member.name));
-        let witnesses = self.witnesses.values().map(|witness| (witness.server, &witness.name));
-        let (mut servers, mut names): (Vec<_>, Vec<_>) = members.chain(witnesses).unzip();
-        servers.extend(self.slots.values().flat_map(|slot| &slot.past).map(|past| past.server));
-        servers.sort_unstable();
-        names.sort_unstable();
-        holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
-        holds("a name has one member", names.is_sorted_by(|a, b| a < b))
-    }
+fn check_marks(config: &Config) -> Result<(), BrokenConfig> {
+    let current = config.marks.keys().all(|(by, of)| config.member(*of).is_some() && is_known(config, *by));
+    holds("marks are by and about current generations", current)
+}
 
-    fn check_sponsors(&self) -> Result<(), BrokenConfig> {
-        for (dc, member) in self.members() {
-            let own = member.sponsor == dc;
-            holds("a settled member is its own sponsor", own == (member.phase != Phase::Joining))?;
-            holds("a sponsor is settled", self.is_settled(member.sponsor))?;
-        }
-        Ok(())
-    }
+fn check_attempt(config: &Config) -> Result<(), BrokenConfig> {
+    let Some(attempt) = &config.attempt else { return Ok(()) };
+    let named = &attempt.eviction.members;
+    let current = named.iter().all(|it| config.generation(it.dc) == Some(it.generation));
+    let increasing = named.is_sorted_by(|a, b| a.dc < b.dc);
+    holds("an attempt is about members", current && increasing && !named.is_empty())?;
+    let evicting = attempt.evicting();
+    holds("joiners end with their sponsors", config.with_joiners(evicting) == evicting)?;
+    let reported: DcSet = attempt.reports.keys().copied().collect();
+    let promised: DcSet = attempt.promised.iter().filter_map(|voter| voter.dc()).collect();
+    let remain = config.member_set().difference(evicting).is_superset(reported);
+    let known = attempt.promised.iter().all(|voter| is_known(config, *voter));
+    holds("reports are of members that remain", reported == promised && remain && known)
+}
 
-    fn check_voters(&self) -> Result<(), BrokenConfig> {
-        holds("somebody votes and stays", self.staying_voters().next().is_some())?;
-        holds("sets of voters are forgotten one day", self.voters.len() <= MAX_VOTER_SETS)?;
-        let increase = self.voters.is_sorted_by(|a, b| a.from < b.from);
-        holds("sets of voters follow each other", increase && self.voters().from <= self.epoch)?;
-        let sizes = self.voters.iter().all(|set| (1..=MAX_VOTERS).contains(&set.voters.len()));
-        holds("there are 1 to 7 voters", sizes)?;
-        let VoterSet { voters, .. } = self.voters();
-        let known = voters.iter().all(|voter| match voter {
-            Voter::Member { dc, generation } => {
-                self.is_settled(*dc) && self.generation(*dc) == Some(*generation)
-            }
-            Voter::Witness(id) => self.witnesses.contains_key(id),
-        });
-        let witnesses = self.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
-        holds("voters are settled members, and all witnesses", known && witnesses)
-    }
+fn check_last_end(config: &Config) -> Result<(), BrokenConfig> {
+    let Some(last) = &config.last_end else { return Ok(()) };
+    let over = last.generations.iter().all(|(dc, generation)| {
+        let slot = config.slots.get(dc);
+        slot.is_some_and(|slot| {
+            slot.member.is_none() && slot.past.last().is_some_and(|past| past.generation == *generation)
+        })
+    });
+    holds("the last end is of generations that are over", last.epoch == config.epoch && over)
+}
 
-    fn check_marks(&self) -> Result<(), BrokenConfig> {
-        let current = self.marks.keys().all(|(by, of)| self.member(*of).is_some() && self.is_known(*by));
-        holds("marks are by and about current generations", current)
-    }
+fn check_rules(config: &Config) -> Result<(), BrokenConfig> {
+    // Prefixes are in order, so one that overlaps others overlaps the next.
+    let prefixes: Vec<_> = config.rules.iter().map(|(prefix, _)| prefix).collect();
+    holds("no rules overlap", prefixes.is_sorted_by(|a, b| !a.overlaps(b)))
+}
 
-    fn check_attempt(&self) -> Result<(), BrokenConfig> {
-        let Some(attempt) = &self.attempt else { return Ok(()) };
-        let named = &attempt.eviction.members;
-        let current = named.iter().all(|it| self.generation(it.dc) == Some(it.generation));
-        let increasing = named.is_sorted_by(|a, b| a.dc < b.dc);
-        holds("an attempt is about members", current && increasing && !named.is_empty())?;
-        let evicting = attempt.evicting();
-        holds("joiners end with their sponsors", self.with_joiners(evicting) == evicting)?;
-        let reported: DcSet = attempt.reports.keys().copied().collect();
-        let promised: DcSet = attempt.promised.iter().filter_map(|voter| voter.dc()).collect();
-        let remain = self.member_set().difference(evicting).is_superset(reported);
-        let known = attempt.promised.iter().all(|voter| self.is_known(*voter));
-        holds("reports are of members that remain", reported == promised && remain && known)
-    }
-
-    fn check_last_end(&self) -> Result<(), BrokenConfig> {
-        let Some(last) = &self.last_end else { return Ok(()) };
-        let over = last.generations.iter().all(|(dc, generation)| {
-            let slot = self.slots.get(dc);
-            slot.is_some_and(|slot| {
-                slot.member.is_none() && slot.past.last().is_some_and(|past| past.generation == *generation)
-            })
-        });
-        holds("the last end is of generations that are over", last.epoch == self.epoch && over)
-    }
-
-    fn check_rules(&self) -> Result<(), BrokenConfig> {
-        // Prefixes are in order, so one that overlaps others overlaps the next.
-        let prefixes: Vec<_> = self.rules.iter().map(|(prefix, _)| prefix).collect();
-        holds("no rules overlap", prefixes.is_sorted_by(|a, b| !a.overlaps(b)))
-    }
-
-    /// Returns true for a member of that generation, and for a witness.
-    fn is_known(&self, voter: Voter) -> bool {
-        match voter {
-            Voter::Member { dc, generation } => self.generation(dc) == Some(generation),
-            Voter::Witness(id) => self.witnesses.contains_key(&id),
-        }
+/// Returns true for a member of that generation, and for a witness.
+fn is_known(config: &Config, voter: Voter) -> bool {
+    match voter {
+        Voter::Member { dc, generation } => config.generation(dc) == Some(generation),
+        Voter::Witness(id) => config.witnesses.contains_key(&id),
     }
 }
 

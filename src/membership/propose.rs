@@ -46,162 +46,161 @@ impl Config {
     /// The proposal of an eviction names all members that have to end with those that the command names.
     pub fn check_proposal(&self, facts: &Facts, command: Command) -> Result<Proposal, Refused> {
         let command = match command {
-            Command::Begin(eviction) => Command::Begin(self.complete(facts, eviction)),
+            Command::Begin(eviction) => Command::Begin(complete(self, facts, eviction)),
             command => command,
         };
         match &command {
             Command::Admit(admission) => {
-                self.one_version(facts)?;
-                self.all_entered(facts, DcSet::EMPTY)?;
-                self.nobody_leaves()?;
-                self.slot_is_free(facts, admission.dc)?;
+                one_version(self, facts)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
+                nobody_leaves(self)?;
+                slot_is_free(self, facts, admission.dc)?;
             }
             Command::AddWitness(_) | Command::RemoveWitness { .. } | Command::Vote { .. } => {
-                self.one_version(facts)?;
-                self.all_entered(facts, DcSet::EMPTY)?;
+                one_version(self, facts)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
             }
             Command::Left { dc, .. } => {
-                self.one_version(facts)?;
-                self.all_entered(facts, DcSet::only(*dc))?;
+                one_version(self, facts)?;
+                all_entered(self, facts, DcSet::only(*dc))?;
             }
             Command::Leaving { dc, generation } => {
-                self.one_version(facts)?;
+                one_version(self, facts)?;
                 self.current(*dc, *generation)?;
-                self.nobody_joins(*dc)?;
-                self.all_entered(facts, DcSet::EMPTY)?;
+                nobody_joins(self, *dc)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
             }
             Command::SetPolicy(policy) if policy.evict == EvictPolicy::Auto => {
-                self.all_entered(facts, DcSet::EMPTY)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
             }
-            Command::Begin(eviction) => self.may_begin(facts, eviction)?,
-            Command::Version { version } => self.all_speak(facts, *version)?,
-            Command::Recover(recovery) => self.majority_is_gone(facts, recovery)?,
+            Command::Begin(eviction) => may_begin(self, facts, eviction)?,
+            Command::Version { version } => all_speak(self, facts, *version)?,
+            Command::Recover(recovery) => majority_is_gone(self, facts, recovery)?,
             _ => {}
         }
         let proposal = Proposal { checked: self.revision(), command };
         self.clone().apply(self.index().next(), &proposal)?;
         if !matches!(proposal.command, Command::Found(_) | Command::Recover(_)) {
-            self.majority_is_reachable(facts)?;
+            majority_is_reachable(self, facts)?;
         }
         Ok(proposal)
     }
+}
 
-    /// A new member's part would go along with parts at a member that leaves.
-    fn nobody_leaves(&self) -> Result<(), Refused> {
-        match self.members().find(|(_, member)| member.phase == Phase::Leaving) {
-            Some((dc, _)) => Err(Refused::MemberLeaves { dc }),
-            None => Ok(()),
-        }
+/// A new member's part would go along with parts at a member that leaves.
+fn nobody_leaves(config: &Config) -> Result<(), Refused> {
+    match config.members().find(|(_, member)| member.phase == Phase::Leaving) {
+        Some((dc, _)) => Err(Refused::MemberLeaves { dc }),
+        None => Ok(()),
     }
+}
 
-    fn nobody_joins(&self, leaving: DcId) -> Result<(), Refused> {
-        self.nobody_leaves()?;
-        let joins = |(dc, member): &(DcId, &Member)| *dc != leaving && member.phase == Phase::Joining;
-        match self.members().find(joins) {
-            Some((dc, _)) => Err(Refused::MemberJoins { dc }),
-            None => Ok(()),
-        }
+fn nobody_joins(config: &Config, leaving: DcId) -> Result<(), Refused> {
+    nobody_leaves(config)?;
+    let joins = |(dc, member): &(DcId, &Member)| *dc != leaving && member.phase == Phase::Joining;
+    match config.members().find(joins) {
+        Some((dc, _)) => Err(Refused::MemberJoins { dc }),
+        None => Ok(()),
     }
+}
 
-    /// A slot is given out again when nothing can come any more that names its earlier member.
-    fn slot_is_free(&self, facts: &Facts, dc: DcId) -> Result<(), Refused> {
-        let freed = facts.freed.get(&dc).copied().unwrap_or_default();
-        let members = self.member_set().difference(facts.left).difference(freed);
-        match self.last_past(dc) {
-            Some(_) if !members.is_empty() => Err(Refused::SlotNotFree { dc, members }),
-            _ => Ok(()),
-        }
+/// A slot is given out again when nothing can come any more that names its earlier member.
+fn slot_is_free(config: &Config, facts: &Facts, dc: DcId) -> Result<(), Refused> {
+    let freed = facts.freed.get(&dc).copied().unwrap_or_default();
+    let members = config.member_set().difference(facts.left).difference(freed);
+    match config.last_past(dc) {
+        Some(_) if !members.is_empty() => Err(Refused::SlotNotFree { dc, members }),
+        _ => Ok(()),
     }
+}
 
-    /// One change at a time: every member that remains has entered the current epoch. So no member is ever
-    /// more than one change behind.
-    fn all_entered(&self, facts: &Facts, except: DcSet) -> Result<(), Refused> {
-        let epoch = self.epoch();
-        let entered = |dc: &DcId| facts.entered.get(dc).copied().unwrap_or_default() >= epoch;
-        let remaining = self.member_set().difference(except).difference(facts.left);
-        let members: DcSet = remaining.iter().filter(|dc| !entered(dc)).collect();
-        if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
+/// One change at a time: every member that remains has entered the current epoch. So no member is ever
+/// more than one change behind.
+fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refused> {
+    let epoch = config.epoch();
+    let entered = |dc: &DcId| facts.entered.get(dc).copied().unwrap_or_default() >= epoch;
+    let remaining = config.member_set().difference(except).difference(facts.left);
+    let members: DcSet = remaining.iter().filter(|dc| !entered(dc)).collect();
+    if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
+}
+
+/// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and
+/// one that has no state yet, since it waits for an entry of every member, perhaps of one that is lost.
+/// If not all that remain have entered the last end, its cuts are set anew: who has the entries up to
+/// them may be lost.
+fn complete(config: &Config, facts: &Facts, mut eviction: Eviction) -> Eviction {
+    let entered = |dc: DcId| facts.entered.get(&dc).copied().unwrap_or_default();
+    let is_stateless =
+        |(dc, member): &(DcId, &Member)| member.phase == Phase::Joining && entered(*dc) < member.admitted;
+    let stateless: DcSet = config.members().filter(is_stateless).map(|(dc, _)| dc).collect();
+    for dc in config.with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter() {
+        let generation = config.generation(dc).expect("it is a member");
+        eviction.members.push(Evictee { dc, generation, run: 0 });
     }
+    eviction.members.sort_by_key(|member| member.dc);
+    let remain = config.member_set().difference(eviction.slots()).difference(facts.left);
+    let lags = remain.iter().any(|dc| entered(dc) < config.epoch());
+    eviction.recut = config.last_end().filter(|_| lags).map(|end| end.epoch);
+    eviction
+}
 
-    /// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and
-    /// one that has no state yet, since it waits for an entry of every member, perhaps of one that is lost.
-    /// If not all that remain have entered the last end, its cuts are set anew: who has the entries up to
-    /// them may be lost.
-    fn complete(&self, facts: &Facts, mut eviction: Eviction) -> Eviction {
-        let entered = |dc: DcId| facts.entered.get(&dc).copied().unwrap_or_default();
-        let is_stateless =
-            |(dc, member): &(DcId, &Member)| member.phase == Phase::Joining && entered(*dc) < member.admitted;
-        let stateless: DcSet = self.members().filter(is_stateless).map(|(dc, _)| dc).collect();
-        for dc in self.with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter() {
-            let generation = self.generation(dc).expect("it is a member");
-            eviction.members.push(Evictee { dc, generation, run: 0 });
-        }
-        eviction.members.sort_by_key(|member| member.dc);
-        let remain = self.member_set().difference(eviction.slots()).difference(facts.left);
-        let lags = remain.iter().any(|dc| entered(dc) < self.epoch());
-        eviction.recut = self.last_end().filter(|_| lags).map(|end| end.epoch);
-        eviction
+fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), Refused> {
+    let evicting = eviction.slots();
+    if eviction.recut.is_none() {
+        all_entered(config, facts, evicting)?;
     }
-
-    fn may_begin(&self, facts: &Facts, eviction: &Eviction) -> Result<(), Refused> {
-        let evicting = eviction.slots();
-        if eviction.recut.is_none() {
-            self.all_entered(facts, evicting)?;
-        }
-        for dc in self.need_silence(evicting).iter() {
-            if eviction.vouch == Vouch::Silence {
-                let (entered, since) = (facts.entered.get(&dc).copied(), self.fenced_since(dc));
-                if since.is_none_or(|since| entered.unwrap_or_default() < since) {
-                    let policy = since.unwrap_or(self.policy_epoch());
-                    return Err(Refused::AutoNotEntered { dc, policy });
-                }
-            } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within)
-            {
-                return Err(Refused::StillHeard { dc, by: *by, ago: *ago });
+    for dc in config.need_silence(evicting).iter() {
+        if eviction.vouch == Vouch::Silence {
+            let (entered, since) = (facts.entered.get(&dc).copied(), config.fenced_since(dc));
+            if since.is_none_or(|since| entered.unwrap_or_default() < since) {
+                let policy = since.unwrap_or(config.policy_epoch());
+                return Err(Refused::AutoNotEntered { dc, policy });
             }
-        }
-        Ok(())
-    }
-
-    /// Everybody that has to speak the cluster's version: members and witnesses.
-    fn everybody(&self) -> impl Iterator<Item = Voter> {
-        let members = self.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
-        members.chain(self.witnesses().map(|(id, _)| Voter::Witness(id)))
-    }
-
-    fn spoken(&self, facts: &Facts, voter: Voter) -> u16 {
-        facts.versions.get(&voter).copied().unwrap_or(self.version())
-    }
-
-    fn one_version(&self, facts: &Facts) -> Result<(), Refused> {
-        let versions: BTreeSet<u16> = self.everybody().map(|voter| self.spoken(facts, voter)).collect();
-        match (versions.first(), versions.last()) {
-            (Some(low), Some(high)) if low != high => Err(Refused::VersionsDiffer { low: *low, high: *high }),
-            _ => Ok(()),
+        } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within) {
+            return Err(Refused::StillHeard { dc, by: *by, ago: *ago });
         }
     }
+    Ok(())
+}
 
-    fn all_speak(&self, facts: &Facts, asked: u16) -> Result<(), Refused> {
-        match self.everybody().find(|voter| self.spoken(facts, *voter) < asked) {
-            Some(voter) => Err(Refused::VersionNotSpoken { voter, speaks: self.spoken(facts, voter), asked }),
-            None => Ok(()),
-        }
-    }
+/// Everybody that has to speak the cluster's version: members and witnesses.
+fn everybody(config: &Config) -> impl Iterator<Item = Voter> {
+    let members = config.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+    members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id)))
+}
 
-    fn majority_is_reachable(&self, facts: &Facts) -> Result<(), Refused> {
-        let (remaining, needed) = (self.voters().count(&facts.reachable), self.voters().majority());
-        if remaining < needed { Err(Refused::NoMajority { remaining, needed }) } else { Ok(()) }
-    }
+fn spoken(config: &Config, facts: &Facts, voter: Voter) -> u16 {
+    facts.versions.get(&voter).copied().unwrap_or(config.version())
+}
 
-    /// Forced recovery contradicts what a majority decides: it is refused if one can be reached, through
-    /// whomever.
-    fn majority_is_gone(&self, facts: &Facts, recovery: &Recovery) -> Result<(), Refused> {
-        let survivors = recovery
-            .survivors
-            .iter()
-            .filter_map(|(dc, _)| Some(Voter::Member { dc: *dc, generation: self.generation(*dc)? }));
-        let up: BTreeSet<Voter> = survivors.chain(facts.reachable.iter().copied()).collect();
-        let (voters, needed) = (self.voters().count(&up), self.voters().majority());
-        if voters >= needed { Err(Refused::MajorityUp { voters, needed }) } else { Ok(()) }
+fn one_version(config: &Config, facts: &Facts) -> Result<(), Refused> {
+    let versions: BTreeSet<u16> = everybody(config).map(|voter| spoken(config, facts, voter)).collect();
+    match (versions.first(), versions.last()) {
+        (Some(low), Some(high)) if low != high => Err(Refused::VersionsDiffer { low: *low, high: *high }),
+        _ => Ok(()),
     }
+}
+
+fn all_speak(config: &Config, facts: &Facts, asked: u16) -> Result<(), Refused> {
+    match everybody(config).find(|voter| spoken(config, facts, *voter) < asked) {
+        Some(voter) => Err(Refused::VersionNotSpoken { voter, speaks: spoken(config, facts, voter), asked }),
+        None => Ok(()),
+    }
+}
+
+fn majority_is_reachable(config: &Config, facts: &Facts) -> Result<(), Refused> {
+    let (remaining, needed) = (config.voters().count(&facts.reachable), config.voters().majority());
+    if remaining < needed { Err(Refused::NoMajority { remaining, needed }) } else { Ok(()) }
+}
+
+/// Forced recovery contradicts what a majority decides: it is refused if one can be reached, through
+/// whomever.
+fn majority_is_gone(config: &Config, facts: &Facts, recovery: &Recovery) -> Result<(), Refused> {
+    let survivors = recovery
+        .survivors
+        .iter()
+        .filter_map(|(dc, _)| Some(Voter::Member { dc: *dc, generation: config.generation(*dc)? }));
+    let up: BTreeSet<Voter> = survivors.chain(facts.reachable.iter().copied()).collect();
+    let (voters, needed) = (config.voters().count(&up), config.voters().majority());
+    if voters >= needed { Err(Refused::MajorityUp { voters, needed }) } else { Ok(()) }
 }

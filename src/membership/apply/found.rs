@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use geolock_api::names::{DcSet, MAX_DCS};
 
 use super::Effect;
+
 use crate::membership::command::{Founder, Founding};
 use crate::membership::config::{Config, MAX_VOTERS};
 use crate::membership::history::VoterSet;
@@ -12,41 +13,39 @@ use crate::membership::ids::{Epoch, Generation, Voter};
 use crate::membership::refused::Refused;
 use crate::membership::slot::{Member, Phase, Slot};
 
-impl Config {
-    /// The founders are the members of epoch 0: entries that an earlier release made are of epoch 0, too, so
-    /// a cluster that is upgraded has nothing to enter.
-    pub(super) fn found(&mut self, founding: &Founding) -> Result<Effect, Refused> {
-        if self.cluster.is_some() {
-            return Err(Refused::AlreadyFounded);
-        }
-        validate(&founding.founders)?;
-        founding.policy.validate()?;
-        founding.options.validate()?;
-        self.cluster = Some(founding.cluster);
-        self.version = founding.version;
-        self.policy = founding.policy;
-        self.options = founding.options;
-        let mut voters = BTreeSet::new();
-        for founder in &founding.founders {
-            let generation = Generation(0);
-            let member = Member {
-                generation,
-                server: founder.server,
-                name: founder.name.clone(),
-                address: founder.address.clone(),
-                phase: Phase::Settled,
-                sponsor: founder.dc,
-                admitted: Epoch(0),
-                wants_vote: founder.votes,
-            };
-            self.slots.insert(founder.dc, Slot { member: Some(member), past: Vec::new() });
-            if founder.votes {
-                voters.insert(Voter::Member { dc: founder.dc, generation });
-            }
-        }
-        self.voters = vec![VoterSet { from: Epoch(0), voters }];
-        Ok(Effect::Changed)
+/// The founders are the members of epoch 0: entries that an earlier release made are of epoch 0, too, so
+/// a cluster that is upgraded has nothing to enter.
+pub(super) fn found(config: &mut Config, founding: &Founding) -> Result<Effect, Refused> {
+    if config.cluster.is_some() {
+        return Err(Refused::AlreadyFounded);
     }
+    validate(&founding.founders)?;
+    founding.policy.validate()?;
+    founding.options.validate()?;
+    config.cluster = Some(founding.cluster);
+    config.version = founding.version;
+    config.policy = founding.policy;
+    config.options = founding.options;
+    let mut voters = BTreeSet::new();
+    for founder in &founding.founders {
+        let generation = Generation(0);
+        let member = Member {
+            generation,
+            server: founder.server,
+            name: founder.name.clone(),
+            address: founder.address.clone(),
+            phase: Phase::Settled,
+            sponsor: founder.dc,
+            admitted: Epoch(0),
+            wants_vote: founder.votes,
+        };
+        config.slots.insert(founder.dc, Slot { member: Some(member), past: Vec::new() });
+        if founder.votes {
+            voters.insert(Voter::Member { dc: founder.dc, generation });
+        }
+    }
+    config.voters = vec![VoterSet { from: Epoch(0), voters }];
+    Ok(Effect::Changed)
 }
 
 fn validate(founders: &[Founder]) -> Result<(), Refused> {

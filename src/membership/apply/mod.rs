@@ -53,7 +53,7 @@ impl Config {
     pub fn apply(&mut self, index: Index, proposal: &Proposal) -> Result<Applied, Refused> {
         assert_eq!(index, self.index.next(), "decisions are applied in their order, without gaps");
         self.index = index;
-        let effect = self.decide(index, proposal)?;
+        let effect = decide(self, index, proposal)?;
         let mut applied = Applied::default();
         if !matches!(effect, Effect::Noted) {
             self.revision = Revision(index.0);
@@ -70,45 +70,6 @@ impl Config {
         Ok(applied)
     }
 
-    /// Calls the rule of the command. Each checks everything before it changes anything.
-    fn decide(&mut self, index: Index, proposal: &Proposal) -> Result<Effect, Refused> {
-        let Proposal { checked, command } = proposal;
-        if !command.is_fact() && *checked != self.revision {
-            return Err(Refused::Changed { checked: *checked, now: self.revision });
-        }
-        if let Command::Found(founding) = command {
-            return self.found(founding);
-        }
-        if self.cluster.is_none() {
-            return Err(Refused::NotFounded);
-        }
-        match command {
-            Command::Found(_) => Err(Refused::AlreadyFounded),
-            Command::Invite { name, sponsor } => self.invite(name, *sponsor),
-            Command::CancelInvitation { name } => self.cancel_invitation(name),
-            Command::Admit(admission) => self.admit(index, admission),
-            Command::Settled { dc, generation } => self.settled(*dc, *generation),
-            Command::Begin(eviction) => self.begin(index, eviction),
-            Command::Have { attempt, by, vector } => self.have(*attempt, *by, vector),
-            Command::End { attempt } => self.end(index, *attempt),
-            Command::Abort { attempt } => self.abort(*attempt),
-            Command::Leaving { dc, generation } => self.leaving(index, *dc, *generation),
-            Command::Left { dc, generation, cut } => self.left(index, *dc, *generation, *cut),
-            Command::Silent { mark, policy } => self.silent(mark, *policy),
-            Command::Heard { mark } => self.heard(mark),
-            Command::SetPolicy(policy) => self.set_policy(index, policy),
-            Command::SetOptions(options) => self.set_options(options),
-            Command::Version { version } => self.set_version(*version),
-            Command::AddWitness(witness) => self.add_witness(index, witness),
-            Command::RemoveWitness { id } => self.remove_witness(index, *id),
-            Command::Vote { dc, generation, votes } => self.vote(index, *dc, *generation, *votes),
-            Command::SetRule { prefix, rule } => self.set_rule(prefix, rule),
-            Command::RemoveRule { prefix } => self.remove_rule(prefix),
-            Command::ConfirmDead { dc, generation } => self.confirm_dead(*dc, *generation),
-            Command::Recover(recovery) => self.recover(index, recovery),
-        }
-    }
-
     /// Returns the member, if it has this generation.
     pub(in crate::membership) fn current(
         &self,
@@ -121,36 +82,73 @@ impl Config {
         }
         Ok(member)
     }
+}
 
-    /// Returns an error while an eviction is under way: everything that begins an epoch waits for its end,
-    /// and so do the policy and the sets that its promises and reports are counted in.
-    pub(super) fn no_attempt(&self) -> Result<(), Refused> {
-        match &self.attempt {
-            None => Ok(()),
-            Some(attempt) => {
-                Err(Refused::EvictionUnderWay { attempt: attempt.id, members: attempt.evicting() })
-            }
-        }
+/// Calls the rule of the command. Each checks everything before it changes anything.
+fn decide(config: &mut Config, index: Index, proposal: &Proposal) -> Result<Effect, Refused> {
+    let Proposal { checked, command } = proposal;
+    if !command.is_fact() && *checked != config.revision {
+        return Err(Refused::Changed { checked: *checked, now: config.revision });
     }
-
-    /// Begins the epoch of this decision, with these voters.
-    pub(super) fn begin_epoch(&mut self, index: Index, voters: VoterSet) {
-        self.epoch = Epoch(index.0);
-        self.last_end = None;
-        if self.voters().voters != voters.voters {
-            if self.voters.len() == MAX_VOTER_SETS {
-                self.voters.remove(0);
-            }
-            self.voters.push(VoterSet { from: self.epoch, ..voters });
-        }
+    if let Command::Found(founding) = command {
+        return found::found(config, founding);
     }
+    if config.cluster.is_none() {
+        return Err(Refused::NotFounded);
+    }
+    match command {
+        Command::Found(_) => Err(Refused::AlreadyFounded),
+        Command::Invite { name, sponsor } => join::invite(config, name, *sponsor),
+        Command::CancelInvitation { name } => join::cancel_invitation(config, name),
+        Command::Admit(admission) => join::admit(config, index, admission),
+        Command::Settled { dc, generation } => join::settled(config, *dc, *generation),
+        Command::Begin(eviction) => evict::begin(config, index, eviction),
+        Command::Have { attempt, by, vector } => evict::have(config, *attempt, *by, vector),
+        Command::End { attempt } => evict::end(config, index, *attempt),
+        Command::Abort { attempt } => evict::abort(config, *attempt),
+        Command::Leaving { dc, generation } => leave::leaving(config, index, *dc, *generation),
+        Command::Left { dc, generation, cut } => leave::left(config, index, *dc, *generation, *cut),
+        Command::Silent { mark, policy } => silence::silent(config, mark, *policy),
+        Command::Heard { mark } => silence::heard(config, mark),
+        Command::SetPolicy(policy) => policy::set_policy(config, index, policy),
+        Command::SetOptions(options) => policy::set_options(config, options),
+        Command::Version { version } => policy::set_version(config, *version),
+        Command::AddWitness(witness) => voters::add_witness(config, index, witness),
+        Command::RemoveWitness { id } => voters::remove_witness(config, index, *id),
+        Command::Vote { dc, generation, votes } => voters::vote(config, index, *dc, *generation, *votes),
+        Command::SetRule { prefix, rule } => rules::set_rule(config, prefix, rule),
+        Command::RemoveRule { prefix } => rules::remove_rule(config, prefix),
+        Command::ConfirmDead { dc, generation } => evict::confirm_dead(config, *dc, *generation),
+        Command::Recover(recovery) => recover::recover(config, index, recovery),
+    }
+}
 
-    /// Ends the generations of these members, whose epoch has begun, and what was said by and about them.
-    pub(super) fn end_members(&mut self, cuts: &[Cut], cause: EndCause) {
-        for cut in cuts {
-            let slot = self.slots.get_mut(&cut.dc).expect("a member that ends has a slot");
-            slot.end(self.epoch, cut.seq, cause);
-            self.marks.retain(|(by, of), _| by.dc() != Some(cut.dc) && *of != cut.dc);
+/// Returns an error while an eviction is under way: everything that begins an epoch waits for its end,
+/// and so do the policy and the sets that its promises and reports are counted in.
+pub(super) fn no_attempt(config: &Config) -> Result<(), Refused> {
+    match &config.attempt {
+        None => Ok(()),
+        Some(attempt) => Err(Refused::EvictionUnderWay { attempt: attempt.id, members: attempt.evicting() }),
+    }
+}
+
+/// Begins the epoch of this decision, with these voters.
+pub(super) fn begin_epoch(config: &mut Config, index: Index, voters: VoterSet) {
+    config.epoch = Epoch(index.0);
+    config.last_end = None;
+    if config.voters().voters != voters.voters {
+        if config.voters.len() == MAX_VOTER_SETS {
+            config.voters.remove(0);
         }
+        config.voters.push(VoterSet { from: config.epoch, ..voters });
+    }
+}
+
+/// Ends the generations of these members, whose epoch has begun, and what was said by and about them.
+pub(super) fn end_members(config: &mut Config, cuts: &[Cut], cause: EndCause) {
+    for cut in cuts {
+        let slot = config.slots.get_mut(&cut.dc).expect("a member that ends has a slot");
+        slot.end(config.epoch, cut.seq, cause);
+        config.marks.retain(|(by, of), _| by.dc() != Some(cut.dc) && *of != cut.dc);
     }
 }
