@@ -76,7 +76,7 @@ impl MembersView {
     /// Returns the facts for a check of a proposal, as far as they are known here. That a majority can be
     /// reached is found when it is proposed. `me`: this datacenter.
     pub fn facts(&self, me: DcId, config: &Config) -> Facts {
-        let me = config.members().find(|(dc, _)| *dc == me);
+        let me = config.slots().members().find(|(dc, _)| *dc == me);
         let by = me.map(|(dc, member)| Voter::Member { dc, generation: member.generation });
         let heard = self.heard.iter().filter_map(|dc| Some((dc, (by?, Duration::ZERO))));
         Facts {
@@ -136,7 +136,8 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
     /// Shows the members if something about them has changed, and links to those that are new.
     pub(super) fn publish_members(&mut self) {
         let Some(config) = self.machine.members() else { return };
-        let entered: Vec<_> = config.members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
+        let entered: Vec<_> =
+            config.slots().members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
         let recovered = self.machine.recovered();
@@ -150,7 +151,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             is_same && is_heard && is_recovered && is_reported
         };
         if !is_known {
-            for (dc, member) in config.members() {
+            for (dc, member) in config.slots().members() {
                 self.outlets.links.add_peer(dc, member.address.as_str(), member.generation.0);
             }
             let (config, losses, recovered) = (config.clone(), losses.to_vec(), recovered.cloned());

@@ -4,7 +4,7 @@ use geolock_api::names::{DcSet, MAX_NUMBER};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::config::{Config, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES};
+use super::config::{Config, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, Numbers, RECOVERY_FENCES};
 use super::history::{MAX_VOTER_SETS, VoterSet};
 use super::ids::Voter;
 use super::rules::MAX_RULES;
@@ -23,11 +23,12 @@ fn holds(invariant: &'static str, holds: bool) -> Result<(), BrokenConfig> {
 impl Config {
     /// Checks all invariants. [`Config::apply`] and the decoder call it.
     pub fn check(&self) -> Result<(), BrokenConfig> {
-        let Config { index, revision, epoch, .. } = self;
-        let increasing = self.policy_epoch <= *epoch && epoch.0 <= revision.0 && revision.0 <= index.0;
+        let Numbers { index, revision, epoch, policy_epoch } = self.numbers;
+        let increasing = policy_epoch <= epoch && epoch.0 <= revision.0 && revision.0 <= index.0;
         holds("numbers are in order", increasing && index.0 <= MAX_NUMBER)?;
         if self.cluster.is_none() {
-            let nothing = Config { index: *index, ..Config::default() };
+            let numbers = Numbers { index, ..Numbers::default() };
+            let nothing = Config { numbers, ..Config::default() };
             return holds("nothing is known before the cluster is founded", *self == nothing);
         }
         holds("somebody stays", !self.staying().is_empty())?;
@@ -38,7 +39,7 @@ impl Config {
         holds("invitations have a limit", self.invitations.len() <= MAX_INVITATIONS)?;
         let within = self.policy.validate().is_ok() && self.options.validate().is_ok();
         holds("policy and options are within bounds", within)?;
-        self.slots.values().try_for_each(|slot| check_slot(self, slot))?;
+        self.slots.iter().map(|(_, slot)| slot).try_for_each(|slot| check_slot(self, slot))?;
         check_identities(self)?;
         check_sponsors(self)?;
         check_voters(self)?;
@@ -55,21 +56,26 @@ fn check_slot(config: &Config, slot: &Slot) -> Result<(), BrokenConfig> {
     for past in &slot.past {
         let entries = past.generation.base()..=past.generation.last();
         holds("a cut is of its generation", entries.contains(&past.cut))?;
-        holds("a generation ends after its begin", past.admitted < past.ended && past.ended <= config.epoch)?;
+        holds(
+            "a generation ends after its begin",
+            past.admitted < past.ended && past.ended <= config.numbers.epoch,
+        )?;
     }
     let later = slot.past.is_sorted_by(|a, b| a.generation < b.generation && a.ended < b.admitted);
     holds("generations follow each other", later)?;
     let (Some(member), last) = (&slot.member, slot.past.last()) else { return Ok(()) };
     let follows = last
         .is_none_or(|last| last.generation.next() == Some(member.generation) && last.ended < member.admitted);
-    holds("a member is of the next generation", follows && member.admitted <= config.epoch)
+    holds("a member is of the next generation", follows && member.admitted <= config.numbers.epoch)
 }
 
 fn check_identities(config: &Config) -> Result<(), BrokenConfig> {
-    let members = config.members().map(|(_, member)| (member.server, &member.name));
-    let witnesses = config.witnesses.values().map(|witness| (witness.server, &witness.name));
+    let members = config.slots().members().map(|(_, member)| (member.server, &member.name));
+    let witnesses = config.voters.witnesses.values().map(|witness| (witness.server, &witness.name));
     let (mut servers, mut names): (Vec<_>, Vec<_>) = members.chain(witnesses).unzip();
-    servers.extend(config.slots.values().flat_map(|slot| &slot.past).map(|past| past.server));
+    servers.extend(
+        config.slots.iter().map(|(_, slot)| slot).flat_map(|slot| &slot.past).map(|past| past.server),
+    );
     servers.sort_unstable();
     names.sort_unstable();
     holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
@@ -77,48 +83,49 @@ fn check_identities(config: &Config) -> Result<(), BrokenConfig> {
 }
 
 fn check_sponsors(config: &Config) -> Result<(), BrokenConfig> {
-    for (dc, member) in config.members() {
+    for (dc, member) in config.slots().members() {
         let own = member.sponsor == dc;
         holds("a settled member is its own sponsor", own == (member.phase != Phase::Joining))?;
-        holds("a sponsor is settled", config.is_settled(member.sponsor))?;
+        holds("a sponsor is settled", config.slots().is_settled(member.sponsor))?;
     }
     Ok(())
 }
 
 fn check_voters(config: &Config) -> Result<(), BrokenConfig> {
     holds("somebody votes and stays", config.staying_voters().next().is_some())?;
-    holds("sets of voters are forgotten one day", config.voters.len() <= MAX_VOTER_SETS)?;
-    let increase = config.voters.is_sorted_by(|a, b| a.from < b.from);
-    holds("sets of voters follow each other", increase && config.voters().from <= config.epoch)?;
-    let sizes = config.voters.iter().all(|set| (1..=MAX_VOTERS).contains(&set.voters.len()));
+    holds("sets of voters are forgotten one day", config.voters.sets.len() <= MAX_VOTER_SETS)?;
+    let increase = config.voters.sets.is_sorted_by(|a, b| a.from < b.from);
+    holds("sets of voters follow each other", increase && config.voters().from <= config.numbers.epoch)?;
+    let sizes = config.voters.sets.iter().all(|set| (1..=MAX_VOTERS).contains(&set.voters.len()));
     holds("there are 1 to 7 voters", sizes)?;
     let VoterSet { voters, .. } = config.voters();
     let known = voters.iter().all(|voter| match voter {
         Voter::Member { dc, generation } => {
-            config.is_settled(*dc) && config.generation(*dc) == Some(*generation)
+            config.slots().is_settled(*dc) && config.slots().generation(*dc) == Some(*generation)
         }
-        Voter::Witness(id) => config.witnesses.contains_key(id),
+        Voter::Witness(id) => config.voters.witnesses.contains_key(id),
     });
-    let witnesses = config.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
+    let witnesses = config.voters.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
     holds("voters are settled members, and all witnesses", known && witnesses)
 }
 
 fn check_marks(config: &Config) -> Result<(), BrokenConfig> {
-    let current = config.marks.keys().all(|(by, of)| config.member(*of).is_some() && is_known(config, *by));
+    let current =
+        config.marks.keys().all(|(by, of)| config.slots().member(*of).is_some() && is_known(config, *by));
     holds("marks are by and about current generations", current)
 }
 
 fn check_attempt(config: &Config) -> Result<(), BrokenConfig> {
     let Some(attempt) = &config.attempt else { return Ok(()) };
     let named = &attempt.eviction.members;
-    let current = named.iter().all(|it| config.generation(it.dc) == Some(it.generation));
+    let current = named.iter().all(|it| config.slots().generation(it.dc) == Some(it.generation));
     let increasing = named.is_sorted_by(|a, b| a.dc < b.dc);
     holds("an attempt is about members", current && increasing && !named.is_empty())?;
     let evicting = attempt.evicting();
-    holds("joiners end with their sponsors", config.with_joiners(evicting) == evicting)?;
+    holds("joiners end with their sponsors", config.slots().with_joiners(evicting) == evicting)?;
     let reported: DcSet = attempt.reports.keys().copied().collect();
     let promised: DcSet = attempt.promised.iter().filter_map(|voter| voter.dc()).collect();
-    let remain = config.member_set().difference(evicting).is_superset(reported);
+    let remain = config.slots().member_set().difference(evicting).is_superset(reported);
     let known = attempt.promised.iter().all(|voter| is_known(config, *voter));
     holds("reports are of members that remain", reported == promised && remain && known)
 }
@@ -126,12 +133,12 @@ fn check_attempt(config: &Config) -> Result<(), BrokenConfig> {
 fn check_last_end(config: &Config) -> Result<(), BrokenConfig> {
     let Some(last) = &config.last_end else { return Ok(()) };
     let over = last.generations.iter().all(|(dc, generation)| {
-        let slot = config.slots.get(dc);
+        let slot = config.slots.get(*dc);
         slot.is_some_and(|slot| {
             slot.member.is_none() && slot.past.last().is_some_and(|past| past.generation == *generation)
         })
     });
-    holds("the last end is of generations that are over", last.epoch == config.epoch && over)
+    holds("the last end is of generations that are over", last.epoch == config.numbers.epoch && over)
 }
 
 fn check_rules(config: &Config) -> Result<(), BrokenConfig> {
@@ -143,8 +150,8 @@ fn check_rules(config: &Config) -> Result<(), BrokenConfig> {
 /// Returns true for a member of that generation, and for a witness.
 fn is_known(config: &Config, voter: Voter) -> bool {
     match voter {
-        Voter::Member { dc, generation } => config.generation(dc) == Some(generation),
-        Voter::Witness(id) => config.witnesses.contains_key(&id),
+        Voter::Member { dc, generation } => config.slots().generation(dc) == Some(generation),
+        Voter::Witness(id) => config.voters.witnesses.contains_key(&id),
     }
 }
 

@@ -9,6 +9,7 @@ use super::config::Config;
 use super::ids::{Epoch, Generation, Voter};
 use super::policy::EvictPolicy;
 use super::slot::Past;
+use super::slots::Slots;
 
 /// Most sets of voters that are remembered. A member is never more than two changes behind.
 pub const MAX_VOTER_SETS: usize = 16;
@@ -63,12 +64,12 @@ impl VoterSet {
     }
 }
 
-impl Config {
+impl Slots {
     /// Returns the members of an epoch with their generations, in increasing order of slots. Generations
     /// that are not remembered are missing: see [`MAX_PAST`](super::MAX_PAST). For an epoch after the
     /// current one it returns the current members.
     pub fn members_at(&self, epoch: Epoch) -> impl Iterator<Item = (DcId, Generation)> {
-        self.slots().filter_map(move |(dc, slot)| {
+        self.iter().filter_map(move |(dc, slot)| {
             let now = slot.member.iter().find(|member| member.admitted <= epoch);
             let then = slot.past.iter().find(|past| past.admitted <= epoch && epoch < past.ended);
             now.map(|member| member.generation).or(then.map(|past| past.generation)).map(|it| (dc, it))
@@ -84,39 +85,41 @@ impl Config {
     /// Returns the slots of which a member had ended by that epoch, whether they have another one in it or
     /// not.
     pub fn no_homes_at(&self, epoch: Epoch) -> DcSet {
-        let ended = self.slots().filter(|(_, slot)| slot.past.iter().any(|past| past.ended <= epoch));
+        let ended = self.iter().filter(|(_, slot)| slot.past.iter().any(|past| past.ended <= epoch));
         ended.map(|(dc, _)| dc).collect()
     }
 
     /// Returns the last generation of the slot that was over in that epoch.
     pub fn past_at(&self, dc: DcId, epoch: Epoch) -> Option<&Past> {
-        self.slots.get(&dc)?.past.iter().rfind(|past| past.ended <= epoch)
+        self.get(dc)?.past.iter().rfind(|past| past.ended <= epoch)
     }
 
     /// Returns the generation with which the slot is a member in that epoch.
     pub fn generation_at(&self, dc: DcId, epoch: Epoch) -> Option<Generation> {
         self.members_at(epoch).find(|(member, _)| *member == dc).map(|(_, generation)| generation)
     }
+}
 
+impl Config {
     /// Returns the current voters; nobody before the cluster is founded.
     pub fn voters(&self) -> &VoterSet {
-        self.voters.last().unwrap_or(&NOBODY)
+        self.voters.sets.last().unwrap_or(&NOBODY)
     }
 
     /// Returns the epoch from which on this member can be evicted by silence: by who has entered it, it is
     /// known that it has to stop granting by itself. `None` if it never can be.
     pub fn fenced_since(&self, dc: DcId) -> Option<Epoch> {
         // Nobody enters the policy of the founding, so who has not heard of it does not show.
-        let is_decided = self.policy.evict == EvictPolicy::Auto && self.policy_epoch > Epoch(0);
-        let unfenced = self.voters.iter().rposition(|set| !set.can_do_without(dc));
-        let set = self.voters.get(unfenced.map_or(0, |place| place + 1)).filter(|_| is_decided)?;
-        Some(set.from.max(self.policy_epoch))
+        let is_decided = self.policy.evict == EvictPolicy::Auto && self.numbers.policy_epoch > Epoch(0);
+        let unfenced = self.voters.sets.iter().rposition(|set| !set.can_do_without(dc));
+        let set = self.voters.sets.get(unfenced.map_or(0, |place| place + 1)).filter(|_| is_decided)?;
+        Some(set.from.max(self.numbers.policy_epoch))
     }
 
     /// Returns the sets of voters from that epoch to the current one, or `None` if the set of that epoch is
     /// not remembered.
     pub fn voter_sets_since(&self, epoch: Epoch) -> Option<&[VoterSet]> {
-        let first = self.voters.iter().rposition(|set| set.from <= epoch)?;
-        Some(&self.voters[first..])
+        let first = self.voters.sets.iter().rposition(|set| set.from <= epoch)?;
+        Some(&self.voters.sets[first..])
     }
 }

@@ -48,6 +48,7 @@ mod recovery;
 mod refused;
 mod rules;
 mod slot;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -70,3 +71,4 @@ pub use recovery::{Ballot, LossReport, LostMember, RecoveryPlan, RecoveryPromise
 pub use refused::{Dcs, Refused};
 pub use rules::{MAX_RULES, Prefix, PrefixRule, Rules};
 pub use slot::{EndCause, MAX_PAST, Member, Past, Phase, Slot, Witness};
+pub use slots::Slots;

@@ -66,7 +66,7 @@ impl Config {
             }
             Command::Leaving { dc, generation } => {
                 one_version(self, facts)?;
-                self.current(*dc, *generation)?;
+                self.slots().current(*dc, *generation)?;
                 nobody_joins(self, *dc)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
             }
@@ -89,7 +89,7 @@ impl Config {
 
 /// A new member's part would go along with parts at a member that leaves.
 fn nobody_leaves(config: &Config) -> Result<(), Refused> {
-    match config.members().find(|(_, member)| member.phase == Phase::Leaving) {
+    match config.slots().members().find(|(_, member)| member.phase == Phase::Leaving) {
         Some((dc, _)) => Err(Refused::MemberLeaves { dc }),
         None => Ok(()),
     }
@@ -98,7 +98,7 @@ fn nobody_leaves(config: &Config) -> Result<(), Refused> {
 fn nobody_joins(config: &Config, leaving: DcId) -> Result<(), Refused> {
     nobody_leaves(config)?;
     let joins = |(dc, member): &(DcId, &Member)| *dc != leaving && member.phase == Phase::Joining;
-    match config.members().find(joins) {
+    match config.slots().members().find(joins) {
         Some((dc, _)) => Err(Refused::MemberJoins { dc }),
         None => Ok(()),
     }
@@ -107,8 +107,8 @@ fn nobody_joins(config: &Config, leaving: DcId) -> Result<(), Refused> {
 /// A slot is given out again when nothing can come any more that names its earlier member.
 fn slot_is_free(config: &Config, facts: &Facts, dc: DcId) -> Result<(), Refused> {
     let freed = facts.freed.get(&dc).copied().unwrap_or_default();
-    let members = config.member_set().difference(facts.left).difference(freed);
-    match config.last_past(dc) {
+    let members = config.slots().member_set().difference(facts.left).difference(freed);
+    match config.slots().last_past(dc) {
         Some(_) if !members.is_empty() => Err(Refused::SlotNotFree { dc, members }),
         _ => Ok(()),
     }
@@ -119,7 +119,7 @@ fn slot_is_free(config: &Config, facts: &Facts, dc: DcId) -> Result<(), Refused>
 fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refused> {
     let epoch = config.epoch();
     let entered = |dc: &DcId| facts.entered.get(dc).copied().unwrap_or_default() >= epoch;
-    let remaining = config.member_set().difference(except).difference(facts.left);
+    let remaining = config.slots().member_set().difference(except).difference(facts.left);
     let members: DcSet = remaining.iter().filter(|dc| !entered(dc)).collect();
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
@@ -132,13 +132,15 @@ fn complete(config: &Config, facts: &Facts, mut eviction: Eviction) -> Eviction 
     let entered = |dc: DcId| facts.entered.get(&dc).copied().unwrap_or_default();
     let is_stateless =
         |(dc, member): &(DcId, &Member)| member.phase == Phase::Joining && entered(*dc) < member.admitted;
-    let stateless: DcSet = config.members().filter(is_stateless).map(|(dc, _)| dc).collect();
-    for dc in config.with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter() {
-        let generation = config.generation(dc).expect("it is a member");
+    let stateless: DcSet = config.slots().members().filter(is_stateless).map(|(dc, _)| dc).collect();
+    for dc in
+        config.slots().with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter()
+    {
+        let generation = config.slots().generation(dc).expect("it is a member");
         eviction.members.push(Evictee { dc, generation, run: 0 });
     }
     eviction.members.sort_by_key(|member| member.dc);
-    let remain = config.member_set().difference(eviction.slots()).difference(facts.left);
+    let remain = config.slots().member_set().difference(eviction.slots()).difference(facts.left);
     let lags = remain.iter().any(|dc| entered(dc) < config.epoch());
     eviction.recut = config.last_end().filter(|_| lags).map(|end| end.epoch);
     eviction
@@ -165,7 +167,8 @@ fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), 
 
 /// Everybody that has to speak the cluster's version: members and witnesses.
 fn everybody(config: &Config) -> impl Iterator<Item = Voter> {
-    let members = config.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+    let members =
+        config.slots().members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
     members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id)))
 }
 
@@ -199,7 +202,7 @@ fn majority_is_gone(config: &Config, facts: &Facts, recovery: &Recovery) -> Resu
     let survivors = recovery
         .survivors
         .iter()
-        .filter_map(|(dc, _)| Some(Voter::Member { dc: *dc, generation: config.generation(*dc)? }));
+        .filter_map(|(dc, _)| Some(Voter::Member { dc: *dc, generation: config.slots().generation(*dc)? }));
     let up: BTreeSet<Voter> = survivors.chain(facts.reachable.iter().copied()).collect();
     let (voters, needed) = (config.voters().count(&up), config.voters().majority());
     if voters >= needed { Err(Refused::MajorityUp { voters, needed }) } else { Ok(()) }

@@ -106,18 +106,18 @@ impl Config {
             return Err(Refused::NotFounded);
         }
         let named = survivors.union(lost);
-        if let Some(dc) = named.iter().find(|dc| self.member(*dc).is_none()) {
+        if let Some(dc) = named.iter().find(|dc| self.slots().member(*dc).is_none()) {
             return Err(Refused::NotMember { dc });
         }
         let twice = survivors.intersection(lost);
-        let missing = self.member_set().difference(named);
+        let missing = self.slots().member_set().difference(named);
         if !twice.is_empty() || !missing.is_empty() {
             return Err(Refused::NotAllNamed { missing, twice });
         }
         if !survivors.contains(me) {
             return Err(Refused::NotSurvivor { dc: me });
         }
-        let own = self.member(me).ok_or(Refused::NotMember { dc: me })?;
+        let own = self.slots().member(me).ok_or(Refused::NotMember { dc: me })?;
         if own.phase == Phase::Joining {
             return Err(Refused::StillJoining { dc: me, sponsor: own.sponsor });
         }
@@ -137,7 +137,7 @@ impl Config {
         recovery: Recovery,
     ) -> Result<super::Proposal, Refused> {
         let survivors: DcSet = recovery.survivors.iter().map(|(dc, _)| *dc).collect();
-        for dc in self.member_set().difference(survivors).iter() {
+        for dc in self.slots().member_set().difference(survivors).iter() {
             if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within) {
                 return Err(Refused::StillHeard { dc, by: *by, ago: *ago });
             }
@@ -149,17 +149,5 @@ impl Config {
             return Err(Refused::SurvivorAway { members: away });
         }
         Ok(proposal)
-    }
-
-    /// Returns the members of a recovery that were lost, once it is decided, as far as they are remembered.
-    pub fn lost_at(&self, epoch: Epoch) -> impl Iterator<Item = Cut> {
-        let lost = move |past: &&super::Past| past.ended == epoch && past.cause == EndCause::Lost;
-        let cut = |dc, past: &super::Past| Cut { dc, generation: past.generation, seq: past.cut };
-        self.slots().flat_map(move |(dc, slot)| slot.past.iter().filter(lost).map(move |past| cut(dc, past)))
-    }
-
-    /// Returns true if the last member with this slot was lost, and it has no other.
-    pub fn is_lost(&self, dc: DcId) -> bool {
-        self.member(dc).is_none() && self.last_past(dc).is_some_and(|past| past.cause == EndCause::Lost)
     }
 }

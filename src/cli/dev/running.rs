@@ -182,18 +182,18 @@ impl<'a> Running<'a> {
             .newest()
             .context("no datacenter of the playground runs: start one with `geolock dev start ID`")?;
         let has_server = |dc: &DcId| matches!(self.dcs.get(dc), Some(State::Starting | State::Running(_)));
-        let is_free = |dc: &DcId| config.member(*dc).is_none() && !has_server(dc);
+        let is_free = |dc: &DcId| config.slots().member(*dc).is_none() && !has_server(dc);
         let dc = match wanted {
             Some(dc) if is_free(&dc) => dc,
             Some(dc) if has_server(&dc) => bail!("{dc} runs already"),
             Some(dc) => bail!("{dc} is a member already, and stopped: `geolock dev start {}`", dc.get()),
             None => ids().find(is_free).with_context(|| format!("all {MAX_DCS} ids are in use"))?,
         };
-        for (other, _) in config.members() {
+        for (other, _) in config.slots().members() {
             self.plan.check_distance(dc, other)?;
         }
         // It returns, with an empty directory.
-        if let Some(past) = config.last_past(dc)
+        if let Some(past) = config.slots().last_past(dc)
             && self.plan.place(dc) != Some(Place::Joins)
         {
             let end = if past.cause == EndCause::Left { End::Left } else { End::Evicted };
@@ -223,7 +223,7 @@ impl<'a> Running<'a> {
             None => bail!("the playground has no {dc}: `geolock dev add {id}` adds it"),
         }
         let newest = self.newest();
-        if newest.as_ref().is_some_and(|(_, _, config)| config.has_ended(dc)) {
+        if newest.as_ref().is_some_and(|(_, _, config)| config.slots().has_ended(dc)) {
             bail!(
                 "{dc} is no member any more: `geolock dev add {id}` lets it return, with an empty directory"
             );
@@ -333,7 +333,7 @@ async fn explain(dc: DcId, members: &MembersApi, caller: &Option<Caller>) -> Inf
     loop {
         look.tick().await;
         let (view, leader) = members.list();
-        let others = view.config.member_set().difference(view.heard);
+        let others = view.config.slots().member_set().difference(view.heard);
         let missing = others.iter().filter(|other| *other != members.me()).map(|other| other.to_string());
         let missing = missing.collect::<Vec<_>>().join(", ");
         let why = match leader {
@@ -378,7 +378,7 @@ async fn serves(
 /// Returns true once a member has its parts and its vote, and nothing is under way that another change of
 /// the members would have to wait for.
 fn is_complete(view: &MembersView, dc: DcId) -> bool {
-    view.config.is_settled(dc) && view.config.next_voter().is_none() && view.behind().is_empty()
+    view.config.slots().is_settled(dc) && view.config.next_voter().is_none() && view.behind().is_empty()
 }
 
 fn answer(caller: &Option<Caller>, text: impl Display) {

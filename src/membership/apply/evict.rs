@@ -17,7 +17,7 @@ impl Config {
     /// Returns those of these members that must not be heard. A joining member that ends with others may
     /// live: it grants nothing yet.
     pub fn need_silence(&self, evicting: DcSet) -> DcSet {
-        let settled: DcSet = evicting.iter().filter(|dc| self.is_settled(*dc)).collect();
+        let settled: DcSet = evicting.iter().filter(|dc| self.slots().is_settled(*dc)).collect();
         if settled.is_empty() { evicting } else { settled }
     }
 }
@@ -30,7 +30,7 @@ pub(super) fn begin(config: &mut Config, index: Index, eviction: &Eviction) -> R
         return Err(Refused::NobodyNamed);
     }
     for member in &eviction.members {
-        config.current(member.dc, member.generation)?;
+        config.slots().current(member.dc, member.generation)?;
     }
     policy_allows(config, eviction.vouch, members)?;
     joiners_are_in(config, members)?;
@@ -60,13 +60,15 @@ pub(super) fn have(
     let under_way = attempt_with(config, attempt)?;
     match by {
         Voter::Member { dc, generation } => {
-            config.current(dc, generation)?;
+            config.slots().current(dc, generation)?;
             if under_way.evicting().contains(dc) {
                 return Err(Refused::ReportOfEvicted { by });
             }
             report_is_possible(config, by, vector)?;
         }
-        Voter::Witness(id) if !config.witnesses.contains_key(&id) => return Err(Refused::NotWitness(id)),
+        Voter::Witness(id) if !config.voters.witnesses.contains_key(&id) => {
+            return Err(Refused::NotWitness(id));
+        }
         Voter::Witness(_) => {}
     }
     if under_way.promised.contains(&by) {
@@ -124,14 +126,14 @@ pub(super) fn end_with_cuts(
 ) -> Vec<Cut> {
     end_members(config, &cuts, cause);
     for (dc, generation) in earlier.into_iter().flat_map(|earlier| earlier.generations) {
-        let slot = config.slots.get_mut(&dc).expect("a generation that ended has a slot");
+        let slot = config.slots.get_mut(dc).expect("a generation that ended has a slot");
         let past = slot.past.iter_mut().find(|past| past.generation == generation);
         let past = past.expect("the last end is remembered");
         past.cut = past.cut.min(highest(vectors.iter().copied(), dc, generation).seq);
         cuts.push(Cut { dc, generation, seq: past.cut });
     }
     let generations = cuts.iter().map(|cut| (cut.dc, cut.generation)).collect();
-    config.last_end = Some(LastEnd { epoch: config.epoch, generations });
+    config.last_end = Some(LastEnd { epoch: config.numbers.epoch, generations });
     cuts
 }
 
@@ -142,7 +144,7 @@ pub(super) fn abort(config: &mut Config, attempt: AttemptId) -> Result<Effect, R
 }
 
 pub(super) fn confirm_dead(config: &mut Config, dc: DcId, generation: Generation) -> Result<Effect, Refused> {
-    let past = config.slots.get_mut(&dc).into_iter().flat_map(|slot| &mut slot.past);
+    let past = config.slots.get_mut(dc).into_iter().flat_map(|slot| &mut slot.past);
     let mut silent = past.filter(|past| past.cause == EndCause::EvictedBySilence);
     match silent.find(|past| past.generation == generation) {
         Some(past) => past.cause = EndCause::Evicted,
@@ -166,9 +168,9 @@ fn policy_allows(config: &Config, vouch: Vouch, members: DcSet) -> Result<(), Re
 /// Returns an error if a joining member is not among these although its sponsor is: its parts would go
 /// with nobody's.
 pub(super) fn joiners_are_in(config: &Config, members: DcSet) -> Result<(), Refused> {
-    match config.with_joiners(members).difference(members).iter().next() {
+    match config.slots().with_joiners(members).difference(members).iter().next() {
         Some(joiner) => {
-            let dc = config.sponsor(joiner).expect("a joiner has a sponsor");
+            let dc = config.slots().sponsor(joiner).expect("a joiner has a sponsor");
             Err(Refused::SponsorNeeded { dc, joiner })
         }
         None => Ok(()),
@@ -207,7 +209,7 @@ fn all_silent(config: &Config, members: DcSet) -> Result<(), Refused> {
 pub(super) fn report_is_possible(config: &Config, by: Voter, vector: &VersionVector) -> Result<(), Refused> {
     let wrong = vector.iter().find(|(dc, seq)| {
         let generation = Generation::of_seq(*seq);
-        config.generation(*dc) != Some(generation) && !config.is_over(*dc, generation)
+        config.slots().generation(*dc) != Some(generation) && !config.slots().is_over(*dc, generation)
     });
     wrong.map_or(Ok(()), |(dc, seq)| Err(Refused::WrongReport { by, dc, seq }))
 }

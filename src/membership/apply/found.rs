@@ -39,12 +39,12 @@ pub(super) fn found(config: &mut Config, founding: &Founding) -> Result<Effect, 
             admitted: Epoch(0),
             wants_vote: founder.votes,
         };
-        config.slots.insert(founder.dc, Slot { member: Some(member), past: Vec::new() });
+        config.slots.admit(founder.dc, member);
         if founder.votes {
             voters.insert(Voter::Member { dc: founder.dc, generation });
         }
     }
-    config.voters = vec![VoterSet { from: Epoch(0), voters }];
+    config.voters.sets = vec![VoterSet { from: Epoch(0), voters }];
     Ok(Effect::Changed)
 }
 

@@ -45,10 +45,10 @@ pub(super) fn admit(config: &mut Config, index: Index, admission: &Admission) ->
     let Admission { dc, generation, server, name, sponsor, .. } = admission;
     no_attempt(config)?;
     credentials_fit(config, &admission.credentials)?;
-    if let Some(member) = config.member(*dc) {
+    if let Some(member) = config.slots().member(*dc) {
         return Err(Refused::SlotUsed { dc: *dc, server: member.server });
     }
-    let expected = config.next_generation(*dc).ok_or(Refused::SlotExhausted { dc: *dc })?;
+    let expected = config.slots().next_generation(*dc).ok_or(Refused::SlotExhausted { dc: *dc })?;
     if *generation != expected {
         return Err(Refused::WrongGeneration { dc: *dc, asked: *generation, expected });
     }
@@ -63,30 +63,31 @@ pub(super) fn admit(config: &mut Config, index: Index, admission: &Admission) ->
 
     config.invitations.remove(name);
     begin_epoch(config, index, config.voters().clone());
-    config.slots.entry(*dc).or_default().member = Some(Member {
+    let member = Member {
         generation: *generation,
         server: *server,
         name: name.clone(),
         address: admission.address.clone(),
         phase: Phase::Joining,
         sponsor: *sponsor,
-        admitted: config.epoch,
+        admitted: config.numbers.epoch,
         wants_vote: admission.votes,
-    });
+    };
+    config.slots.admit(*dc, member);
     Ok(Effect::Epoch)
 }
 
 /// A member that is to be evicted is not settled any more: the eviction may have begun without waiting
 /// for it to be silent, because it grants nothing before it is settled.
 pub(super) fn settled(config: &mut Config, dc: DcId, generation: Generation) -> Result<Effect, Refused> {
-    let member = config.current(dc, generation)?;
+    let member = config.slots().current(dc, generation)?;
     if member.phase != Phase::Joining {
         return Err(Refused::AlreadySettled { dc });
     }
     if config.attempt.as_ref().is_some_and(|attempt| attempt.evicting().contains(dc)) {
         no_attempt(config)?;
     }
-    let member = config.slots.get_mut(&dc).and_then(|slot| slot.member.as_mut());
+    let member = config.slots.member_mut(dc);
     let member = member.expect("it was found above");
     member.phase = Phase::Settled;
     member.sponsor = dc;
@@ -109,19 +110,19 @@ pub(super) fn credentials_fit(config: &Config, theirs: &Credentials) -> Result<(
 /// A server needs a new id for each generation: one that forgot the end of its generation in a crash
 /// would otherwise believe a member that lags behind and still lists it.
 pub(super) fn server_is_new(config: &Config, server: ServerId) -> Result<(), Refused> {
-    let used = config.slots.values().any(|slot| {
+    let used = config.slots.iter().map(|(_, slot)| slot).any(|slot| {
         slot.member.as_ref().is_some_and(|member| member.server == server)
             || slot.past.iter().any(|past| past.server == server)
     });
-    if used || config.witnesses.values().any(|witness| witness.server == server) {
+    if used || config.voters.witnesses.values().any(|witness| witness.server == server) {
         return Err(Refused::ServerUsed { server });
     }
     Ok(())
 }
 
 pub(super) fn name_is_free(config: &Config, name: &MemberName) -> Result<(), Refused> {
-    let used = config.members().any(|(_, member)| member.name == *name);
-    if used || config.witnesses.values().any(|witness| witness.name == *name) {
+    let used = config.slots().members().any(|(_, member)| member.name == *name);
+    if used || config.voters.witnesses.values().any(|witness| witness.name == *name) {
         return Err(Refused::NameUsed { name: name.clone() });
     }
     Ok(())
@@ -135,7 +136,7 @@ pub(super) fn is_invited(config: &Config, name: &MemberName, needs: JoinPolicy) 
 }
 
 fn can_sponsor(config: &Config, sponsor: DcId) -> Result<(), Refused> {
-    let fault = match config.member(sponsor).map(|member| member.phase) {
+    let fault = match config.slots().member(sponsor).map(|member| member.phase) {
         Some(Phase::Settled) => return Ok(()),
         Some(Phase::Joining) => "is joining itself",
         Some(Phase::Leaving) => "is leaving",
@@ -145,6 +146,6 @@ fn can_sponsor(config: &Config, sponsor: DcId) -> Result<(), Refused> {
 }
 
 fn was_evicted(config: &Config, dc: DcId) -> bool {
-    let last = config.slots.get(&dc).and_then(|slot| slot.past.last());
+    let last = config.slots.get(dc).and_then(|slot| slot.past.last());
     last.is_some_and(|past| past.cause != EndCause::Left)
 }

@@ -17,7 +17,7 @@ pub(super) fn leaving(
     dc: DcId,
     generation: Generation,
 ) -> Result<Effect, Refused> {
-    let member = config.current(dc, generation)?;
+    let member = config.slots().current(dc, generation)?;
     match member.phase {
         Phase::Settled => {}
         Phase::Joining => return Err(Refused::StillJoining { dc, sponsor: member.sponsor }),
@@ -27,7 +27,7 @@ pub(super) fn leaving(
     others_stay(config, DcSet::only(dc))?;
     other_voters_stay(config, Voter::Member { dc, generation })?;
     begin_epoch(config, index, config.voters().clone());
-    let member = config.slots.get_mut(&dc).and_then(|slot| slot.member.as_mut());
+    let member = config.slots.member_mut(dc);
     member.expect("it was found above").phase = Phase::Leaving;
     Ok(Effect::Epoch)
 }
@@ -39,12 +39,12 @@ pub(super) fn left(
     generation: Generation,
     cut: u64,
 ) -> Result<Effect, Refused> {
-    let member = config.current(dc, generation)?;
+    let member = config.slots().current(dc, generation)?;
     if member.phase != Phase::Leaving {
         return Err(Refused::NotLeaving { dc });
     }
     no_attempt(config)?;
-    if let Some((joiner, _)) = config.members().find(|(other, it)| it.sponsor == dc && *other != dc) {
+    if let Some((joiner, _)) = config.slots().members().find(|(other, it)| it.sponsor == dc && *other != dc) {
         return Err(Refused::SponsorNeeded { dc, joiner });
     }
     // `Leave` itself is an entry.

@@ -51,15 +51,15 @@ impl Config {
     ///
     /// If decisions are missing before this one, or if an invariant does not hold after it.
     pub fn apply(&mut self, index: Index, proposal: &Proposal) -> Result<Applied, Refused> {
-        assert_eq!(index, self.index.next(), "decisions are applied in their order, without gaps");
-        self.index = index;
+        assert_eq!(index, self.numbers.index.next(), "decisions are applied in their order, without gaps");
+        self.numbers.index = index;
         let effect = decide(self, index, proposal)?;
         let mut applied = Applied::default();
         if !matches!(effect, Effect::Noted) {
-            self.revision = Revision(index.0);
+            self.numbers.revision = Revision(index.0);
         }
         if matches!(effect, Effect::Epoch | Effect::Ended(_)) {
-            applied.epoch = Some(self.epoch);
+            applied.epoch = Some(self.numbers.epoch);
         }
         if let Effect::Ended(cuts) = effect {
             applied.cuts = cuts;
@@ -69,26 +69,13 @@ impl Config {
         }
         Ok(applied)
     }
-
-    /// Returns the member, if it has this generation.
-    pub(in crate::membership) fn current(
-        &self,
-        dc: DcId,
-        generation: Generation,
-    ) -> Result<&Member, Refused> {
-        let member = self.member(dc).ok_or(Refused::NotMember { dc })?;
-        if member.generation != generation {
-            return Err(Refused::OldGeneration { dc, asked: generation, now: member.generation });
-        }
-        Ok(member)
-    }
 }
 
 /// Calls the rule of the command. Each checks everything before it changes anything.
 fn decide(config: &mut Config, index: Index, proposal: &Proposal) -> Result<Effect, Refused> {
     let Proposal { checked, command } = proposal;
-    if !command.is_fact() && *checked != config.revision {
-        return Err(Refused::Changed { checked: *checked, now: config.revision });
+    if !command.is_fact() && *checked != config.numbers.revision {
+        return Err(Refused::Changed { checked: *checked, now: config.numbers.revision });
     }
     if let Command::Found(founding) = command {
         return found::found(config, founding);
@@ -134,21 +121,21 @@ pub(super) fn no_attempt(config: &Config) -> Result<(), Refused> {
 
 /// Begins the epoch of this decision, with these voters.
 pub(super) fn begin_epoch(config: &mut Config, index: Index, voters: VoterSet) {
-    config.epoch = Epoch(index.0);
+    config.numbers.epoch = Epoch(index.0);
     config.last_end = None;
     if config.voters().voters != voters.voters {
-        if config.voters.len() == MAX_VOTER_SETS {
-            config.voters.remove(0);
+        if config.voters.sets.len() == MAX_VOTER_SETS {
+            config.voters.sets.remove(0);
         }
-        config.voters.push(VoterSet { from: config.epoch, ..voters });
+        config.voters.sets.push(VoterSet { from: config.numbers.epoch, ..voters });
     }
 }
 
 /// Ends the generations of these members, whose epoch has begun, and what was said by and about them.
 pub(super) fn end_members(config: &mut Config, cuts: &[Cut], cause: EndCause) {
     for cut in cuts {
-        let slot = config.slots.get_mut(&cut.dc).expect("a member that ends has a slot");
-        slot.end(config.epoch, cut.seq, cause);
+        let slot = config.slots.get_mut(cut.dc).expect("a member that ends has a slot");
+        slot.end(config.numbers.epoch, cut.seq, cause);
         config.marks.retain(|(by, of), _| by.dc() != Some(cut.dc) && *of != cut.dc);
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn set_policy(config: &mut Config, index: Index, policy: &Policy) -> 
         return Ok(Effect::Changed);
     }
     begin_epoch(config, index, config.voters().clone());
-    config.policy_epoch = config.epoch;
+    config.numbers.policy_epoch = config.numbers.epoch;
     Ok(Effect::Epoch)
 }
 

@@ -21,14 +21,14 @@ pub(super) fn recover(config: &mut Config, index: Index, recovery: &Recovery) ->
         return Err(Refused::LineageNotNext { asked: recovery.lineage, expected });
     }
     let survivors = survivors(config, recovery)?;
-    let lost = config.member_set().difference(survivors);
+    let lost = config.slots().member_set().difference(survivors);
     joiners_are_in(config, lost)?;
     if config.evictions + RECOVERY_FENCES > MAX_EVICTIONS {
         return Err(Refused::NoFenceLeft);
     }
 
     let vectors: Vec<&VersionVector> = recovery.survivors.iter().map(|(_, vector)| vector).collect();
-    let ends = config.members().filter(|(dc, _)| lost.contains(*dc));
+    let ends = config.slots().members().filter(|(dc, _)| lost.contains(*dc));
     let cuts: Vec<Cut> =
         ends.map(|(dc, member)| highest(vectors.iter().copied(), dc, member.generation)).collect();
     let voters = recovered_voters(config, survivors);
@@ -36,7 +36,7 @@ pub(super) fn recover(config: &mut Config, index: Index, recovery: &Recovery) ->
     config.lineage = expected;
     config.evictions += RECOVERY_FENCES;
     config.attempt = None;
-    config.witnesses.clear();
+    config.voters.witnesses.clear();
     config.marks.retain(|(by, _), _| by.dc().is_some());
     begin_epoch(config, index, voters);
     Ok(Effect::Ended(end_with_cuts(config, cuts, EndCause::Lost, earlier, &vectors)))
@@ -47,7 +47,7 @@ fn survivors(config: &Config, recovery: &Recovery) -> Result<DcSet, Refused> {
     let survivors: DcSet = recovery.survivors.iter().map(|(dc, _)| *dc).collect();
     let mut members = Vec::new();
     for (dc, vector) in &recovery.survivors {
-        let member = config.member(*dc).ok_or(Refused::NotMember { dc: *dc })?;
+        let member = config.slots().member(*dc).ok_or(Refused::NotMember { dc: *dc })?;
         let by = Voter::Member { dc: *dc, generation: member.generation };
         report_is_possible(config, by, vector)?;
         members.push((by, member.phase));
@@ -67,12 +67,13 @@ fn survivors(config: &Config, recovery: &Recovery) -> Result<DcSet, Refused> {
 /// Returns the voters of the new control group: the settled survivors that stay; if they are too many,
 /// first those that vote already.
 fn recovered_voters(config: &Config, survivors: DcSet) -> VoterSet {
-    let settled = config.members().filter(|(dc, it)| it.phase == Phase::Settled && survivors.contains(*dc));
+    let settled =
+        config.slots().members().filter(|(dc, it)| it.phase == Phase::Settled && survivors.contains(*dc));
     let mut candidates: Vec<(bool, DcId)> =
         settled.map(|(dc, _)| (!config.voters().contains_member(dc), dc)).collect();
     candidates.sort();
-    let voter = |dc: DcId| Some(Voter::Member { dc, generation: config.generation(dc)? });
+    let voter = |dc: DcId| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
     let voters: BTreeSet<Voter> =
         candidates.into_iter().take(MAX_VOTERS).filter_map(|(_, dc)| voter(dc)).collect();
-    VoterSet { from: config.epoch, voters }
+    VoterSet { from: config.numbers.epoch, voters }
 }

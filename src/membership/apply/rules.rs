@@ -10,7 +10,7 @@ pub(super) fn set_rule(config: &mut Config, prefix: &Prefix, rule: &PrefixRule) 
     if *rule == PrefixRule::default() {
         return Err(Refused::EmptyRule { prefix: prefix.clone() });
     }
-    if let Some(home) = rule.home.filter(|home| config.member(*home).is_none()) {
+    if let Some(home) = rule.home.filter(|home| config.slots().member(*home).is_none()) {
         return Err(Refused::HomeNotMember { prefix: prefix.clone(), home });
     }
     if let Some(other) = config.rules.overlapping(prefix) {

@@ -13,8 +13,8 @@ pub(super) fn silent(config: &mut Config, mark: &Mark, policy: Epoch) -> Result<
     if config.policy.evict != EvictPolicy::Auto {
         return Err(Refused::PolicyNotAuto { members: DcSet::only(mark.of) });
     }
-    if policy != config.policy_epoch {
-        return Err(Refused::OldPolicy { counted: policy, policy: config.policy_epoch });
+    if policy != config.numbers.policy_epoch {
+        return Err(Refused::OldPolicy { counted: policy, policy: config.numbers.policy_epoch });
     }
     if !config.voters().voters.contains(&mark.by) || mark.by.dc() == Some(mark.of) {
         return Err(Refused::NotVoter { voter: mark.by });
@@ -25,8 +25,10 @@ pub(super) fn silent(config: &mut Config, mark: &Mark, policy: Epoch) -> Result<
 /// Also for one that does not vote any more: its marks count again when it has its vote again.
 pub(super) fn heard(config: &mut Config, mark: &Mark) -> Result<Effect, Refused> {
     match mark.by {
-        Voter::Member { dc, generation } => drop(config.current(dc, generation)?),
-        Voter::Witness(id) if !config.witnesses.contains_key(&id) => return Err(Refused::NotWitness(id)),
+        Voter::Member { dc, generation } => drop(config.slots().current(dc, generation)?),
+        Voter::Witness(id) if !config.voters.witnesses.contains_key(&id) => {
+            return Err(Refused::NotWitness(id));
+        }
         Voter::Witness(_) => {}
     }
     state(config, mark, false)
@@ -34,7 +36,7 @@ pub(super) fn heard(config: &mut Config, mark: &Mark) -> Result<Effect, Refused>
 
 fn state(config: &mut Config, mark: &Mark, silent: bool) -> Result<Effect, Refused> {
     let Mark { by, of, of_generation, number } = *mark;
-    config.current(of, of_generation)?;
+    config.slots().current(of, of_generation)?;
     if let Some(last) = config.silence(by, of).filter(|last| number <= last.number) {
         return Err(Refused::OldMark { of, number, last: last.number });
     }

@@ -27,19 +27,19 @@ pub(super) fn add_witness(
     let voters = voters_with(config, Voter::Witness(WitnessId(index.0)))?;
     config.invitations.remove(name);
     let witness = Witness { server: *server, name: name.clone(), address: address.clone() };
-    config.witnesses.insert(WitnessId(index.0), witness);
+    config.voters.witnesses.insert(WitnessId(index.0), witness);
     begin_epoch(config, index, voters);
     Ok(Effect::Epoch)
 }
 
 pub(super) fn remove_witness(config: &mut Config, index: Index, id: WitnessId) -> Result<Effect, Refused> {
-    if !config.witnesses.contains_key(&id) {
+    if !config.voters.witnesses.contains_key(&id) {
         return Err(Refused::NotWitness(id));
     }
     no_attempt(config)?;
     let voter = Voter::Witness(id);
     other_voters_stay(config, voter)?;
-    config.witnesses.remove(&id);
+    config.voters.witnesses.remove(&id);
     config.marks.retain(|(by, _), _| *by != voter);
     begin_epoch(config, index, voters_without(config, voter));
     Ok(Effect::Epoch)
@@ -52,7 +52,7 @@ pub(super) fn vote(
     generation: Generation,
     votes: bool,
 ) -> Result<Effect, Refused> {
-    let member = config.current(dc, generation)?;
+    let member = config.slots().current(dc, generation)?;
     let voter = Voter::Member { dc, generation };
     if config.voters().voters.contains(&voter) == votes {
         return Err(Refused::NoChange { what: "its vote" });
@@ -68,7 +68,7 @@ pub(super) fn vote(
         other_voters_stay(config, voter)?;
         voters_without(config, voter)
     };
-    let member = config.slots.get_mut(&dc).and_then(|slot| slot.member.as_mut());
+    let member = config.slots.member_mut(dc);
     member.expect("it was found above").wants_vote = votes;
     begin_epoch(config, index, voters);
     Ok(Effect::Epoch)

@@ -122,21 +122,21 @@ fn a_config_that_breaks_an_invariant_is_not_decoded() {
         let bytes = encode("config", &config).expect("it fits a frame");
         decode::<Config>("config", &bytes).expect_err("it breaks an invariant").to_string()
     };
-    assert!(error(|it| it.epoch = Epoch(99)).contains("numbers are in order"));
+    assert!(error(|it| it.numbers.epoch = Epoch(99)).contains("numbers are in order"));
     assert!(error(|it| it.cluster = None).contains("before the cluster is founded"));
-    assert!(error(|it| it.index = Index(u64::MAX)).contains("numbers are in order"));
+    assert!(error(|it| it.numbers.index = Index(u64::MAX)).contains("numbers are in order"));
     assert!(error(|it| it.lineage = Lineage(u32::MAX)).contains("evictions have a limit"));
     assert!(error(|it| it.evictions = 1_008).contains("evictions have a limit"));
     assert!(error(|it| it.policy.evict_after_ms = 0).contains("policy and options are within bounds"));
     assert!(error(|it| it.options.heartbeat_ms = 0).contains("policy and options are within bounds"));
-    assert!(error(|it| it.voters.clear()).contains("somebody votes and stays"));
-    assert!(error(|it| it.witnesses.clear()).contains("voters are settled members"));
+    assert!(error(|it| it.voters.sets.clear()).contains("somebody votes and stays"));
+    assert!(error(|it| it.voters.witnesses.clear()).contains("voters are settled members"));
     let sponsor = |it: &mut Config| {
-        let slot = it.slots.get_mut(&dc(0)).and_then(|slot| slot.member.as_mut());
+        let slot = it.slots.member_mut(dc(0));
         slot.expect("a founder").sponsor = dc(5);
     };
     assert!(error(sponsor).contains("a settled member is its own sponsor"));
-    let cut = |it: &mut Config| it.slots.get_mut(&dc(3)).expect("it was a member").past[0].cut = u64::MAX;
+    let cut = |it: &mut Config| it.slots.get_mut(dc(3)).expect("it was a member").past[0].cut = u64::MAX;
     assert!(error(cut).contains("a cut is of its generation"));
     let overlap = |it: &mut Config| {
         it.rules.set(Prefix::new(b"a/b").expect("a prefix"), PrefixRule::default());

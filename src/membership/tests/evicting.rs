@@ -16,10 +16,13 @@ fn an_eviction_cuts_the_log_behind_the_highest_report() {
     let cut = Cut { dc: dc(2), generation: Generation(0), seq: 31 };
     assert_eq!(applied, Applied { epoch: Some(Epoch(6)), cuts: vec![cut] });
     let config = &list.config;
-    assert_eq!((config.cut(dc(2), Generation(0)), config.is_over(dc(2), Generation(0))), (Some(31), true));
+    assert_eq!(
+        (config.slots().cut(dc(2), Generation(0)), config.slots().is_over(dc(2), Generation(0))),
+        (Some(31), true)
+    );
     assert_eq!((config.fence(), config.evictions(), config.attempt()), (17, 1, None));
-    assert_eq!((config.member_set(), config.voters().members()), (set([0, 1]), set([0, 1])));
-    assert_eq!(config.past(dc(2), Generation(0)).map(|past| past.cause), Some(EndCause::Evicted));
+    assert_eq!((config.slots().member_set(), config.voters().members()), (set([0, 1]), set([0, 1])));
+    assert_eq!(config.slots().past(dc(2), Generation(0)).map(|past| past.cause), Some(EndCause::Evicted));
     let generations = vec![(dc(2), Generation(0))];
     assert_eq!(config.last_end(), Some(&LastEnd { epoch: Epoch(6), generations }));
     let sets = config.voter_sets_since(Epoch(0)).expect("they are remembered");
@@ -37,7 +40,7 @@ fn a_generation_without_entries_is_cut_at_its_base() {
     list.decide(list.have(0, [(2, 30)]));
     list.decide(list.have(1, []));
     list.decide(Command::End { attempt });
-    assert_eq!(list.config.cut(dc(2), Generation(1)), Some(Generation(1).base()));
+    assert_eq!(list.config.slots().cut(dc(2), Generation(1)), Some(Generation(1).base()));
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn a_joiner_alone_can_be_evicted() {
     let mut list = List::of(2);
     list.admit(5);
     list.evict(5);
-    assert_eq!(list.config.member_set(), set([0, 1]));
+    assert_eq!(list.config.slots().member_set(), set([0, 1]));
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn an_eviction_needs_a_majority_of_all_voters_without_the_evicted() {
     let by = Voter::Witness(WitnessId(3));
     list.decide(Command::Have { attempt, by, vector: vector([]) });
     list.decide(Command::End { attempt });
-    assert_eq!((list.config.member_set(), list.config.voters().voters.len()), (set([0]), 2));
+    assert_eq!((list.config.slots().member_set(), list.config.voters().voters.len()), (set([0]), 2));
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn an_end_whose_cut_nobody_reaches_is_cut_anew() {
         list.decide(list.have(id, [(4, seq)]));
     }
     let epoch = list.decide(Command::End { attempt }).epoch.expect("an epoch");
-    assert_eq!(list.config.cut(dc(4), Generation(0)), Some(9));
+    assert_eq!(list.config.slots().cut(dc(4), Generation(0)), Some(9));
     // Member 3, which alone has the entries up to 9, dies before it has passed them on.
     let recut = |list: &List, recut| match list.eviction([3], Vouch::Operator) {
         Command::Begin(eviction) => Command::Begin(Eviction { recut, ..eviction }),
@@ -207,7 +210,7 @@ fn an_end_whose_cut_nobody_reaches_is_cut_anew() {
     let applied = list.decide(Command::End { attempt });
     let cut = |id, seq| Cut { dc: dc(id), generation: Generation(0), seq };
     assert_eq!(applied.cuts, [cut(3, 2), cut(4, 5)]);
-    assert_eq!(list.config.cut(dc(4), Generation(0)), Some(5));
+    assert_eq!(list.config.slots().cut(dc(4), Generation(0)), Some(5));
     let last = list.config.last_end().expect("the last change is an end");
     assert_eq!(last.generations, [(dc(3), Generation(0)), (dc(4), Generation(0))]);
 }
@@ -227,7 +230,7 @@ fn a_cut_that_a_member_has_entered_stays() {
         list.decide(list.have(id, [(4, seq)]));
     }
     list.decide(Command::End { attempt });
-    assert_eq!(list.config.cut(dc(4), Generation(0)), Some(9));
+    assert_eq!(list.config.slots().cut(dc(4), Generation(0)), Some(9));
 }
 
 #[test]

@@ -8,13 +8,16 @@ fn a_server_joins_and_settles_and_gets_its_vote() {
     let applied = list.admit(5);
     assert_eq!(applied, Applied { epoch: Some(Epoch(2)), cuts: vec![] });
     let config = &list.config;
-    assert_eq!((config.sponsor(dc(5)), config.is_settled(dc(5))), (Some(dc(0)), false));
-    assert_eq!(config.member(dc(5)).map(|it| (it.phase, it.admitted)), Some((Phase::Joining, Epoch(2))));
-    assert_eq!((config.next_voter(), config.with_joiners(set([0]))), (None, set([0, 5])));
+    assert_eq!((config.slots().sponsor(dc(5)), config.slots().is_settled(dc(5))), (Some(dc(0)), false));
+    assert_eq!(
+        config.slots().member(dc(5)).map(|it| (it.phase, it.admitted)),
+        Some((Phase::Joining, Epoch(2)))
+    );
+    assert_eq!((config.next_voter(), config.slots().with_joiners(set([0]))), (None, set([0, 5])));
     list.settle(5);
     let config = &list.config;
-    assert_eq!((config.sponsor(dc(5)), config.is_settled(dc(5))), (Some(dc(5)), true));
-    assert_eq!((config.next_voter(), config.with_joiners(set([0]))), (Some(dc(5)), set([0])));
+    assert_eq!((config.slots().sponsor(dc(5)), config.slots().is_settled(dc(5))), (Some(dc(5)), true));
+    assert_eq!((config.next_voter(), config.slots().with_joiners(set([0]))), (Some(dc(5)), set([0])));
     assert_eq!(list.decide(list.vote(5, true)).epoch, Some(Epoch(4)));
     assert_eq!((list.config.next_voter(), list.config.voters().members()), (None, set([0, 1, 5])));
     assert_eq!(list.members_at(Epoch(1)), [(0, 0), (1, 0)]);
@@ -31,7 +34,7 @@ fn one_server_grows_to_many() {
             list.decide(list.vote(voter.get(), true));
         }
     }
-    assert_eq!((list.config.member_set().len(), list.config.voters().voters.len()), (64, MAX_VOTERS));
+    assert_eq!((list.config.slots().member_set().len(), list.config.voters().voters.len()), (64, MAX_VOTERS));
 }
 
 #[test]
@@ -48,21 +51,27 @@ fn a_slot_has_one_member_and_each_member_its_generation() {
     let policy = Policy { rejoin: JoinPolicy::Auto, ..*list.config.policy() };
     list.decide(Command::SetPolicy(policy));
     list.admit(1);
-    assert_eq!(list.config.generation(dc(1)), Some(Generation(1)));
-    assert!(list.config.is_over(dc(1), Generation(0)) && !list.config.is_over(dc(1), Generation(1)));
-    assert!(!list.config.is_over(dc(1), Generation(2)) && !list.config.is_over(dc(9), Generation(0)));
+    assert_eq!(list.config.slots().generation(dc(1)), Some(Generation(1)));
+    assert!(
+        list.config.slots().is_over(dc(1), Generation(0))
+            && !list.config.slots().is_over(dc(1), Generation(1))
+    );
+    assert!(
+        !list.config.slots().is_over(dc(1), Generation(2))
+            && !list.config.slots().is_over(dc(9), Generation(0))
+    );
 }
 
 #[test]
 fn the_last_generation_is_not_followed_by_another() {
     let mut list = List::of(2);
-    let member = list.config.slots.get_mut(&dc(1)).and_then(|slot| slot.member.as_mut()).expect("founder");
+    let member = list.config.slots.member_mut(dc(1)).expect("founder");
     member.generation = Generation::MAX;
     let voters = [founder(0), Voter::Member { dc: dc(1), generation: Generation::MAX }];
-    list.config.voters[0].voters = voters.into();
+    list.config.voters.sets[0].voters = voters.into();
     list.decide(list.leaving(1));
     list.decide(list.left(1, 9));
-    assert_eq!(list.config.cut(dc(1), Generation::MAX), Some(Generation::MAX.base() + 9));
+    assert_eq!(list.config.slots().cut(dc(1), Generation::MAX), Some(Generation::MAX.base() + 9));
     let admission = Admission { dc: dc(1), ..list.admission(5) };
     assert_eq!(list.refused(Command::Admit(admission)), Refused::SlotExhausted { dc: dc(1) });
 }
@@ -186,8 +195,11 @@ fn ends_of_many_generations_are_forgotten() {
         list.decide(list.leaving(5));
         list.decide(list.left(5, 1));
     }
-    let slot = list.config.slots().find(|(slot, _)| *slot == dc(5)).expect("it was given out").1;
+    let slot = list.config.slots().iter().find(|(slot, _)| *slot == dc(5)).expect("it was given out").1;
     assert_eq!(slot.past.len(), MAX_PAST);
-    assert!(list.config.is_over(dc(5), Generation(0)) && list.config.cut(dc(5), Generation(0)).is_none());
-    assert_eq!(list.config.cut(dc(5), Generation(4)), Some(Generation(4).base() + 1));
+    assert!(
+        list.config.slots().is_over(dc(5), Generation(0))
+            && list.config.slots().cut(dc(5), Generation(0)).is_none()
+    );
+    assert_eq!(list.config.slots().cut(dc(5), Generation(4)), Some(Generation(4).base() + 1));
 }

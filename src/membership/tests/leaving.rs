@@ -7,18 +7,21 @@ fn a_member_leaves_behind_its_last_entry() {
     let mut list = List::of(3);
     // A member that has entered that epoch gives nothing to the one that leaves any more.
     assert_eq!(list.decide(list.leaving(1)), Applied { epoch: Some(Epoch(2)), cuts: vec![] });
-    assert_eq!((list.config.staying(), list.config.member_set()), (set([0, 2]), set([0, 1, 2])));
+    assert_eq!((list.config.staying(), list.config.slots().member_set()), (set([0, 2]), set([0, 1, 2])));
     let applied = list.decide(list.left(1, 40));
     let cut = Cut { dc: dc(1), generation: Generation(0), seq: 40 };
     assert_eq!(applied, Applied { epoch: Some(Epoch(3)), cuts: vec![cut] });
-    assert_eq!((list.config.member_set(), list.config.voters().members()), (set([0, 2]), set([0, 2])));
-    assert_eq!(list.config.cut(dc(1), Generation(0)), Some(40));
-    let past = list.config.past(dc(1), Generation(0)).expect("it was one");
+    assert_eq!(
+        (list.config.slots().member_set(), list.config.voters().members()),
+        (set([0, 2]), set([0, 2]))
+    );
+    assert_eq!(list.config.slots().cut(dc(1), Generation(0)), Some(40));
+    let past = list.config.slots().past(dc(1), Generation(0)).expect("it was one");
     assert_eq!((past.cause, past.ended, list.config.fence()), (EndCause::Left, Epoch(3), 16));
     assert_eq!(list.members_at(Epoch(2)), [(0, 0), (1, 0), (2, 0)]);
     assert_eq!(list.members_at(Epoch(3)), [(0, 0), (2, 0)]);
-    assert_eq!(list.config.generation_at(dc(1), Epoch(2)), Some(Generation(0)));
-    assert_eq!(list.config.generation_at(dc(1), Epoch(3)), None);
+    assert_eq!(list.config.slots().generation_at(dc(1), Epoch(2)), Some(Generation(0)));
+    assert_eq!(list.config.slots().generation_at(dc(1), Epoch(3)), None);
 }
 
 #[test]

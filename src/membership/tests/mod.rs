@@ -113,7 +113,8 @@ impl List {
     /// Decides a command that is refused, and changes nothing but the number of decisions.
     fn refused(&mut self, command: Command) -> Refused {
         let shown = format!("{command:?}");
-        let before = Config { index: self.config.index().next(), ..self.config.clone() };
+        let mut before = self.config.clone();
+        before.numbers.index = self.config.index().next();
         let refused = self.try_decide(command).expect_err(&shown);
         assert_eq!(self.config, before, "{shown} changed something");
         refused
@@ -121,7 +122,7 @@ impl List {
 
     /// The admission of a new server to the slot, with founder 0 as sponsor.
     fn admission(&self, id: u8) -> Admission {
-        let generation = self.config.next_generation(dc(id)).expect("a free slot");
+        let generation = self.config.slots().next_generation(dc(id)).expect("a free slot");
         let mut server = [100 + id; 16];
         server[..2].copy_from_slice(&generation.0.to_le_bytes());
         Admission {
@@ -141,12 +142,12 @@ impl List {
     }
 
     fn settle(&mut self, id: u8) {
-        let generation = self.config.generation(dc(id)).expect("a member");
+        let generation = self.config.slots().generation(dc(id)).expect("a member");
         self.decide(Command::Settled { dc: dc(id), generation });
     }
 
     fn eviction<const N: usize>(&self, ids: [u8; N], vouch: Vouch) -> Command {
-        let generation = |id| self.config.generation(dc(id)).unwrap_or_default();
+        let generation = |id| self.config.slots().generation(dc(id)).unwrap_or_default();
         let members = ids.map(|id| Evictee { dc: dc(id), generation: generation(id), run: 1 });
         Command::Begin(Eviction { members: members.into(), vouch, recut: None })
     }
@@ -160,35 +161,38 @@ impl List {
     /// Returns the report of a member about the attempt under way.
     fn have<const N: usize>(&self, id: u8, seqs: [(u8, u64); N]) -> Command {
         let attempt = self.config.attempt().expect("one is under way").id;
-        let generation = self.config.generation(dc(id)).unwrap_or_default();
+        let generation = self.config.slots().generation(dc(id)).unwrap_or_default();
         Command::Have { attempt, by: Voter::Member { dc: dc(id), generation }, vector: vector(seqs) }
     }
 
     /// Evicts a member as operator; nobody has any entry.
     fn evict(&mut self, id: u8) -> Applied {
         let attempt = self.begin([id]);
-        for other in self.config.member_set().difference(set([id])).iter() {
+        for other in self.config.slots().member_set().difference(set([id])).iter() {
             self.decide(self.have(other.get(), []));
         }
         self.decide(Command::End { attempt })
     }
 
     fn leaving(&self, id: u8) -> Command {
-        Command::Leaving { dc: dc(id), generation: self.config.generation(dc(id)).unwrap_or_default() }
+        Command::Leaving {
+            dc: dc(id),
+            generation: self.config.slots().generation(dc(id)).unwrap_or_default(),
+        }
     }
 
     fn left(&self, id: u8, count: u64) -> Command {
-        let generation = self.config.generation(dc(id)).unwrap_or_default();
+        let generation = self.config.slots().generation(dc(id)).unwrap_or_default();
         Command::Left { dc: dc(id), generation, cut: generation.base() + count }
     }
 
     fn vote(&self, id: u8, votes: bool) -> Command {
-        let generation = self.config.generation(dc(id)).unwrap_or_default();
+        let generation = self.config.slots().generation(dc(id)).unwrap_or_default();
         Command::Vote { dc: dc(id), generation, votes }
     }
 
     fn members_at(&self, epoch: Epoch) -> Vec<(u8, u16)> {
-        self.config.members_at(epoch).map(|(dc, generation)| (dc.get(), generation.0)).collect()
+        self.config.slots().members_at(epoch).map(|(dc, generation)| (dc.get(), generation.0)).collect()
     }
 }
 
@@ -197,9 +201,9 @@ fn only_founding_is_possible_before_there_are_members() {
     let mut list = List { config: Config::default(), decided: Vec::new() };
     let command = Command::Settled { dc: dc(0), generation: Generation(0) };
     assert_eq!(list.refused(command), Refused::NotFounded);
-    assert!(list.config.member_set().is_empty() && list.config.voters().voters.is_empty());
+    assert!(list.config.slots().member_set().is_empty() && list.config.voters().voters.is_empty());
     list.decide(Command::Found(founding(3)));
-    assert_eq!(list.config.member_set(), set([0, 1, 2]));
+    assert_eq!(list.config.slots().member_set(), set([0, 1, 2]));
     assert_eq!(list.refused(Command::Found(founding(3))), Refused::AlreadyFounded);
 }
 
@@ -211,9 +215,14 @@ fn founders_are_the_members_of_epoch_0() {
     assert_eq!((config.lineage(), config.version(), config.fence()), (Lineage(0), 3, 16));
     assert_eq!(list.members_at(Epoch(0)).len(), 9);
     assert_eq!(config.voters().members(), set([0, 1, 2, 3, 4, 5, 6]));
-    assert!(config.members().all(|(dc, _)| config.is_settled(dc) && config.sponsor(dc) == Some(dc)));
+    assert!(
+        config
+            .slots()
+            .members()
+            .all(|(dc, _)| config.slots().is_settled(dc) && config.slots().sponsor(dc) == Some(dc))
+    );
     assert_eq!(
-        (config.generation(dc(8)), config.is_over(dc(8), Generation(0))),
+        (config.slots().generation(dc(8)), config.slots().is_over(dc(8), Generation(0))),
         (Some(Generation(0)), false)
     );
 }

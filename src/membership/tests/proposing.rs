@@ -7,9 +7,10 @@ use super::*;
 /// All members and witnesses are up, silent towards each other, of one version, and have entered everything.
 fn facts(list: &List) -> Facts {
     let config = &list.config;
-    let members = config.members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+    let members =
+        config.slots().members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
     Facts {
-        entered: config.members().map(|(dc, _)| (dc, config.epoch())).collect(),
+        entered: config.slots().members().map(|(dc, _)| (dc, config.epoch())).collect(),
         heard_within: Duration::from_secs(3),
         reachable: members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id))).collect(),
         ..Facts::default()
@@ -79,7 +80,7 @@ fn nobody_joins_while_another_leaves_and_no_slot_is_used_twice() {
     list.config.check_proposal(&entered, Command::Admit(list.admission(6))).expect("it is gone");
     // Its slot is given out again when nothing can come any more that names it.
     let again = Admission { generation: Generation(1), ..list.admission(1) };
-    let members = list.config.member_set();
+    let members = list.config.slots().member_set();
     let waits = refused(&list, &entered, Command::Admit(again.clone()));
     assert_eq!(waits, Refused::SlotNotFree { dc: dc(1), members });
     entered.freed.insert(dc(1), members);

@@ -17,16 +17,16 @@ fn mark(list: &List, by: u8, of: u8, number: u64) -> Mark {
     let voters = &list.config.voters().voters;
     let by = voters.iter().nth(usize::from(by) % voters.len()).copied().expect("somebody votes");
     let last = list.config.silence(by, dc(of)).map_or(0, |mark| mark.number);
-    let of_generation = list.config.generation(dc(of)).unwrap_or_default();
+    let of_generation = list.config.slots().generation(dc(of)).unwrap_or_default();
     Mark { by, of: dc(of), of_generation, number: if number < 36 { last + 1 } else { number } }
 }
 
 /// Returns the eviction of one or two members, with their joiners.
 fn eviction(list: &List, a: u8, b: u8, number: u64) -> Command {
     let two = if number.is_multiple_of(4) { set([a, b]) } else { set([a]) };
-    let members = list.config.with_joiners(two).iter().map(|dc| Evictee {
+    let members = list.config.slots().with_joiners(two).iter().map(|dc| Evictee {
         dc,
-        generation: list.config.generation(dc).unwrap_or_default(),
+        generation: list.config.slots().generation(dc).unwrap_or_default(),
         run: number,
     });
     let vouch = [Vouch::Operator, Vouch::Replacement, Vouch::Silence][usize::from(a + b) % 3];
@@ -37,11 +37,11 @@ fn eviction(list: &List, a: u8, b: u8, number: u64) -> Command {
 /// Returns a report of a member, or of a voter, about the attempt under way.
 fn report(list: &List, a: u8, b: u8, number: u64) -> Command {
     let attempt = list.config.attempt().map(|it| it.id).unwrap_or_default();
-    let generation = |id: u8| list.config.generation(dc(id)).unwrap_or_default();
+    let generation = |id: u8| list.config.slots().generation(dc(id)).unwrap_or_default();
     let witness = list.config.witnesses().map(|(id, _)| Voter::Witness(id)).nth(usize::from(b));
     let by = Voter::Member { dc: dc(a), generation: generation(a) };
     let by = if number.is_multiple_of(4) { witness.unwrap_or(by) } else { by };
-    let members = list.config.members().map(|(dc, member)| (dc, member.generation.base() + number));
+    let members = list.config.slots().members().map(|(dc, member)| (dc, member.generation.base() + number));
     Command::Have { attempt, by, vector: members.collect() }
 }
 
@@ -59,7 +59,7 @@ fn policy(a: u8, b: u8, number: u64) -> Policy {
 
 /// Returns the command of these numbers. `salt` makes names and servers new.
 fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
-    let generation = list.config.generation(dc(a)).unwrap_or_default();
+    let generation = list.config.slots().generation(dc(a)).unwrap_or_default();
     let attempt = list.config.attempt().map(|it| it.id).unwrap_or_default();
     let policy_epoch = list.config.policy_epoch();
     match kind {
@@ -68,7 +68,7 @@ fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
         2 => Command::CancelInvitation { name: name(&format!("joiner-{a}")) },
         3..=5 => Command::Admit(Admission {
             dc: dc(a),
-            generation: list.config.next_generation(dc(a)).unwrap_or_default(),
+            generation: list.config.slots().next_generation(dc(a)).unwrap_or_default(),
             server: ServerId([salt; 16]),
             name: name(&format!("joiner-{a}")),
             address: address("joiner"),
@@ -127,7 +127,9 @@ fn run(seeds: Vec<Seed>) -> (List, [u32; 24]) {
                 epochs.extend(applied.epoch.map(|epoch| (epoch, list.members_at(epoch))));
             }
             Err(refused) => {
-                assert_eq!(list.config, Config { index: list.config.index(), ..before }, "{refused}");
+                let mut expected = before;
+                expected.numbers.index = list.config.index();
+                assert_eq!(list.config, expected, "{refused}");
                 assert!(refused.to_string().len() > 10);
             }
         }
@@ -145,19 +147,19 @@ fn step_is_sound(before: &Config, list: &List, applied: &Applied) {
     assert_eq!(applied.epoch.is_some(), config.epoch() != before.epoch());
     let (old, new) = (&before.voters().voters, &config.voters().voters);
     let changes = old.symmetric_difference(new).count();
-    let ended = applied.cuts.iter().any(|cut| before.member(cut.dc).is_some());
+    let ended = applied.cuts.iter().any(|cut| before.slots().member(cut.dc).is_some());
     assert!(changes <= 1 || ended && new.is_subset(old) || config.lineage() != before.lineage());
     assert!(changes == 0 || applied.epoch.is_some(), "a change of the voters is an epoch");
-    for (dc, slot) in before.slots() {
+    for (dc, slot) in before.slots().iter() {
         for past in &slot.past {
-            let now = config.cut(dc, past.generation).unwrap_or(past.cut);
+            let now = config.slots().cut(dc, past.generation).unwrap_or(past.cut);
             let anew = applied.cuts.iter().any(|cut| (cut.dc, cut.generation) == (dc, past.generation));
             assert!(now == past.cut || anew && now < past.cut, "a cut stays, or is set anew and lower");
         }
     }
     for cut in &applied.cuts {
-        assert!(config.is_over(cut.dc, cut.generation));
-        assert_eq!(config.cut(cut.dc, cut.generation), Some(cut.seq));
+        assert!(config.slots().is_over(cut.dc, cut.generation));
+        assert_eq!(config.slots().cut(cut.dc, cut.generation), Some(cut.seq));
     }
 }
 
@@ -183,7 +185,9 @@ proptest! {
             let again = list.config.apply(before.index().next(), &proposal);
             prop_assert!(again.is_err() || proposal_was_refused_before(&proposal, &replica), "{:?}", proposal);
             if again.is_ok() {
-                list.config = Config { index: list.config.index(), ..before };
+                let index = list.config.index();
+                list.config = before;
+                list.config.numbers.index = index;
             }
         }
     }
@@ -198,7 +202,7 @@ fn proposal_was_refused_before(proposal: &Proposal, replica: &Config) -> bool {
         }
         // Silence is a fact: it changes no revision.
         Command::Begin(eviction) => eviction.vouch == Vouch::Silence,
-        Command::Settled { dc, .. } => !replica.is_settled(*dc),
+        Command::Settled { dc, .. } => !replica.slots().is_settled(*dc),
         Command::Have { attempt, by, .. } => {
             replica.attempt().is_some_and(|it| it.id == *attempt && !it.promised.contains(by))
         }

@@ -18,9 +18,9 @@ fn survivors_go_on_in_a_new_lineage() {
     assert_eq!(applied.cuts, [cut(2, 9), cut(3, 0), cut(4, 1)]);
     let config = &list.config;
     assert_eq!((config.lineage(), config.fence(), config.attempt()), (Lineage(1), 32, None));
-    assert_eq!((config.member_set(), config.voters().members()), (set([0, 1]), set([0, 1])));
+    assert_eq!((config.slots().member_set(), config.voters().members()), (set([0, 1]), set([0, 1])));
     assert_eq!((config.witnesses().count(), config.voters().voters.len()), (0, 2));
-    assert_eq!(config.past(dc(3), Generation(0)).map(|past| past.cause), Some(EndCause::Lost));
+    assert_eq!(config.slots().past(dc(3), Generation(0)).map(|past| past.cause), Some(EndCause::Lost));
     let old = Credentials { lineage: Some(Lineage(0)), ..credentials() };
     let admission = Admission { credentials: old, ..list.admission(4) };
     let refused = list.refused(Command::Admit(admission));
@@ -35,7 +35,10 @@ fn the_voters_are_settled_survivors_that_stay() {
     list.decide(list.vote(0, false));
     let survivors = [0, 1, 5].map(|id| (id, vector([])));
     list.decide(Command::Recover(recovery(survivors)));
-    assert_eq!((list.config.member_set(), list.config.voters().members()), (set([0, 1, 5]), set([0])));
+    assert_eq!(
+        (list.config.slots().member_set(), list.config.voters().members()),
+        (set([0, 1, 5]), set([0]))
+    );
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn a_cut_that_no_survivor_can_reach_is_lowered() {
     list.decide(Command::End { attempt });
     let applied = list.decide(Command::Recover(recovery([(0, vector([(4, 5)]))])));
     assert_eq!(applied.cuts.last().map(|cut| (cut.dc, cut.seq)), Some((dc(4), 5)));
-    assert_eq!(list.config.cut(dc(4), Generation(0)), Some(5));
+    assert_eq!(list.config.slots().cut(dc(4), Generation(0)), Some(5));
 }
 
 #[test]
@@ -146,8 +149,12 @@ fn one_that_joins_or_knows_nothing_recovers_nobody() {
 fn lost_members_are_told_from_others_that_ended() {
     let mut list = List::of(5);
     list.decide(Command::Recover(recovery([(0, vector([(2, 7)])), (1, vector([]))])));
-    let lost: Vec<Cut> = list.config.lost_at(list.config.epoch()).collect();
+    let lost: Vec<Cut> = list.config.slots().lost_at(list.config.epoch()).collect();
     let cut = |id, seq| Cut { dc: dc(id), generation: Generation(0), seq };
     assert_eq!(lost, [cut(2, 7), cut(3, 0), cut(4, 0)]);
-    assert!(list.config.is_lost(dc(3)) && !list.config.is_lost(dc(0)) && !list.config.is_lost(dc(9)));
+    assert!(
+        list.config.slots().is_lost(dc(3))
+            && !list.config.slots().is_lost(dc(0))
+            && !list.config.slots().is_lost(dc(9))
+    );
 }

@@ -31,7 +31,7 @@ fn silence_of_a_majority_evicts() {
         list.decide(list.have(id, []));
     }
     list.decide(Command::End { attempt });
-    let past = list.config.past(dc(4), Generation(0)).expect("it is over");
+    let past = list.config.slots().past(dc(4), Generation(0)).expect("it is over");
     assert_eq!(past.cause, EndCause::EvictedBySilence);
     assert_eq!(list.config.silent_about(dc(4)).count(), 0, "marks end with the generation");
 }
@@ -50,7 +50,7 @@ fn an_operator_confirms_afterwards() {
     list.decide(Command::End { attempt });
     let confirm = Command::ConfirmDead { dc: dc(2), generation: Generation(0) };
     list.decide(confirm.clone());
-    let past = list.config.past(dc(2), Generation(0)).expect("it is over");
+    let past = list.config.slots().past(dc(2), Generation(0)).expect("it is over");
     assert_eq!(past.cause, EndCause::Evicted);
     let nothing = Refused::NothingToConfirm { dc: dc(2), generation: Generation(0) };
     assert_eq!(list.refused(confirm), nothing);

@@ -27,7 +27,7 @@ impl Members {
     /// Applies the next decision.
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
         let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
-        let members = self.config.member_set();
+        let members = self.config.slots().member_set();
         let applied = self.config.apply(index, &proposal);
         self.learnt.push(Learnt { at_ms: None, is_refused: applied.is_err() });
         let is_applied = applied.is_ok();
@@ -47,7 +47,7 @@ impl Members {
                 Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
                 Command::End { .. } => self.evicts(evicting, 1),
                 Command::Recover(_) => {
-                    self.evicts(members.difference(self.config.member_set()), RECOVERY_FENCES)
+                    self.evicts(members.difference(self.config.slots().member_set()), RECOVERY_FENCES)
                 }
                 Command::SetPolicy(_) => Kind::Policy,
                 _ => Kind::None,
@@ -62,7 +62,13 @@ impl Members {
     }
 
     fn evicts(&self, members: DcSet, fences: u16) -> Kind {
-        let joining = self.config.member_set().iter().filter(|dc| !self.config.is_settled(*dc)).collect();
+        let joining = self
+            .config
+            .slots()
+            .member_set()
+            .iter()
+            .filter(|dc| !self.config.slots().is_settled(*dc))
+            .collect();
         Kind::Evicts(Evicted { members, joining, fences })
     }
 
@@ -75,11 +81,13 @@ impl Members {
 
     /// Returns the facts that only this member knows, for the check of a proposal.
     fn facts(&self, reachable: DcSet, heard: &[(DcId, Timestamp, u32)], within: Duration) -> Facts {
-        let members = || self.config.members().map(|(dc, member)| (dc, member.generation));
+        let members = || self.config.slots().members().map(|(dc, member)| (dc, member.generation));
         let is_reachable = |dc: DcId| dc == self.me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
-        let by =
-            Voter::Member { dc: self.me, generation: self.config.generation(self.me).unwrap_or_default() };
+        let by = Voter::Member {
+            dc: self.me,
+            generation: self.config.slots().generation(self.me).unwrap_or_default(),
+        };
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
             left: self.parting.left,
@@ -187,7 +195,10 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.members.may_be_unknown() && self.members.may_tell() && !self.members.config.is_lost(peer) {
+        if self.members.may_be_unknown()
+            && self.members.may_tell()
+            && !self.members.config.slots().is_lost(peer)
+        {
             self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
         }
     }
@@ -198,7 +209,7 @@ impl Decisions<'_> {
         self.members.are_decided_elsewhere |= index > Index(0);
         self.members.note_told(peer, index);
         self.end_asking();
-        if !self.members.may_tell() || self.members.config.is_lost(peer) {
+        if !self.members.may_tell() || self.members.config.slots().is_lost(peer) {
             return;
         }
         let proposals = self.members.after(index.0).to_vec();

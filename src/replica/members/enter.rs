@@ -110,7 +110,7 @@ impl Members {
     /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
     fn begins_generation(&self, entry: &Entry) -> bool {
         let generation = match self.are_decided() {
-            true => self.config.generation_at(entry.dc, Epoch(entry.epoch)),
+            true => self.config.slots().generation_at(entry.dc, Epoch(entry.epoch)),
             false => Some(Generation(0)),
         };
         generation == Some(Generation::of_seq(entry.seq))

@@ -68,7 +68,7 @@ impl Members {
         if !self.are_decided() || bugs.has(Bug::PromiseBroken) {
             return Fate::Counts;
         }
-        match self.config.cut(dc, Generation::of_seq(seq)) {
+        match self.config.slots().cut(dc, Generation::of_seq(seq)) {
             Some(cut) if seq > cut => Fate::BeyondCut,
             _ if self.promised().contains(dc) => Fate::Waits,
             _ => Fate::Counts,
@@ -99,7 +99,8 @@ impl Members {
         });
         let evicted = all.fold(DcSet::EMPTY, DcSet::union);
         let remain = self.all.difference(evicted).difference(self.parting.left);
-        let has_all = |dc| self.config.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
+        let has_all =
+            |dc| self.config.slots().last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
         let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
         !evicted.contains(self.me)
@@ -137,7 +138,7 @@ impl Writer<'_> {
     /// Acts without these members, which are over, from now on.
     pub(super) fn enter_end(&mut self, evicted: DcSet) {
         for dc in evicted.iter() {
-            let past = self.members.config.last_past(dc).expect("an end has a cut");
+            let past = self.members.config.slots().last_past(dc).expect("an end has a cut");
             let (cut, applied) = (past.cut, self.log.applied().get(dc));
             let bug = self.config.bugs.has(Bug::EndWithoutCut) || self.config.bugs.has(Bug::PromiseBroken);
             let is_reached = past.is_reached_by(applied) && applied <= cut;
@@ -172,7 +173,7 @@ impl Decisions<'_> {
         } else if missing.is_empty() {
             Command::End { attempt: promise.attempt }
         } else if missing.contains(me) && is_on_disk {
-            let Some(generation) = config.generation(me) else { return };
+            let Some(generation) = config.slots().generation(me) else { return };
             let by = Voter::Member { dc: me, generation };
             let vector = (**self.log.durable()).clone();
             Command::Have { attempt: promise.attempt, by, vector }

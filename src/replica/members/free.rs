@@ -94,7 +94,7 @@ impl Members {
             return None;
         }
         let lost = |(dc, seq): (DcId, u64)| {
-            let cut = self.config.cut(dc, Generation::of_seq(seq))?;
+            let cut = self.config.slots().cut(dc, Generation::of_seq(seq))?;
             (seq > cut).then_some((dc, seq, cut))
         };
         vector.iter().find_map(lost)
@@ -103,7 +103,7 @@ impl Members {
     /// Returns a slot that this member can free now, with its last generation.
     fn to_free(&self, bugs: Bugs) -> Option<(DcId, Generation)> {
         self.slots.owed.iter().find_map(|slot| {
-            let past = self.config.past_at(slot, self.entered)?;
+            let past = self.config.slots().past_at(slot, self.entered)?;
             let remain = self.all.difference(self.parting.left);
             let is_seen = self.have_entered(remain, past.ended) || bugs.has(Bug::FreedUnseen);
             is_seen.then_some((slot, past.generation))
@@ -113,7 +113,7 @@ impl Members {
     /// `by` has freed a slot.
     pub(in crate::replica) fn note_freed(&mut self, by: DcId, slot: DcId, generation: Generation) {
         let is_last =
-            self.config.past_at(slot, self.entered).is_some_and(|past| past.generation == generation);
+            self.config.slots().past_at(slot, self.entered).is_some_and(|past| past.generation == generation);
         if !self.ended.contains(slot) || !is_last {
             return;
         }

@@ -41,7 +41,7 @@ impl Members {
 
     /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
     pub fn is_over(&self) -> bool {
-        self.config.end_of(self.server).is_some()
+        self.config.slots().end_of(self.server).is_some()
     }
 
     /// Returns true if nothing is given to `dc` any more, because it leaves.
@@ -101,7 +101,7 @@ impl Decisions<'_> {
         if !self.members.has_left() || self.members.is_over() {
             return;
         }
-        let Some(generation) = self.members.config().generation(me) else { return };
+        let Some(generation) = self.members.config().slots().generation(me) else { return };
         let (cut, epoch) = (self.log.applied().get(me), self.members.config().epoch());
         let others = self.members.all().difference(DcSet::only(me));
         let have_all = others.iter().all(|dc| self.log.acknowledged(dc).get(me) >= cut);

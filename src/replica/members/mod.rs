@@ -193,7 +193,7 @@ impl Members {
     /// Returns the other members that may be linked to: those of decisions that are not entered yet, too.
     #[inline]
     pub fn peers(&self) -> DcSet {
-        self.config.member_set().union(self.all).difference(DcSet::only(self.me))
+        self.config.slots().member_set().union(self.all).difference(DcSet::only(self.me))
     }
 
     /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or was one and
@@ -245,7 +245,7 @@ impl Members {
         if epoch == self.entered || !self.are_decided() {
             return Known { members: self.all, left: self.ended, no_homes: self.no_homes };
         }
-        let (left, no_homes) = (self.config.ended_at(epoch), self.config.no_homes_at(epoch));
+        let (left, no_homes) = (self.config.slots().ended_at(epoch), self.config.slots().no_homes_at(epoch));
         Known { members: self.at(epoch), left, no_homes }
     }
 
@@ -259,7 +259,7 @@ impl Members {
         if epoch == self.entered || !self.are_decided() {
             return self.all;
         }
-        self.config.members_at(epoch).map(|(dc, _)| dc).collect()
+        self.config.slots().members_at(epoch).map(|(dc, _)| dc).collect()
     }
 
     /// Returns true if this directory joins a running cluster and has no state yet.
@@ -291,7 +291,7 @@ impl Members {
     /// Returns this server as a member: only an admission that names its id makes it one, whoever else has
     /// its slot.
     fn own_member(&self) -> Option<&Member> {
-        self.config.member(self.me).filter(|member| member.server == self.server)
+        self.config.slots().member(self.me).filter(|member| member.server == self.server)
     }
 
     /// Returns true if a new member may be given a state: every older member has entered its admission.

@@ -107,7 +107,7 @@ impl Members {
 
     /// Returns true if decisions of the control group count, or those that `peer` tells.
     pub(super) fn heeds(&self, peer: Option<DcId>) -> bool {
-        let is_lost = peer.is_some_and(|peer| self.config.is_lost(peer));
+        let is_lost = peer.is_some_and(|peer| self.config.slots().is_lost(peer));
         let is_survivor = |plan: RecoveryPlan| peer.is_some_and(|peer| plan.survivors.contains(peer));
         !is_lost && self.recovery_promised().is_none_or(is_survivor)
     }
@@ -230,7 +230,7 @@ impl Decisions<'_> {
     fn recovery_facts(&self) -> Facts {
         let alive = self.peers.reachability.alive(self.now.mono);
         let config = self.members.config();
-        let voter = |dc| Some(Voter::Member { dc, generation: config.generation(dc)? });
+        let voter = |dc| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
         let reachable = alive.intersection(self.log.linked()).iter().filter_map(voter).collect();
         Facts { reachable, ..self.facts() }
     }
@@ -450,12 +450,12 @@ impl Writer<'_> {
             return;
         }
         let member = |cut: Cut| {
-            let name = before.member(cut.dc)?.name.clone();
+            let name = before.slots().member(cut.dc)?.name.clone();
             let last_entry = cut.seq - cut.generation.base();
             let stamp = (last_entry > 0).then(|| self.log.last_stamp(cut.dc));
             Some(LostMember { dc: cut.dc, generation: cut.generation, name, last_entry, stamp })
         };
-        let lost: Vec<LostMember> = self.members.config.lost_at(epoch).filter_map(member).collect();
+        let lost: Vec<LostMember> = self.members.config.slots().lost_at(epoch).filter_map(member).collect();
         let gone = lost.iter().map(|lost| lost.dc).collect();
         let report = LossReport {
             decision: Index(epoch.0),

@@ -154,9 +154,9 @@ impl Members {
         let is_silenced = |dc: &DcId| {
             let about: Vec<Voter> = config.silent_about(*dc).collect();
             let is_fenced = config.fenced_since(*dc).is_some_and(|since| self.entered_by(*dc) >= since);
-            is_fenced && config.is_settled(*dc) && config.voters().is_majority(&about)
+            is_fenced && config.slots().is_settled(*dc) && config.voters().is_majority(&about)
         };
-        config.member_set().iter().filter(is_silenced).collect()
+        config.slots().member_set().iter().filter(is_silenced).collect()
     }
 
     /// A record in the journal says that this voter is silent about a member.
@@ -223,7 +223,8 @@ impl Decisions<'_> {
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
     /// majority is silent.
     pub(in crate::replica) fn drive_silence(&mut self) {
-        let (members, policy) = (self.members.config.member_set(), self.members.config.policy_epoch());
+        let (members, policy) =
+            (self.members.config.slots().member_set(), self.members.config.policy_epoch());
         let peers = members.difference(DcSet::only(self.config.dc));
         if !self.members.evict_by_time() || self.members.own_vote().is_none() {
             return self.members.silences = Silences {
@@ -273,7 +274,8 @@ impl Decisions<'_> {
     fn state_again(&mut self, of: DcId, is_alive: bool) {
         let policy = self.members.config.policy_epoch();
         let (undecided, decided) = (self.members.undecided(of), self.members.decided_number(of));
-        let (Some(by), Some(of_generation)) = (self.members.own_vote(), self.members.config.generation(of))
+        let (Some(by), Some(of_generation)) =
+            (self.members.own_vote(), self.members.config.slots().generation(of))
         else {
             return;
         };
@@ -300,12 +302,12 @@ impl Decisions<'_> {
         let voters = config.voters().members().difference(silenced);
         let first = alive.union(DcSet::only(me)).intersection(voters).iter().next();
         // All others have to report. One that does not live is silenced soon, too.
-        let rest = config.member_set().difference(silenced).difference(DcSet::only(me));
+        let rest = config.slots().member_set().difference(silenced).difference(DcSet::only(me));
         let waits = config.attempt().is_some() || !alive.is_superset(rest);
         if silenced.is_empty() || first != Some(me) || waits {
             return;
         }
-        let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });
+        let evictee = |dc| Some(Evictee { dc, generation: config.slots().generation(dc)?, run: 0 });
         let members = silenced.iter().filter_map(evictee).collect();
         let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
         if let Ok(proposal) = config.check_proposal(&self.facts(), Command::Begin(eviction)) {

@@ -79,8 +79,9 @@ impl MembersState {
     /// Returns the datacenters of the entered epoch.
     pub(crate) fn known(&self) -> Known {
         let config = self.config();
-        let members = config.members_at(self.entered).map(|(dc, _)| dc).collect();
-        let (left, no_homes) = (config.ended_at(self.entered), config.no_homes_at(self.entered));
+        let members = config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
+        let (left, no_homes) =
+            (config.slots().ended_at(self.entered), config.slots().no_homes_at(self.entered));
         Known { members, left, no_homes }
     }
 }
@@ -90,7 +91,7 @@ impl Members {
     pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
         let Some(state) = state.filter(|_| self.awaits_state) else { return true };
         let config = state.config();
-        let member = config.member(self.me).filter(|member| member.server == self.server);
+        let member = config.slots().member(self.me).filter(|member| member.server == self.server);
         member.is_some_and(|member| member.admitted <= state.entered)
     }
 
@@ -152,9 +153,9 @@ impl Members {
         }
         state.losses.iter().for_each(|report| self.note_loss(report.clone()));
         if !self.awaits_state {
-            self.all = self.config.members_at(self.entered).map(|(dc, _)| dc).collect();
-            self.ended = self.config.ended_at(self.entered);
-            self.no_homes = self.config.no_homes_at(self.entered);
+            self.all = self.config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
+            self.ended = self.config.slots().ended_at(self.entered);
+            self.no_homes = self.config.slots().no_homes_at(self.entered);
             self.slots.install(self.me, self.ended, &state.freed);
         }
     }

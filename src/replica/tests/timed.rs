@@ -94,7 +94,7 @@ impl Story {
     }
 
     fn is_member(&self, id: u8) -> bool {
-        self.config.member(dc(id)).is_some()
+        self.config.slots().member(dc(id)).is_some()
     }
 
     /// Returns true if a voter has recorded that it is silent about some member.

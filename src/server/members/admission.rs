@@ -56,9 +56,9 @@ fn decide(
             "the cluster has no list of decisions yet: that needs all its members, running this release";
         return (JoinAnswer::Wait(why.into()), None);
     }
-    if config.member(from).is_some_and(|member| member.server == server) {
+    if config.slots().member(from).is_some_and(|member| member.server == server) {
         // Only the machine makes peers of members: before that, a link would be refused.
-        return match view.config.member(from) {
+        return match view.config.slots().member(from) {
             Some(known) if known.server == server => {
                 (JoinAnswer::Admitted(admitted(config, known.generation)), None)
             }
@@ -71,7 +71,7 @@ fn decide(
         return (JoinAnswer::Wait("no member is settled that could be its sponsor".into()), None);
     };
     // A slot without a next generation has a member: the check below says so.
-    let generation = config.next_generation(from).unwrap_or_default();
+    let generation = config.slots().next_generation(from).unwrap_or_default();
     let admission =
         Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
     match config.check_proposal(&view.facts(me, config), Command::Admit(admission)) {
@@ -92,7 +92,8 @@ fn decide(
 
 /// Returns the member that is asked, which is probably near, or else any that is settled and stays.
 fn sponsor(config: &Config, me: DcId) -> Option<DcId> {
-    let is_settled = |dc: &DcId| config.member(*dc).is_some_and(|member| member.phase == Phase::Settled);
+    let is_settled =
+        |dc: &DcId| config.slots().member(*dc).is_some_and(|member| member.phase == Phase::Settled);
     Some(me).filter(is_settled).or_else(|| config.staying().iter().find(is_settled))
 }
 
@@ -102,5 +103,9 @@ fn admitted(config: &Config, generation: Generation) -> Admitted {
         name: member.name.clone(),
         address: member.address.clone(),
     };
-    Admitted { generation, members: config.members().map(member).collect(), options: *config.options() }
+    Admitted {
+        generation,
+        members: config.slots().members().map(member).collect(),
+        options: *config.options(),
+    }
 }

@@ -47,15 +47,15 @@ pub enum EndError {
 impl ServerEnd {
     /// Returns the end of a server, if it was a member and is none any more.
     pub fn of(config: &Config, server: ServerId) -> Option<ServerEnd> {
-        let past = config.end_of(server)?;
+        let past = config.slots().end_of(server)?;
         let is_its_own = |slot: &crate::membership::Slot| slot.past.iter().any(|past| past.server == server);
-        let is_free = config.slots().any(|(_, slot)| is_its_own(slot) && slot.member.is_none());
+        let is_free = config.slots().iter().any(|(_, slot)| is_its_own(slot) && slot.member.is_none());
         let was_evicted = past.cause != EndCause::Left;
         Some(ServerEnd {
             generation: past.generation,
             was_evicted,
             may_return: was_evicted && is_free && config.policy().rejoin == JoinPolicy::Auto,
-            members: config.members().map(|(_, member)| member.address.clone()).collect(),
+            members: config.slots().members().map(|(_, member)| member.address.clone()).collect(),
         })
     }
 

@@ -76,8 +76,9 @@ impl Leading {
     fn next_step(&self, config: &Config) -> Option<MemberStep> {
         let status = self.group.status();
         let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
-        let members =
-            || config.members().map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server));
+        let members = || {
+            config.slots().members().map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server))
+        };
         let added = members().find(|(member, _)| !is_in(member)).map(|(member, server)| {
             MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) }
         });
@@ -87,7 +88,7 @@ impl Leading {
         };
         let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
         // A member that has left: first its vote goes, then itself.
-        let is_over = |member: &&MemberId| config.is_over(member.dc, Generation(member.generation));
+        let is_over = |member: &&MemberId| config.slots().is_over(member.dc, Generation(member.generation));
         let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
         let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
         added.or_else(promoted).or_else(demoted).or_else(removed)
@@ -97,9 +98,9 @@ impl Leading {
     fn release_left(&self) {
         let (config, status) = (self.group.state().0, self.group.status());
         let is_in = |dc: DcId| status.voters.iter().chain(&status.learners).any(|member| member.dc == dc);
-        let has_left = |dc: &DcId| config.member(*dc).is_none() && !is_in(*dc);
-        for dc in config.slots().map(|(dc, _)| dc).filter(has_left) {
-            let Some(past) = config.last_past(dc) else { continue };
+        let has_left = |dc: &DcId| config.slots().member(*dc).is_none() && !is_in(*dc);
+        for dc in config.slots().iter().map(|(dc, _)| dc).filter(has_left) {
+            let Some(past) = config.slots().last_past(dc) else { continue };
             // These decisions may be older than those by which a later server became a peer.
             match past.cause {
                 EndCause::Lost => self.links.lose_peer(dc, past.generation.0),
@@ -113,7 +114,7 @@ impl Leading {
 /// heard would only be missing in a majority.
 pub(super) fn next_vote(config: &Config, view: &MembersView) -> Option<Command> {
     let dc = config.next_voter()?;
-    let generation = config.generation(dc)?;
+    let generation = config.slots().generation(dc)?;
     let have_entered = view.config.index() == config.index() && view.behind().is_empty();
     let may_vote = have_entered && view.heard.contains(dc);
     may_vote.then_some(Command::Vote { dc, generation, votes: true })

@@ -59,7 +59,7 @@ pub enum ProposalError {
 impl MembersApi {
     /// Returns the name of a member, as this server sees it.
     pub fn name(&self, dc: DcId) -> Option<String> {
-        Some(self.view.borrow().config.member(dc)?.name.to_string())
+        Some(self.view.borrow().config.slots().member(dc)?.name.to_string())
     }
 
     /// Returns the members as this server sees them, and the leader of the control group if one is known.
@@ -91,15 +91,16 @@ impl MembersApi {
 
     /// Lets a member leave. Returns the number of the decision. Repeating it is harmless.
     pub async fn remove(&self, dc: DcId) -> Result<u64, ProposalError> {
-        let leaves = |config: &Config| config.member(dc).is_none_or(|member| member.phase == Phase::Leaving);
+        let leaves =
+            |config: &Config| config.slots().member(dc).is_none_or(|member| member.phase == Phase::Leaving);
         {
             let (view, _) = self.list();
-            if view.config.member(dc).is_some_and(|member| member.phase == Phase::Leaving) {
+            if view.config.slots().member(dc).is_some_and(|member| member.phase == Phase::Leaving) {
                 return Ok(view.config.index().0);
             }
         }
         let command = |config: &Config| {
-            let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
+            let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
             Ok(Command::Leaving { dc, generation })
         };
         self.decide(command, leaves).await
@@ -110,7 +111,7 @@ impl MembersApi {
     pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
-        if dcs.iter().all(|dc| config.has_ended(*dc)) {
+        if dcs.iter().all(|dc| config.slots().has_ended(*dc)) {
             return Ok(Duration::ZERO);
         }
         config.check_proposal(&self.view.borrow().facts(self.me, &config), begin(&config, dcs)?)?;
@@ -122,7 +123,7 @@ impl MembersApi {
     pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
         let begun = |config: &Config| {
             let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
-            dcs.iter().all(|dc| evicting.contains(*dc) || config.has_ended(*dc))
+            dcs.iter().all(|dc| evicting.contains(*dc) || config.slots().has_ended(*dc))
         };
         {
             let (view, _) = self.list();
@@ -198,7 +199,7 @@ pub(super) fn is_newer(a: &Config, b: &Config) -> bool {
 fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
     let dcs: DcSet = dcs.iter().copied().collect();
     let evictee = |dc| {
-        let generation = config.generation(dc).ok_or(Refused::NotMember { dc })?;
+        let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
         Ok(Evictee { dc, generation, run: 0 })
     };
     let members = dcs.iter().map(evictee).collect::<Result<_, Refused>>()?;

@@ -30,7 +30,7 @@ impl MembersApi {
 
     /// Those that are heard can be reached, as far as is known here: the machine looks at its links.
     fn recovery_facts(&self, view: &MembersView) -> Facts {
-        let voter = |dc| Some(Voter::Member { dc, generation: view.config.generation(dc)? });
+        let voter = |dc| Some(Voter::Member { dc, generation: view.config.slots().generation(dc)? });
         let reachable = view.heard.iter().filter_map(voter).collect();
         Facts { reachable, ..view.facts(self.me, &view.config) }
     }
@@ -118,8 +118,10 @@ fn report(view: &MembersView) -> Option<&LossReport> {
 /// id of one that was lost.
 fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
     let is_same = |config: &Config| {
-        let cuts: DcSet = config.lost_at(config.epoch()).map(|cut| cut.dc).collect();
-        config.member_set() == survivors && cuts == lost && view.config.member_set() == survivors
+        let cuts: DcSet = config.slots().lost_at(config.epoch()).map(|cut| cut.dc).collect();
+        config.slots().member_set() == survivors
+            && cuts == lost
+            && view.config.slots().member_set() == survivors
     };
     view.recovered.as_ref().is_some_and(is_same)
 }

@@ -19,7 +19,7 @@ pub(super) async fn succession(
     me: MemberId,
     lineage: Lineage,
 ) -> Option<Succession<DecisionList>> {
-    let is_me = |config: &Config| config.generation(me.dc) == Some(Generation(me.generation));
+    let is_me = |config: &Config| config.slots().generation(me.dc) == Some(Generation(me.generation));
     let is_due =
         |view: &MembersView| view.recovered.as_ref().is_some_and(|it| it.lineage() > lineage && is_me(it));
     let view = view.wait_for(is_due).await.ok()?;
@@ -40,7 +40,7 @@ pub(super) fn beginning(config: &Config) -> Succession<DecisionList> {
     };
     let member = |dc: DcId, generation: Generation| MemberId { dc, generation: generation.0 };
     let members: BTreeMap<MemberId, ServerId> =
-        config.members().map(|(dc, it)| (member(dc, it.generation), server(dc))).collect();
+        config.slots().members().map(|(dc, it)| (member(dc, it.generation), server(dc))).collect();
     let voters: BTreeSet<MemberId> = config
         .voters()
         .voters

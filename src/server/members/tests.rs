@@ -72,7 +72,7 @@ impl Members {
 
     fn view(&self) -> MembersView {
         let config = self.0.0.clone();
-        let entered = config.members().map(|(dc, _)| (dc, config.epoch())).collect();
+        let entered = config.slots().members().map(|(dc, _)| (dc, config.epoch())).collect();
         MembersView { config, entered, ..MembersView::default() }
     }
 
@@ -230,7 +230,7 @@ fn one_that_is_refused_is_told_if_its_end_is_decided_and_if_it_may_return() {
     // Another server with its slot: the earlier one does not return.
     let (server, generation) = (ServerId([8; 16]), Generation(1));
     members.decide(Command::Admit(Admission { server, generation, ..admission }));
-    assert!(members.view().config.member(dc(1)).is_some_and(|member| member.server == server));
+    assert!(members.view().config.slots().member(dc(1)).is_some_and(|member| member.server == server));
     assert!(end_of(&members, 7).is_some_and(|end| end.was_evicted() && end.returning().is_none()));
 }
 

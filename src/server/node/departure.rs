@@ -68,7 +68,7 @@ impl Departing {
     /// Waits for the decision that ends this member. `None` if there are no more decisions.
     async fn decided(&self) -> Option<ServerEnd> {
         // An earlier server with its slot may have ended, too: a server that joins learns that first.
-        let has_ended = |view: &MembersView| view.config.end_of(self.id).is_some();
+        let has_ended = |view: &MembersView| view.config.slots().end_of(self.id).is_some();
         let mut view = self.view.clone();
         let view = view.wait_for(has_ended).await.ok()?;
         ServerEnd::of(&view.config, self.id)

@@ -77,7 +77,7 @@ async fn find(
     mut view: watch::Receiver<MembersView>,
 ) -> (PathBuf, DcId) {
     let Some(dir) = suspect else { return pending().await };
-    let is_alone = |view: &MembersView| view.config.members().count() == 1;
+    let is_alone = |view: &MembersView| view.config.slots().members().count() == 1;
     if view.wait_for(is_alone).await.is_err() {
         return pending().await;
     }

@@ -195,7 +195,7 @@ impl World {
             left.raise(dc, self.highest(dc, Some(dc)));
         }
         // The others have the entries of an earlier server with the slot, up to its cut.
-        self.control.config.last_past(dc).into_iter().for_each(|past| left.raise(dc, past.cut));
+        self.control.config.slots().last_past(dc).into_iter().for_each(|past| left.raise(dc, past.cut));
         left
     }
 

@@ -87,7 +87,7 @@ impl World {
 
     /// The present member with this slot is to be evicted.
     fn evict_later(&mut self, dc: DcId, after: Duration) {
-        let generation = self.control.config.generation(dc).unwrap_or_default();
+        let generation = self.control.config.slots().generation(dc).unwrap_or_default();
         self.queue.push(self.now + after, Action::Evict { node: dc, generation });
     }
 
@@ -97,7 +97,7 @@ impl World {
         let lost = self.control.lost.union(DcSet::only(dc));
         // In production the vote is not given to a member that is not heard.
         let is_voting = self.control.config.next_voter() != Some(dc);
-        let settled = self.control.config.is_settled(dc) && !self.is_leaving(dc) && is_voting;
+        let settled = self.control.config.slots().is_settled(dc) && !self.is_leaving(dc) && is_voting;
         settled && self.can_decide(DcSet::EMPTY, lost) && self.can_decide(self.control.leaving, lost)
     }
 
@@ -177,7 +177,7 @@ impl World {
 
     /// A lost member is evicted: an operator asks for it until that is decided, unless it is evicted by time.
     pub(super) fn on_evict(&mut self, dc: DcId, generation: Generation) {
-        match self.control.config.generation(dc) {
+        match self.control.config.slots().generation(dc) {
             None => return self.control.lost.remove(dc),
             // Another server has its slot.
             Some(now) if now != generation => return,
@@ -201,7 +201,7 @@ impl World {
             // together.
             let lost = self.control.lost.intersection(self.control.without_clients).iter();
             let config = &self.control.config;
-            let evictee = |dc| Some(Evictee { dc, generation: config.generation(dc)?, run: 0 });
+            let evictee = |dc| Some(Evictee { dc, generation: config.slots().generation(dc)?, run: 0 });
             let eviction =
                 Eviction { members: lost.filter_map(evictee).collect(), vouch: Vouch::Operator, recut: None };
             self.step(asked, Event::Propose { command: Box::new(Command::Begin(eviction)) });

@@ -127,7 +127,7 @@ impl World {
         if let (true, Ok(applied)) = (is_end, applied) {
             applied.cuts.iter().for_each(|cut| self.on_evicted(*cut));
         }
-        let left = self.control.leaving.iter().filter(|dc| self.control.config.member(*dc).is_none());
+        let left = self.control.leaving.iter().filter(|dc| self.control.config.slots().member(*dc).is_none());
         for dc in left.collect::<Vec<_>>() {
             self.learn_soon(dc, index);
         }
@@ -155,7 +155,7 @@ impl World {
 
     pub(super) fn on_learn(&mut self, node: DcId, index: Index) {
         // A server that joins learns them from members.
-        let was_member = self.control.config.slots().any(|(dc, _)| dc == node);
+        let was_member = self.control.config.slots().iter().any(|(dc, _)| dc == node);
         if !was_member || self.control.joining.contains(node) || self.node(node).is_gone {
             return;
         }
@@ -178,7 +178,7 @@ impl World {
         if self.node(dc).life == 0 {
             self.start_node(dc);
         }
-        if self.control.config.member(dc).is_none() {
+        if self.control.config.slots().member(dc).is_none() {
             self.ask_to_join(dc);
         } else if self.serves(dc) {
             self.control.joining.remove(dc);
@@ -201,11 +201,13 @@ impl World {
     pub(super) fn on_vote(&mut self, dc: DcId) {
         let config = &self.control.config;
         let wants = config.next_voter() == Some(dc);
-        let Some(generation) = config.generation(dc).filter(|_| wants && self.phase != RunPhase::Healing)
+        let Some(generation) =
+            config.slots().generation(dc).filter(|_| wants && self.phase != RunPhase::Healing)
         else {
             return;
         };
-        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
+        let members: Vec<DcId> =
+            config.slots().member_set().iter().filter(|member| self.serves(*member)).collect();
         if !members.is_empty() {
             let asked = *self.chance.members.pick(&members);
             let command = Command::Vote { dc, generation, votes: true };
@@ -231,7 +233,7 @@ impl World {
         if self.node(dc).is_gone {
             return;
         }
-        let member = self.control.config.member(dc).map(|member| member.phase);
+        let member = self.control.config.slots().member(dc).map(|member| member.phase);
         match member {
             // It ends as soon as it knows that it has left.
             None if self.control.leaving.contains(dc) => return self.stop_who_left(dc),
@@ -248,14 +250,15 @@ impl World {
 
     fn ask_to_leave(&mut self, dc: DcId) {
         let config = &self.control.config;
-        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
-        let Some(generation) = config.generation(dc).filter(|_| !members.is_empty()) else { return };
+        let members: Vec<DcId> =
+            config.slots().member_set().iter().filter(|member| self.serves(*member)).collect();
+        let Some(generation) = config.slots().generation(dc).filter(|_| !members.is_empty()) else { return };
         let asked = *self.chance.members.pick(&members);
         let votes = |(other, generation): &(DcId, Generation)| {
             *other != dc
                 && config.voters().voters.contains(&Voter::Member { dc: *other, generation: *generation })
         };
-        let settled = config.members().filter(|(_, member)| member.phase == Phase::Settled);
+        let settled = config.slots().members().filter(|(_, member)| member.phase == Phase::Settled);
         let settled: Vec<_> = settled.map(|(dc, member)| (dc, member.generation)).collect();
         let command = match settled.iter().find(|(other, _)| *other != dc) {
             // In production every member votes as soon as it is settled.
@@ -303,8 +306,11 @@ impl World {
 
     fn ask_to_join(&mut self, dc: DcId) {
         let config = &self.control.config;
-        let members: Vec<DcId> = config.member_set().iter().filter(|member| self.serves(*member)).collect();
-        let Some(generation) = config.next_generation(dc).filter(|_| !members.is_empty()) else { return };
+        let members: Vec<DcId> =
+            config.slots().member_set().iter().filter(|member| self.serves(*member)).collect();
+        let Some(generation) = config.slots().next_generation(dc).filter(|_| !members.is_empty()) else {
+            return;
+        };
         let sponsor = *self.chance.members.pick(&members);
         let asked = *self.chance.members.pick(&members);
         let cluster = ClusterId::of("simulated");
@@ -341,8 +347,8 @@ impl World {
     /// Returns true for a member that is no founder.
     fn has_joined_later(&self, dc: DcId) -> bool {
         let config = &self.control.config;
-        let past = config.last_past(dc).map(|past| past.generation);
-        dc.get() >= self.plan.founders || config.generation(dc).max(past) > Some(Generation(0))
+        let past = config.slots().last_past(dc).map(|past| past.generation);
+        dc.get() >= self.plan.founders || config.slots().generation(dc).max(past) > Some(Generation(0))
     }
 
     /// Returns true if a server has joined and served.

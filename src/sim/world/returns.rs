@@ -19,7 +19,7 @@ pub(super) fn server(dc: DcId, generation: Generation) -> ServerId {
 impl World {
     /// A member has ended, and its server is stopped: perhaps another one gets its slot.
     pub(super) fn plan_return(&mut self, dc: DcId) {
-        let generation = self.control.config.next_generation(dc);
+        let generation = self.control.config.slots().next_generation(dc);
         let may = generation.is_some_and(|generation| generation.0 < MOST_GENERATIONS);
         if self.plan.returns && may && self.phase == RunPhase::Trouble {
             let after = self.chance.members.duration(Duration::from_millis(1), Duration::from_secs(2));
@@ -29,7 +29,7 @@ impl World {
 
     /// A server with an empty disk starts in order to join with the slot of one that has ended.
     pub(super) fn on_return(&mut self, dc: DcId) {
-        let next = self.control.config.next_generation(dc);
+        let next = self.control.config.slots().next_generation(dc);
         let Some(generation) = next.filter(|_| self.node(dc).is_gone && self.phase == RunPhase::Trouble)
         else {
             return;

@@ -128,7 +128,7 @@ fn rows(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<Member
         silent: view.config.silent_about(dc).filter_map(|by| by.dc()).map(|by| by.get().into()).collect(),
         at_stake: at_stake(dc),
     };
-    view.config.members().map(row).collect()
+    view.config.slots().members().map(row).collect()
 }
 
 fn phase(phase: Phase) -> MemberPhase {
