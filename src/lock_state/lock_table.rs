@@ -115,6 +115,14 @@ impl LockTable {
         }
     }
 
+    pub fn mark_all(&mut self) {
+        for index in (0..self.end()).map(LockIndex::from_row) {
+            if self.rows.get(index).is_some() {
+                self.mark(index);
+            }
+        }
+    }
+
     /// Marks the locks of these rows, and lets their shared waiters be examined.
     pub fn mark_rows(&mut self, rows: Range<usize>) {
         for index in rows.map(LockIndex::from_row) {
@@ -335,15 +343,32 @@ impl LockTable {
                 self.idle.push(lock.rule, (now + IDLE_RETRY).max(idle_end), index);
                 continue;
             }
-            let lock = self.rows.remove(index);
+            let lock = self.remove(index);
             self.forgets = true;
-            if let Some(timer) = lock.timer {
-                self.timers.remove(timer, index);
-            }
-            self.names.remove(self.names.hash(&lock.name), index);
-            debug_assert!(self.find(&lock.name).is_none(), "lock {} is forgotten", lock.name);
             unused(&lock.name, lock.last_release.unwrap_or(now));
         }
+    }
+
+    /// Drops all idle locks of the list, whenever they became idle, and takes all marks away. `unused`: gets
+    /// each lock that is dropped.
+    pub fn forget_all_idle(&mut self, mut unused: impl FnMut(&LockName)) {
+        while self.pop_marked().is_some() {}
+        while let Some(index) = self.idle.pop_due(Instant::FAR_FUTURE) {
+            self.rows[index].in_idle_list = false;
+            if self.rows[index].is_idle() {
+                unused(&self.remove(index).name);
+            }
+        }
+    }
+
+    fn remove(&mut self, index: LockIndex) -> Lock {
+        let lock = self.rows.remove(index);
+        if let Some(timer) = lock.timer {
+            self.timers.remove(timer, index);
+        }
+        self.names.remove(self.names.hash(&lock.name), index);
+        debug_assert!(self.find(&lock.name).is_none(), "lock {} is forgotten", lock.name);
+        lock
     }
 
     /// Releases some memory if there are no rows and there were many. Returns true if there is more to

@@ -214,6 +214,18 @@ impl Locks {
         self.idle_return.scan_all(&self.tables);
     }
 
+    /// Drops the locks that became idle with the last entry, which was read from the journal. Otherwise a
+    /// restart would keep a row for every lock that was in use since the last checkpoint.
+    pub fn forget_replayed(&mut self, now: Instant) {
+        let Tables { owners, locks, .. } = &mut self.tables;
+        locks.forget_all_idle(|name| owners.note_used(name, super::idle_return::second(now)));
+    }
+
+    /// All that is durable was read: from now on the rules hold for every lock.
+    pub fn end_replay(&mut self) {
+        self.tables.locks.mark_all();
+    }
+
     /// Begins a round of idle returns; the following steps examine its rows.
     pub fn begin_idle_return(&mut self, now: Instant) {
         self.idle_return.begin(&self.tables, now);

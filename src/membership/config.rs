@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, LastEnd};
 use super::history::VoterSet;
-use super::ids::{Epoch, Generation, Index, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
+use super::ids::{Epoch, Index, Lineage, MemberName, Revision, Voter, WitnessId};
 use super::policy::{AgreedOptions, Policy};
 use super::rules::Rules;
 use super::slot::{Member, Phase, Witness};

@@ -17,13 +17,12 @@ use std::fmt;
 use geolock_api::names::{DcId, DcSet};
 use serde::{Deserialize, Serialize};
 
-use super::attempt::Cut;
 use super::command::{Command, Recovery};
 use super::config::Config;
-use super::ids::{Epoch, Generation, Index, Lineage, MemberName};
+use super::ids::{Generation, Index, Lineage, MemberName};
 use super::propose::Facts;
 use super::refused::Refused;
-use super::slot::{EndCause, Phase};
+use super::slot::Phase;
 use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 

@@ -198,6 +198,7 @@ impl Recovery {
     fn restart(mut self) -> Replica {
         let replica = &mut self.replica;
         let restarted = replica.out.position > Position::default();
+        replica.locks.end_replay();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
         let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
@@ -242,6 +243,7 @@ impl Replica {
         lend!(Applier, self).validate(entry).map_err(|fault| fault.to_string())?;
         lend!(Applier, self).take_in(entry, Position::default());
         self.watches.history.remember(entry);
+        self.locks.forget_replayed(self.now.mono);
         // All of it is durable, and nobody reads an older snapshot.
         while self.data.store.fold(usize::MAX) {}
         Ok(())

@@ -11,7 +11,7 @@ use crate::membership::config::{Config, MAX_VOTERS};
 use crate::membership::history::VoterSet;
 use crate::membership::ids::{Epoch, Generation, Voter};
 use crate::membership::refused::Refused;
-use crate::membership::slot::{Member, Phase, Slot};
+use crate::membership::slot::{Member, Phase};
 
 /// The founders are the members of epoch 0: entries that an earlier release made are of epoch 0, too, so
 /// a cluster that is upgraded has nothing to enter.

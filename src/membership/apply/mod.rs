@@ -10,15 +10,13 @@ mod rules;
 mod silence;
 mod voters;
 
-use geolock_api::names::DcId;
-
 use super::attempt::Cut;
 use super::command::{Command, Proposal};
 use super::config::Config;
 use super::history::{MAX_VOTER_SETS, VoterSet};
-use super::ids::{Epoch, Generation, Index, Revision};
+use super::ids::{Epoch, Index, Revision};
 use super::refused::Refused;
-use super::slot::{EndCause, Member};
+use super::slot::EndCause;
 
 /// The effect of a decision, as far as members have to act on it. Everything else is in the config.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
