@@ -480,16 +480,6 @@ impl Ownership {
     }
 }
 
-/// True if the registers are the same, in whatever order they were written.
-impl PartialEq for Ownership {
-    fn eq(&self, other: &Ownership) -> bool {
-        self.iter().count() == other.iter().count()
-            && other.iter().all(|(lock, part, theirs)| self.register(lock, part) == theirs)
-    }
-}
-
-impl Eq for Ownership {}
-
 impl std::fmt::Debug for Ownership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let entries = self.iter().map(|(lock, part, r)| ((lock, part), (r.version(), r.owner())));

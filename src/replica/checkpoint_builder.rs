@@ -13,6 +13,7 @@ use super::effect::Effect;
 use super::lend::lend;
 use super::outputs::Outputs;
 use super::record::Checkpoint;
+use super::recover::begin_checkpoint;
 use crate::base::bugs::Bug;
 use crate::base::work;
 use crate::causal_log::Log;
@@ -61,7 +62,7 @@ impl Replica {
             let applied = Arc::new(self.log.applied().clone());
             self.data.store.open_snapshot_at(self.out.position, &applied);
             let entries = self.log.kept_numbers();
-            let mut checkpoint = Box::new(self.begin_checkpoint());
+            let mut checkpoint = Box::new(begin_checkpoint(self));
             checkpoint.requests.reserve_exact(self.locks.inspect().asked());
             checkpoint.contents.reserve_exact(self.data.store.counts().keys as usize);
             checkpoint.leases.reserve_exact(self.clients.leases.len());

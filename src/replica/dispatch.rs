@@ -87,9 +87,9 @@ impl Replica {
             }
             Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(peer, index),
             Message::HeartbeatAcks { own, of_receiver } => {
-                lend!(Decisions, self).on_heartbeat_acks(peer, &own, &of_receiver)
+                lend!(FailureDetector, self).on_heartbeat_acks(peer, &own, &of_receiver)
             }
-            Message::Recovery(message) => lend!(Decisions, self).on_recovery(peer, *message),
+            Message::Recovery(message) => lend!(ForcedRecovery, self).on_recovery(peer, *message),
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)
             }

@@ -13,6 +13,7 @@ use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, LossReport, Proposal};
 use crate::replica::RecoveryView;
+use crate::replica::recover::begin_checkpoint;
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Position};
@@ -75,7 +76,7 @@ impl<'a> Inspect<'a> {
             outcomes,
             commit_contents,
             log: replica.log.kept().cloned().collect(),
-            ..replica.begin_checkpoint()
+            ..begin_checkpoint(replica)
         }
     }
 

@@ -164,6 +164,29 @@ macro_rules! lend {
             peers: &mut $of.peers,
         }
     };
+    (ForcedRecovery, $of:ident) => {
+        $crate::replica::members::ForcedRecovery {
+            config: &$of.config,
+            now: $of.now,
+            out: &mut $of.out,
+            log: &mut $of.log,
+            locks: &mut $of.locks,
+            lifecycle: &mut $of.lifecycle,
+            members: &mut $of.members,
+            peers: &mut $of.peers,
+        }
+    };
+    (FailureDetector, $of:ident) => {
+        $crate::replica::members::FailureDetector {
+            config: &$of.config,
+            now: $of.now,
+            out: &mut $of.out,
+            log: &mut $of.log,
+            lifecycle: &mut $of.lifecycle,
+            members: &mut $of.members,
+            peers: &mut $of.peers,
+        }
+    };
     (CheckpointSteps, $of:ident) => {
         $crate::replica::checkpoint_builder::CheckpointSteps {
             config: &$of.config,

@@ -167,7 +167,7 @@ impl Replica {
             Event::Decided { lineage, index, proposal } => {
                 lend!(Decisions, self).on_decided(lineage, index, *proposal)
             }
-            Event::Recover { plan } => lend!(Decisions, self).on_recover(plan),
+            Event::Recover { plan } => lend!(ForcedRecovery, self).on_recover(plan),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.on_drain(),

@@ -60,10 +60,10 @@ impl Peering<'_> {
         lend!(LinkHandler, self).tell_links();
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
-        lend!(Decisions, self).drive_recovery();
+        lend!(ForcedRecovery, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
-        lend!(Decisions, self).drive_silence();
-        lend!(Decisions, self).acknowledge_heartbeats();
+        lend!(FailureDetector, self).drive_silence();
+        lend!(FailureDetector, self).acknowledge_heartbeats();
         lend!(LogRecovery, self).ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.out.pump = true;

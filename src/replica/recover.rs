@@ -135,7 +135,7 @@ impl Recovery {
         replica.out.position = position;
         match record {
             Record::Entry(entry) | Record::EntryV1(entry) => {
-                replica.replay_entry(&entry).map_err(refused)?;
+                replay_entry(replica, &entry).map_err(refused)?;
             }
             Record::IdReservation { clock, n } => {
                 replica.ids.reservations = Reservations::new(Reservation { clock, n })
@@ -234,21 +234,6 @@ impl Recovery {
 }
 
 impl Replica {
-    fn replay_entry(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
-        let is_next = follows(entry.seq, self.log.applied().get(entry.dc));
-        if !is_next || !self.log.applied().covers(&entry.deps) {
-            return Err(format!("entry {}:{} is not the next one", entry.dc, entry.seq));
-        }
-        self.follow_if_left();
-        lend!(Applier, self).validate(entry).map_err(|fault| fault.to_string())?;
-        lend!(Applier, self).take_in(entry, Position::default());
-        self.watches.history.remember(entry);
-        self.locks.forget_replayed(self.now.mono);
-        // All of it is durable, and nobody reads an older snapshot.
-        while self.data.store.fold(usize::MAX) {}
-        Ok(())
-    }
-
     /// Returns the state of `checkpoint` and the records after it, restarted at `now`. Both are empty at the
     /// very first start.
     pub fn recover(
@@ -266,35 +251,50 @@ impl Replica {
         }
         Ok(recovery.restart())
     }
+}
 
-    /// Returns the state that the records so far amount to, without what is copied in several steps: locks,
-    /// requests, keys, leases, outcomes and entries.
-    pub(super) fn begin_checkpoint(&self) -> Checkpoint {
-        let bound = self.ids.reservations.recorded();
-        Checkpoint {
-            position: self.out.position,
-            members: self.members.all(),
-            joined: self.lifecycle.has_joined(),
-            clock: bound.clock,
-            n: bound.n.max(self.ids.next_n),
-            applied: self.log.applied().clone(),
-            last_stamps: last_stamps(&self.log),
-            ownership: Ownership::new(self.config.local.hash_seed),
-            requests: Vec::new(),
-            leases: Vec::new(),
-            contents: Vec::new(),
-            outcomes: Vec::new(),
-            log: Vec::new(),
-            past: self.watches.history.past(self.log.truncated()),
-            forced: self.clients.audit.to_keep(),
-            hashes: self.log.hashes(),
-            all_speak: self.lifecycle.versions().all(),
-            fork: self.lifecycle.fork(),
-            lead_ms: self.ids.lead.millis,
-            members_state: self.members.state(self.locks.sponsors()),
-            lost_commits: self.data.transactions.outcomes.lost(),
-            commit_contents: Vec::new(),
-        }
+fn replay_entry(replica: &mut Replica, entry: &Arc<Entry>) -> Result<(), String> {
+    let is_next = follows(entry.seq, replica.log.applied().get(entry.dc));
+    if !is_next || !replica.log.applied().covers(&entry.deps) {
+        return Err(format!("entry {}:{} is not the next one", entry.dc, entry.seq));
+    }
+    replica.follow_if_left();
+    lend!(Applier, replica).validate(entry).map_err(|fault| fault.to_string())?;
+    lend!(Applier, replica).take_in(entry, Position::default());
+    replica.watches.history.remember(entry);
+    replica.locks.forget_replayed(replica.now.mono);
+    // All of it is durable, and nobody reads an older snapshot.
+    while replica.data.store.fold(usize::MAX) {}
+    Ok(())
+}
+
+/// Returns the state that the records so far amount to, without what is copied in several steps: locks,
+/// requests, keys, leases, outcomes and entries.
+pub(super) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
+    let bound = replica.ids.reservations.recorded();
+    Checkpoint {
+        position: replica.out.position,
+        members: replica.members.all(),
+        joined: replica.lifecycle.has_joined(),
+        clock: bound.clock,
+        n: bound.n.max(replica.ids.next_n),
+        applied: replica.log.applied().clone(),
+        last_stamps: last_stamps(&replica.log),
+        ownership: Ownership::new(replica.config.local.hash_seed),
+        requests: Vec::new(),
+        leases: Vec::new(),
+        contents: Vec::new(),
+        outcomes: Vec::new(),
+        log: Vec::new(),
+        past: replica.watches.history.past(replica.log.truncated()),
+        forced: replica.clients.audit.to_keep(),
+        hashes: replica.log.hashes(),
+        all_speak: replica.lifecycle.versions().all(),
+        fork: replica.lifecycle.fork(),
+        lead_ms: replica.ids.lead.millis,
+        members_state: replica.members.state(replica.locks.sponsors()),
+        lost_commits: replica.data.transactions.outcomes.lost(),
+        commit_contents: Vec::new(),
     }
 }
 

@@ -45,7 +45,7 @@ impl Replica {
         self.now = now;
         if stood_still {
             self.peers.member_lease.forget();
-            lend!(Decisions, self).follow_member_lease();
+            lend!(FailureDetector, self).follow_member_lease();
         }
         if let Some(ahead_ms) = self.ids.clock.advance(now) {
             self.out.report(Report::WallClockJumped { ahead_ms });
@@ -126,7 +126,7 @@ impl Replica {
             if self.members.epoch() != before {
                 // Entries of that epoch were held back.
                 self.peers.links.retry_at_most(self.now.mono);
-                lend!(Decisions, self).follow_member_lease();
+                lend!(FailureDetector, self).follow_member_lease();
             }
             self.forget_who_left();
             self.stop_if_left();

@@ -8,6 +8,7 @@ mod files;
 mod imports;
 mod purity;
 mod rooms;
+mod sizes;
 mod style;
 
 use std::fs;

@@ -54,7 +54,7 @@ fn long_functions(code: &str) -> impl Iterator<Item = String> {
     long.into_iter()
 }
 
-fn begins_function(line: &str) -> bool {
+pub fn begins_function(line: &str) -> bool {
     let mut rest = line;
     if let Some(public) = rest.strip_prefix("pub") {
         rest = public

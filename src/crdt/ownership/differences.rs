@@ -54,3 +54,13 @@ impl Ownership {
 fn registers(row: Option<&Row>) -> &[Register] {
     row.map(|row| row.registers.as_slice()).unwrap_or_default()
 }
+
+/// True if the registers are the same, in whatever order they were written.
+impl PartialEq for Ownership {
+    fn eq(&self, other: &Ownership) -> bool {
+        self.iter().count() == other.iter().count()
+            && other.iter().all(|(lock, part, theirs)| self.register(lock, part) == theirs)
+    }
+}
+
+impl Eq for Ownership {}

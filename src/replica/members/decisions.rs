@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::{Admitted, Change, Evicted, Kind, Learnt, Members};
 use crate::base::bugs::Bug;
-use crate::base::time::{Now, Timestamp};
+use crate::base::time::Now;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
 use crate::membership::{Command, Facts, Index, Lineage, Proposal, RECOVERY_FENCES, Voter};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
+use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
@@ -80,7 +81,9 @@ impl Members {
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
-    fn facts(&self, reachable: DcSet, heard: &[(DcId, Timestamp, u32)], within: Duration) -> Facts {
+    pub(super) fn facts(&self, peers: &Peers, config: &ReplicaConfig, now: Now) -> Facts {
+        let heard = peers.reachability.heard(now.mono);
+        let reachable = self.peers().difference(peers.reachability.unreachable());
         let members = || self.config.slots().members().map(|(dc, member)| (dc, member.generation));
         let is_reachable = |dc: DcId| dc == self.me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
@@ -96,7 +99,7 @@ impl Members {
                 .iter()
                 .map(|(dc, _, age_ms)| (*dc, (by, Duration::from_millis(u64::from(*age_ms)))))
                 .collect(),
-            heard_within: within,
+            heard_within: config.agreed.peer_timeout,
             reachable: members().filter(|(dc, _)| is_reachable(*dc)).map(voter).collect(),
             ..Facts::default()
         }
@@ -170,7 +173,7 @@ impl Decisions<'_> {
             self.lifecycle.on_drain();
         }
         self.peers.member_lease.retain(self.members.peers());
-        self.follow_member_lease();
+        lend!(FailureDetector, self).follow_member_lease();
     }
 
     /// Does the next step of an eviction as soon as the last decision is on disk, before the next heartbeat.
@@ -181,10 +184,10 @@ impl Decisions<'_> {
         }
         self.members.goes_on_at = None;
         self.propose_settled();
-        self.tell_recovery();
-        self.drive_recovery();
+        lend!(ForcedRecovery, self).tell_recovery();
+        lend!(ForcedRecovery, self).drive_recovery();
         self.drive_eviction();
-        self.drive_silence();
+        lend!(FailureDetector, self).drive_silence();
     }
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
@@ -236,18 +239,13 @@ impl Decisions<'_> {
 
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
-        match self.members.config.check_proposal(&self.facts(), command) {
+        match self
+            .members
+            .config
+            .check_proposal(&self.members.facts(self.peers, self.config, self.now), command)
+        {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }
-    }
-
-    pub(super) fn facts(&self) -> Facts {
-        let heard = self.peers.reachability.heard(self.now.mono);
-        self.members.facts(self.reachable_members(), &heard, self.config.agreed.peer_timeout)
-    }
-
-    fn reachable_members(&self) -> DcSet {
-        self.members.peers().difference(self.peers.reachability.unreachable())
     }
 }

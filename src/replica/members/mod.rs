@@ -15,6 +15,7 @@ mod join;
 mod leave;
 mod listing;
 mod recover;
+mod recovering;
 mod silence;
 mod state;
 
@@ -34,8 +35,11 @@ use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
 use listing::Learnt;
 pub use listing::{Decision, MAX_LISTED};
-use recover::Recovering;
-pub use recover::{RecoveryMessage, RecoveryView};
+pub(in crate::replica) use recover::ForcedRecovery;
+pub use recover::RecoveryMessage;
+use recovering::Recovering;
+pub use recovering::RecoveryView;
+pub(in crate::replica) use silence::FailureDetector;
 use silence::Silences;
 pub use state::{JoinState, MembersState};
 

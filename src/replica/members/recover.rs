@@ -16,19 +16,26 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Members;
+use super::recovering::Gathering;
 use crate::base::bugs::Bug;
-use crate::base::time::Instant;
+use crate::base::time::Now;
+use crate::causal_log::Log;
 use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
 use crate::membership::{
-    Ballot, Command, Config, Cut, Epoch, Facts, Index, Lineage, LossReport, LostMember, Proposal, Recovery,
-    RecoveryPlan, RecoveryPromise, Refused, Voter,
+    Ballot, Cut, Epoch, Facts, Index, Lineage, LossReport, LostMember, Proposal, Recovery, RecoveryPlan,
+    RecoveryPromise, Refused, Voter,
 };
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
-use crate::replica::members::Decisions;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
+use crate::replica::peers::Peers;
 use crate::replica::record::Record;
 use crate::replica::writer::Writer;
-use geolock_api::names::{DcId, DcSet, Position};
+use geolock_api::names::{DcId, DcSet};
 
 /// An attempt is given up when a survivor has not promised for this many peer timeouts.
 const PATIENCE: u32 = 4;
@@ -47,143 +54,19 @@ pub enum RecoveryMessage {
     GivenUp { ballot: Ballot },
 }
 
-/// Forced recovery, as operators see it at the survivor that asks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryView {
-    /// How often an operator has asked, in this run.
-    pub asked: u64,
-    /// The last plan that was asked for, and the survivors whose promises are missing.
-    pub under_way: Option<(RecoveryPlan, DcSet)>,
-    /// The reason why the last one was refused, or given up.
-    pub refused: Option<Refused>,
+/// The steps of a survivor when an operator goes on without the others.
+pub(in crate::replica) struct ForcedRecovery<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
 }
 
-/// Forced recovery, at one member.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Recovering {
-    /// The last promise.
-    promise: Option<RecoveryPromise>,
-    /// The position of its record.
-    recorded: Position,
-    /// The recovery that this survivor gathers promises for.
-    gathering: Option<Gathering>,
-    /// The highest round that any survivor has told.
-    round: u64,
-    /// The state after the last recovery.
-    recovered: Option<Box<Config>>,
-    /// The position of that decision, until it is on disk.
-    decided: Option<Position>,
-    asked: u64,
-    refused: Option<Refused>,
-    /// Recoveries that are entered here.
-    reports: Vec<LossReport>,
-}
-
-#[derive(Clone, Debug)]
-struct Gathering {
-    ballot: Ballot,
-    plan: RecoveryPlan,
-    reports: BTreeMap<DcId, (Index, VersionVector)>,
-    until: Instant,
-}
-
-impl Gathering {
-    fn missing(&self) -> DcSet {
-        let have: DcSet = self.reports.keys().copied().collect();
-        self.plan.survivors.difference(have)
-    }
-}
-
-impl Members {
-    /// Returns the plan for which this member has promised.
-    fn recovery_promised(&self) -> Option<RecoveryPlan> {
-        self.recovering.promise?.plan
-    }
-
-    /// Returns the members of which this one takes nothing more because they are lost.
-    pub(super) fn given_up(&self) -> DcSet {
-        self.recovery_promised().map_or(DcSet::EMPTY, |plan| plan.lost)
-    }
-
-    /// Returns true if decisions of the control group count, or those that `peer` tells.
-    pub(super) fn heeds(&self, peer: Option<DcId>) -> bool {
-        let is_lost = peer.is_some_and(|peer| self.config.slots().is_lost(peer));
-        let is_survivor = |plan: RecoveryPlan| peer.is_some_and(|peer| plan.survivors.contains(peer));
-        !is_lost && self.recovery_promised().is_none_or(is_survivor)
-    }
-
-    /// Returns true if a decision may be told: one that this survivor made has to be on disk. Otherwise the
-    /// others could go on with it, and this survivor, after a crash, with another one.
-    pub(super) fn may_tell(&self) -> bool {
-        self.recovering.decided.is_none()
-    }
-
-    /// Returns the state after the last recovery, once its decision is on disk: the control group begins with
-    /// it anew.
-    pub fn recovered(&self) -> Option<&Config> {
-        self.recovering.recovered.as_deref().filter(|_| self.may_tell())
-    }
-
-    /// The last decision is a recovery, in the record at this position.
-    pub(super) fn note_recovery(&mut self, position: Position) {
-        self.recovering.decided = Some(position);
-        self.goes_on_at = Some(position);
-    }
-
-    /// A decision is known: a recovery ends its promises.
-    pub(super) fn end_recovery(&mut self, decided: &Command) {
-        if matches!(decided, Command::Recover(_)) {
-            self.recovering.recovered = Some(Box::new(self.config.clone()));
-        }
-        self.end_promises();
-    }
-
-    fn end_promises(&mut self) {
-        let lineage = self.config.lineage();
-        let recovering = &mut self.recovering;
-        if recovering.gathering.as_ref().is_some_and(|it| it.plan.lineage <= lineage) {
-            recovering.gathering = None;
-        }
-        if let Some(promise) = &mut recovering.promise
-            && promise.plan.is_some_and(|plan| plan.lineage <= lineage)
-        {
-            promise.plan = None;
-        }
-    }
-
-    /// A record, or a checkpoint, has this promise.
-    pub fn note_recovery_promise(&mut self, promise: RecoveryPromise, recorded: Position) {
-        self.recovering.round = self.recovering.round.max(promise.ballot.round);
-        (self.recovering.promise, self.recovering.recorded) = (Some(promise), recorded);
-        self.end_promises();
-    }
-
-    /// Returns the promise for a checkpoint.
-    pub(super) fn recovery_promise(&self) -> Option<RecoveryPromise> {
-        self.recovering.promise
-    }
-
-    /// Returns the recoveries that are entered here.
-    pub fn loss_reports(&self) -> &[LossReport] {
-        &self.recovering.reports
-    }
-
-    /// A recovery is entered, or was, as a record or a checkpoint says.
-    pub fn note_loss(&mut self, report: LossReport) {
-        if self.recovering.reports.iter().all(|known| known.decision != report.decision) {
-            self.recovering.reports.push(report);
-        }
-    }
-
-    /// Returns the recovery under way for operators.
-    pub fn recovery_view(&self) -> RecoveryView {
-        let Recovering { gathering, asked, refused, .. } = &self.recovering;
-        let under_way = gathering.as_ref().map(|it| (it.plan, it.missing()));
-        RecoveryView { asked: *asked, under_way, refused: refused.clone() }
-    }
-}
-
-impl Decisions<'_> {
+impl ForcedRecovery<'_> {
     /// An operator says that these members are gone for good.
     pub(in crate::replica) fn on_recover(&mut self, plan: RecoveryPlan) {
         self.members.recovering.asked += 1;
@@ -232,7 +115,7 @@ impl Decisions<'_> {
         let config = self.members.config();
         let voter = |dc| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
         let reachable = alive.intersection(self.log.linked()).iter().filter_map(voter).collect();
-        Facts { reachable, ..self.facts() }
+        Facts { reachable, ..self.members.facts(self.peers, self.config, self.now) }
     }
 
     fn promise(&mut self, promise: RecoveryPromise) {
@@ -344,7 +227,7 @@ impl Decisions<'_> {
         let knows_more = |(_, (known, _)): &(&DcId, &(Index, VersionVector))| *known > index;
         if let Some((peer, _)) = gathering.reports.iter().find(knows_more) {
             // It answers with what is missing here.
-            return self.tell_decisions_to(*peer);
+            return lend!(Decisions, self).tell_decisions_to(*peer);
         }
         let Some((_, own)) = gathering.reports.get(&self.config.dc) else { return };
         if !gathering.missing().is_empty() && !self.config.bugs.has(Bug::RecoversWithoutReports) {
@@ -364,7 +247,7 @@ impl Decisions<'_> {
 
     fn make_decision(&mut self, index: Index, proposal: Proposal) {
         let recorded = self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
-        self.take_decision(index, proposal);
+        lend!(Decisions, self).take_decision(index, proposal);
         self.members.note_recovery(recorded);
         self.peers.links.retry_at_most(self.now.mono);
     }
@@ -374,7 +257,7 @@ impl Decisions<'_> {
         let is_on_disk = |position| self.out.output_commit.may_emit(position);
         if self.members.recovering.decided.is_some_and(is_on_disk) {
             self.members.recovering.decided = None;
-            self.tell_decisions();
+            lend!(Decisions, self).tell_decisions();
         }
     }
 
@@ -392,7 +275,7 @@ impl Decisions<'_> {
                     self.drive_recovery();
                 } else if ballot.by == self.config.dc {
                     // It was decided, or given up. One that lags learns the decision first.
-                    self.tell_decisions_to(peer);
+                    lend!(Decisions, self).tell_decisions_to(peer);
                     if self.members.may_tell() && known >= self.members.config.index() {
                         self.send_recovery(peer, RecoveryMessage::GivenUp { ballot });
                     }
@@ -416,7 +299,7 @@ impl Decisions<'_> {
 
     fn on_asked(&mut self, peer: DcId, ballot: Ballot, plan: RecoveryPlan) {
         if self.members.config.lineage() >= plan.lineage || ballot.by != peer {
-            return self.tell_decisions_to(peer);
+            return lend!(Decisions, self).tell_decisions_to(peer);
         }
         let promised = self.members.recovering.promise;
         if promised.is_some_and(|promise| promise.ballot == ballot && promise.plan.is_some()) {
@@ -467,19 +350,5 @@ impl Writer<'_> {
         self.out.report(Report::Recovered(Box::new(report.clone())));
         self.out.persist(Record::Recovered(Box::new(report.clone())));
         self.members.note_loss(report);
-    }
-}
-
-impl Members {
-    /// Returns the survivors of the recovery with this epoch, and the config before it.
-    fn recovery_at(&self, epoch: Epoch) -> Option<(DcSet, Config)> {
-        let at = usize::try_from(epoch.0).ok()?.checked_sub(1)?;
-        let Command::Recover(recovery) = &self.decisions.get(at)?.command else { return None };
-        let mut before = Config::default();
-        for proposal in &self.decisions[..at] {
-            // A refused command is a decision without effect.
-            let _applied = before.apply(before.index().next(), proposal);
-        }
-        Some((recovery.survivors.iter().map(|(dc, _)| *dc).collect(), before))
     }
 }

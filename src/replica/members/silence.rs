@@ -16,14 +16,19 @@ use std::time::Duration;
 
 use super::Members;
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::Now;
 use crate::base::time::{Instant, Timestamp};
+use crate::causal_log::Log;
 use crate::membership::{
     Command, Epoch, EvictPolicy, Evictee, Eviction, Mark, Proposal, Silence, Voter, VoterSet, Vouch,
 };
+use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Effect;
+use crate::replica::lifecycle::Lifecycle;
 use crate::replica::member_lease::MemberLease;
-use crate::replica::members::Decisions;
 use crate::replica::message::Message;
+use crate::replica::outputs::Outputs;
+use crate::replica::peers::Peers;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet, Position};
 
@@ -165,7 +170,18 @@ impl Members {
     }
 }
 
-impl Decisions<'_> {
+/// The failure detector: acknowledges heartbeats of members, or says that this voter is silent about them.
+pub(in crate::replica) struct FailureDetector<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+}
+
+impl FailureDetector<'_> {
     /// Acknowledges heartbeats, and passes on what others have acknowledged.
     pub(in crate::replica) fn acknowledge_heartbeats(&mut self) {
         if !self.members.evict_by_time() {
@@ -310,7 +326,9 @@ impl Decisions<'_> {
         let evictee = |dc| Some(Evictee { dc, generation: config.slots().generation(dc)?, run: 0 });
         let members = silenced.iter().filter_map(evictee).collect();
         let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
-        if let Ok(proposal) = config.check_proposal(&self.facts(), Command::Begin(eviction)) {
+        if let Ok(proposal) = config
+            .check_proposal(&self.members.facts(self.peers, self.config, self.now), Command::Begin(eviction))
+        {
             self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }

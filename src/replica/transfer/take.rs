@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::fork_in_hashes;
-use crate::replica::members::MembersState;
+use crate::replica::members::{Members, MembersState};
 use crate::replica::message::Message;
 use crate::replica::output_commit::Output;
 use crate::replica::record::Record;
@@ -157,7 +157,7 @@ impl Replica {
             return Ok(());
         }
         let mut incoming = intake.incoming;
-        let foreign = self.foreign(&mut incoming);
+        let foreign = foreign(&mut incoming, &self.log, &self.members);
         if let Err(fault) = self.locks.inspect().validate_foreign(&foreign, self.log.applied()) {
             return Err(refusal(&fault));
         }
@@ -182,22 +182,6 @@ impl Replica {
         // Entries that waited for entries of the state can be applied.
         self.drain_inbox();
         Ok(())
-    }
-
-    /// Takes the view of the locks out of a whole state.
-    fn foreign(&self, incoming: &mut Incoming) -> Foreign {
-        let vector = &incoming.head.as_ref().expect("a whole state has a head").vector;
-        let beyond = self.log.kept().filter(|entry| entry.seq > vector.get(entry.dc));
-        let beyond = beyond.flat_map(|entry| {
-            let no_homes = self.members.of(entry).no_homes;
-            entry.ops.iter().map(move |op| (op, no_homes))
-        });
-        Foreign {
-            known: incoming.members_state.as_ref().map(MembersState::known),
-            is_first: self.members.awaits_state(),
-            requests: std::mem::take(&mut incoming.requests),
-            ..Foreign::new(vector.clone(), std::mem::take(&mut incoming.ownership), beyond)
-        }
     }
 
     /// Installs the state, and applies the entries of our own log that it lacks on top.
@@ -250,12 +234,28 @@ impl Replica {
         if head.vector != *taken {
             return Err(format!("it takes over {taken}, the state is that at {}", head.vector));
         }
-        let foreign = self.foreign(&mut incoming);
+        let foreign = foreign(&mut incoming, &self.log, &self.members);
         let checked = self.locks.inspect().validate_foreign(&foreign, self.log.applied());
         checked.map_err(|fault| fault.to_string())?;
         self.install_state(incoming, foreign, Position::default());
         self.log.note_durable(Position::default(), self.now.mono);
         Ok(())
+    }
+}
+
+/// Takes the view of the locks out of a whole state.
+fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
+    let vector = &incoming.head.as_ref().expect("a whole state has a head").vector;
+    let beyond = log.kept().filter(|entry| entry.seq > vector.get(entry.dc));
+    let beyond = beyond.flat_map(|entry| {
+        let no_homes = members.of(entry).no_homes;
+        entry.ops.iter().map(move |op| (op, no_homes))
+    });
+    Foreign {
+        known: incoming.members_state.as_ref().map(MembersState::known),
+        is_first: members.awaits_state(),
+        requests: std::mem::take(&mut incoming.requests),
+        ..Foreign::new(vector.clone(), std::mem::take(&mut incoming.ownership), beyond)
     }
 }
 

@@ -20,87 +20,87 @@ impl Store {
     /// Compacts at most `most` keys and tombstones. Returns true if there are more.
     #[inline]
     pub fn compact(&mut self, most: usize) -> bool {
-        (self.to_compact > 0 || self.restored.is_some()) && self.compact_some(most)
+        (self.to_compact > 0 || self.restored.is_some()) && compact_some(self, most)
     }
+}
 
-    fn compact_some(&mut self, most: usize) -> bool {
-        let mut tombstones = most;
-        for _ in 0..most.min(self.to_compact) {
-            let first = self.uncompacted.front().copied();
-            match first.filter(|(dot, _)| dot.seq <= self.stable.get(dot.dc)) {
-                Some((dot, row)) => {
-                    if self.compact_one(dot, row, &mut tombstones) {
-                        self.uncompacted.pop_front();
-                        self.to_compact -= 1;
-                    }
+fn compact_some(store: &mut Store, most: usize) -> bool {
+    let mut tombstones = most;
+    for _ in 0..most.min(store.to_compact) {
+        let first = store.uncompacted.front().copied();
+        match first.filter(|(dot, _)| dot.seq <= store.stable.get(dot.dc)) {
+            Some((dot, row)) => {
+                if compact_one(store, dot, row, &mut tombstones) {
+                    store.uncompacted.pop_front();
+                    store.to_compact -= 1;
                 }
-                None => self.to_compact = 0,
             }
-            if self.to_compact == 0 || tombstones == 0 {
-                break;
-            }
+            None => store.to_compact = 0,
         }
-        debug_assert!(self.to_compact <= self.uncompacted.len(), "a round examines each tombstone once");
-        self.compact_restored(most);
-        self.to_compact > 0
+        if store.to_compact == 0 || tombstones == 0 {
+            break;
+        }
     }
+    debug_assert!(store.to_compact <= store.uncompacted.len(), "a round examines each tombstone once");
+    compact_restored(store, most);
+    store.to_compact > 0
+}
 
-    /// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of
-    /// tombstones is used up or the vector advanced meanwhile.
-    fn compact_one(&mut self, dot: Dot, row: RecordIndex, tombstones: &mut usize) -> bool {
-        let record = &mut self.records[row];
-        if record.has_effects() {
-            // These effects were applied before the vector became stable, and may have seen less.
-            self.some_waited = true;
-            self.uncompacted.push_back((dot, row));
-            return true;
-        }
-        // Once for all changes of a key that are stable together, because compaction walks all tombstones of
-        // the value.
-        if record.compacted_at != self.stables {
-            let (at, after) = match record.compacting.take() {
-                Some(begun) => (begun.0, Some(begun.1)),
-                None => (self.stables, None),
-            };
-            if let Some(last) = record.content.compact_some(&self.stable, after, tombstones) {
-                record.compacting = Some(Box::new((at, last)));
-                return false;
-            }
-            if at != self.stables {
-                // More has become stable meanwhile, also for the elements that were compacted first.
-                return false;
-            }
-            record.compacted_at = self.stables;
-            #[cfg(test)]
-            {
-                self.compacted += 1;
-            }
-        }
-        assert!(record.uncompacted > 0, "a tombstone of {} waits to be compacted once", record.key);
-        record.uncompacted -= 1;
-        self.forget_if_over(row);
-        true
+/// Compacts the key of a change. Returns true if it is done or deferred; false if the budget of
+/// tombstones is used up or the vector advanced meanwhile.
+fn compact_one(store: &mut Store, dot: Dot, row: RecordIndex, tombstones: &mut usize) -> bool {
+    let record = &mut store.records[row];
+    if record.has_effects() {
+        // These effects were applied before the vector became stable, and may have seen less.
+        store.some_waited = true;
+        store.uncompacted.push_back((dot, row));
+        return true;
     }
-
-    fn compact_restored(&mut self, most: usize) {
-        let Some((applied, next)) = self.restored.take_if(|(applied, _)| self.stable.covers(applied)) else {
-            return;
+    // Once for all changes of a key that are stable together, because compaction walks all tombstones of
+    // the value.
+    if record.compacted_at != store.stables {
+        let (at, after) = match record.compacting.take() {
+            Some(begun) => (begun.0, Some(begun.1)),
+            None => (store.stables, None),
         };
-        let end = (next + most).min(self.records.end());
-        for row in (next..end).map(RecordIndex::from_row) {
-            let Some(record) = self.records.get_mut(row) else { continue };
-            if record.has_effects() {
-                // Deferred. The dot that stands for it is always stable.
-                record.uncompacted += 1;
-                self.some_waited = true;
-                self.uncompacted.push_back((Dot { dc: self.me, seq: 0 }, row));
-            } else {
-                record.content.compact(&self.stable);
-                self.forget_if_over(row);
-            }
+        if let Some(last) = record.content.compact_some(&store.stable, after, tombstones) {
+            record.compacting = Some(Box::new((at, last)));
+            return false;
         }
-        if end < self.records.end() {
-            self.restored = Some((applied, end));
+        if at != store.stables {
+            // More has become stable meanwhile, also for the elements that were compacted first.
+            return false;
         }
+        record.compacted_at = store.stables;
+        #[cfg(test)]
+        {
+            store.compacted += 1;
+        }
+    }
+    assert!(record.uncompacted > 0, "a tombstone of {} waits to be compacted once", record.key);
+    record.uncompacted -= 1;
+    store.forget_if_over(row);
+    true
+}
+
+fn compact_restored(store: &mut Store, most: usize) {
+    let Some((applied, next)) = store.restored.take_if(|(applied, _)| store.stable.covers(applied)) else {
+        return;
+    };
+    let end = (next + most).min(store.records.end());
+    for row in (next..end).map(RecordIndex::from_row) {
+        let Some(record) = store.records.get_mut(row) else { continue };
+        if record.has_effects() {
+            // Deferred. The dot that stands for it is always stable.
+            record.uncompacted += 1;
+            store.some_waited = true;
+            store.uncompacted.push_back((Dot { dc: store.me, seq: 0 }, row));
+        } else {
+            record.content.compact(&store.stable);
+            store.forget_if_over(row);
+        }
+    }
+    if end < store.records.end() {
+        store.restored = Some((applied, end));
     }
 }
