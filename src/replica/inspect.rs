@@ -182,22 +182,22 @@ impl<'a> Inspect<'a> {
 
     /// Returns the forced recovery that an operator has asked for here.
     pub fn recovery(self) -> RecoveryView {
-        self.0.members.recovery_view()
+        self.0.members.recovering().view()
     }
 
     /// Returns the decisions that are known here, from the first one on.
     pub fn decisions(self) -> &'a [Proposal] {
-        self.0.members.decisions()
+        self.0.members.decisions().proposals()
     }
 
     /// Returns the state after the last forced recovery, once its decision is on disk here.
     pub fn recovered(self) -> Option<&'a Config> {
-        self.0.members.recovered()
+        self.0.members.recovering().recovered()
     }
 
     /// Returns the forced recoveries that are entered here, and what each took with it.
     pub fn losses(self) -> &'a [LossReport] {
-        self.0.members.loss_reports()
+        self.0.members.recovering().loss_reports()
     }
 
     /// Returns the state of this datacenter for operators.

@@ -175,7 +175,7 @@ impl Recovery {
             Record::RecoveryPromised(promise) => {
                 replica.members.note_recovery_promise(promise, Position::default())
             }
-            Record::Recovered(report) => replica.members.note_loss(*report),
+            Record::Recovered(report) => replica.members.recovering_mut().note_loss(*report),
             Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
             Record::StatePiece(piece) => {
                 lend!(StateTransfer, replica)

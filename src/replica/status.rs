@@ -147,7 +147,7 @@ impl StatusView<'_> {
 
 impl Describer<'_> {
     pub(super) fn on_list_decisions(&mut self, call: CallId) {
-        let listed = self.members.listed();
+        let listed = self.members.decisions().listed();
         work::count(listed.len());
         self.out.reply(call, Reply::Decisions(listed));
     }

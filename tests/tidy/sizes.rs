@@ -21,7 +21,7 @@ const LARGE: [(&str, &str, usize, usize); 6] = [
     ("lock_state", "Lock", 15, 12),
     ("lock_state", "Locks", 4, 68),
     ("replica", "Lifecycle", 13, 64),
-    ("replica", "Members", 25, 97),
+    ("replica", "Members", 24, 84),
 ];
 
 /// Fields and methods.

@@ -21,16 +21,13 @@ use crate::replica::peers::Peers;
 use crate::replica::record::Record;
 use geolock_api::names::{DcId, DcSet};
 
-/// Most decisions in one message.
-const PER_MESSAGE: usize = 64;
-
 impl Members {
     /// Applies the next decision.
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
         let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
         let members = self.config.slots().member_set();
         let applied = self.config.apply(index, &proposal);
-        self.learnt.push(Learnt { at_ms: None, is_refused: applied.is_err() });
+        let learnt = Learnt { at_ms: None, is_refused: applied.is_err() };
         let is_applied = applied.is_ok();
         if let Ok(applied) = applied
             && let Some(epoch) = applied.epoch
@@ -57,9 +54,9 @@ impl Members {
         }
         // One that the config refuses is a decision without effect.
         if is_applied {
-            self.end_recovery(&proposal.command);
+            self.recovering.end(&proposal.command, &self.config);
         }
-        self.decisions.push(proposal);
+        self.decisions.push(proposal, learnt);
     }
 
     fn evicts(&self, members: DcSet, fences: u16) -> Kind {
@@ -71,13 +68,6 @@ impl Members {
             .filter(|dc| !self.config.slots().is_settled(*dc))
             .collect();
         Kind::Evicts(Evicted { members, joining, fences })
-    }
-
-    /// Returns some of the decisions after the first `known`.
-    fn after(&self, known: u64) -> &[Proposal] {
-        let from = usize::try_from(known).map_or(self.decisions.len(), |from| from.min(self.decisions.len()));
-        let rest = &self.decisions[from..];
-        &rest[..rest.len().min(PER_MESSAGE)]
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
@@ -122,7 +112,7 @@ impl Decisions<'_> {
     /// The control group says that this is decision number `index`. One of an earlier control group does not
     /// count once its lineage is over, or this member has promised to go on without it.
     pub(in crate::replica) fn on_decided(&mut self, lineage: Lineage, index: Index, proposal: Proposal) {
-        if lineage == self.members.config.lineage() && self.members.heeds(None) {
+        if lineage == self.members.config.lineage() && self.members.recovering.heeds(None) {
             self.learn(index, proposal);
         }
     }
@@ -140,7 +130,7 @@ impl Decisions<'_> {
         }
         let is_recovery = matches!(proposal.command, Command::Recover(_));
         self.take_decision(index, proposal);
-        self.members.note_learnt(self.now.wall.0);
+        self.members.decisions.note_learnt(self.now.wall.0);
         self.members.goes_on_at = Some(self.out.position);
         if is_recovery {
             self.members.note_recovery(self.out.position);
@@ -199,7 +189,7 @@ impl Decisions<'_> {
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
         if self.members.may_be_unknown()
-            && self.members.may_tell()
+            && self.members.recovering.may_tell()
             && !self.members.config.slots().is_lost(peer)
         {
             self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
@@ -212,10 +202,10 @@ impl Decisions<'_> {
         self.members.are_decided_elsewhere |= index > Index(0);
         self.members.note_told(peer, index);
         self.end_asking();
-        if !self.members.may_tell() || self.members.config.slots().is_lost(peer) {
+        if !self.members.recovering.may_tell() || self.members.config.slots().is_lost(peer) {
             return;
         }
-        let proposals = self.members.after(index.0).to_vec();
+        let proposals = self.members.decisions.after(index.0).to_vec();
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.config.index() {
@@ -224,7 +214,7 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
-        if !self.members.heeds(Some(peer)) {
+        if self.members.config.slots().is_lost(peer) || !self.members.recovering.heeds(Some(peer)) {
             return;
         }
         let before = self.members.config.index();

@@ -60,7 +60,7 @@ impl Members {
         let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
         let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
         let recut: DcSet = earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect();
-        evicting.union(recut).union(self.given_up())
+        evicting.union(recut).union(self.recovering.given_up())
     }
 
     /// Returns what becomes of an entry that is not applied here.

@@ -1,6 +1,10 @@
 //! The decisions for operators: all members list the same ones.
 
-use super::Members;
+use crate::membership::{Command, Config, Epoch, Proposal};
+use geolock_api::names::DcSet;
+
+/// Most decisions in one message.
+const PER_MESSAGE: usize = 64;
 
 /// Most decisions of one answer.
 pub const MAX_LISTED: usize = 1_000;
@@ -35,12 +39,54 @@ impl Decision {
     }
 }
 
-impl Members {
-    /// Returns the last decisions, the latest last.
+/// All decisions that are known here: the first one is number 1.
+#[derive(Default)]
+pub(in crate::replica) struct DecisionList {
+    proposals: Vec<Proposal>,
+    /// For each of them: how it was learnt.
+    learnt: Vec<Learnt>,
+}
+
+impl DecisionList {
+    /// Returns the decisions.
+    pub fn proposals(&self) -> &[Proposal] {
+        &self.proposals
+    }
+
+    pub(super) fn push(&mut self, proposal: Proposal, learnt: Learnt) {
+        self.proposals.push(proposal);
+        self.learnt.push(learnt);
+    }
+
+    /// The last decision was learnt now.
+    pub(super) fn note_learnt(&mut self, at_ms: u64) {
+        self.learnt.last_mut().expect("it was just added").at_ms = Some(at_ms);
+    }
+
+    /// Returns some of the decisions after the first `known`, as many as fit a message.
+    pub(super) fn after(&self, known: u64) -> &[Proposal] {
+        let all = self.proposals.len();
+        let rest = &self.proposals[usize::try_from(known).map_or(all, |from| from.min(all))..];
+        &rest[..rest.len().min(PER_MESSAGE)]
+    }
+
+    /// Returns the survivors of the recovery with this epoch, and the config before it.
+    pub(super) fn recovery_at(&self, epoch: Epoch) -> Option<(DcSet, Config)> {
+        let at = usize::try_from(epoch.0).ok()?.checked_sub(1)?;
+        let Command::Recover(recovery) = &self.proposals.get(at)?.command else { return None };
+        let mut before = Config::default();
+        for proposal in &self.proposals[..at] {
+            // A refused command is a decision without effect.
+            let _applied = before.apply(before.index().next(), proposal);
+        }
+        Some((recovery.survivors.iter().map(|(dc, _)| *dc).collect(), before))
+    }
+
+    /// Returns the last decisions in words, the latest last.
     pub fn listed(&self) -> Vec<Decision> {
-        debug_assert_eq!(self.decisions.len(), self.learnt.len(), "each decision was learnt somehow");
-        let first = self.decisions.len().saturating_sub(MAX_LISTED);
-        let rows = self.decisions.iter().zip(&self.learnt).zip(1..).skip(first);
+        debug_assert_eq!(self.proposals.len(), self.learnt.len(), "each decision was learnt somehow");
+        let first = self.proposals.len().saturating_sub(MAX_LISTED);
+        let rows = self.proposals.iter().zip(&self.learnt).zip(1..).skip(first);
         rows.map(|((proposal, learnt), number)| Decision {
             number,
             at_ms: learnt.at_ms,
@@ -48,10 +94,5 @@ impl Members {
             is_refused: learnt.is_refused,
         })
         .collect()
-    }
-
-    /// The last decision was learnt now.
-    pub(super) fn note_learnt(&mut self, at_ms: u64) {
-        self.learnt.last_mut().expect("it was just added").at_ms = Some(at_ms);
     }
 }

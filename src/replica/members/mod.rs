@@ -26,15 +26,15 @@ use std::time::Duration;
 use crate::base::time::Instant;
 use crate::causal_log::Majority;
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, Proposal, ServerId};
+use crate::membership::{Config, Epoch, Generation, Index, Member, Phase, ServerId};
 pub(in crate::replica) use decisions::Decisions;
 pub(in crate::replica) use evict::Fate;
 use evict::Promise;
 use free::Slots;
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 use join::Join;
-use listing::Learnt;
 pub use listing::{Decision, MAX_LISTED};
+use listing::{DecisionList, Learnt};
 pub(in crate::replica) use recover::ForcedRecovery;
 pub use recover::RecoveryMessage;
 use recovering::Recovering;
@@ -49,10 +49,8 @@ pub(super) struct Members {
     server: ServerId,
     /// The state after the decisions that are known here.
     config: Config,
-    /// All of these decisions: the first one is number 1.
-    decisions: Vec<Proposal>,
-    /// For each of them: how it was learnt.
-    learnt: Vec<Learnt>,
+    /// All of these decisions.
+    decisions: DecisionList,
     /// Epochs that are known and not entered, in their order.
     pending: VecDeque<Change>,
     entered: Epoch,
@@ -146,8 +144,7 @@ impl Members {
             me,
             server,
             config: Config::default(),
-            decisions: Vec::new(),
-            learnt: Vec::new(),
+            decisions: DecisionList::default(),
             pending: VecDeque::new(),
             entered: Epoch(0),
             all,
@@ -229,7 +226,7 @@ impl Members {
     }
 
     /// Returns the decisions that are known here.
-    pub fn decisions(&self) -> &[Proposal] {
+    pub fn decisions(&self) -> &DecisionList {
         &self.decisions
     }
 

@@ -276,7 +276,7 @@ impl ForcedRecovery<'_> {
                 } else if ballot.by == self.config.dc {
                     // It was decided, or given up. One that lags learns the decision first.
                     lend!(Decisions, self).tell_decisions_to(peer);
-                    if self.members.may_tell() && known >= self.members.config.index() {
+                    if self.members.recovering.may_tell() && known >= self.members.config.index() {
                         self.send_recovery(peer, RecoveryMessage::GivenUp { ballot });
                     }
                 }
@@ -328,8 +328,8 @@ impl Writer<'_> {
     /// not over yet.
     pub(super) fn report_loss(&mut self, epoch: Epoch) {
         let is_known = |report: &LossReport| report.decision.0 == epoch.0;
-        let Some((survivors, before)) = self.members.recovery_at(epoch) else { return };
-        if self.members.loss_reports().iter().any(is_known) {
+        let Some((survivors, before)) = self.members.decisions.recovery_at(epoch) else { return };
+        if self.members.recovering.loss_reports().iter().any(is_known) {
             return;
         }
         let member = |cut: Cut| {
@@ -349,6 +349,6 @@ impl Writer<'_> {
         };
         self.out.report(Report::Recovered(Box::new(report.clone())));
         self.out.persist(Record::Recovered(Box::new(report.clone())));
-        self.members.note_loss(report);
+        self.members.recovering.note_loss(report);
     }
 }

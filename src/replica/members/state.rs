@@ -117,7 +117,7 @@ impl Members {
             }
         };
         self.are_decided().then(|| MembersState {
-            decisions: self.decisions.clone(),
+            decisions: self.decisions.proposals().to_vec(),
             // One that has left follows the epochs silently, again after a restart.
             entered: if self.has_left() { self.entered_by(self.me) } else { self.entered },
             entered_by: entered_by.filter(|(_, epoch)| *epoch > Epoch(0)).collect(),
@@ -126,15 +126,15 @@ impl Members {
             awaits_state: self.awaits_state,
             silent: self.silences.state(),
             freed: self.slots.state(),
-            recovery: self.recovery_promise(),
-            losses: self.loss_reports().to_vec(),
+            recovery: self.recovering.promise,
+            losses: self.recovering.loss_reports().to_vec(),
         })
     }
 
     /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there
     /// stay.
     pub fn install(&mut self, state: &MembersState) {
-        let known = self.decisions.len();
+        let known = self.decisions.proposals().len();
         for proposal in state.decisions.iter().skip(known) {
             self.decide(self.config.index().next(), proposal.clone());
         }
@@ -151,7 +151,7 @@ impl Members {
         if let Some(promise) = state.recovery {
             self.note_recovery_promise(promise, Position::default());
         }
-        state.losses.iter().for_each(|report| self.note_loss(report.clone()));
+        state.losses.iter().for_each(|report| self.recovering.note_loss(report.clone()));
         if !self.awaits_state {
             self.all = self.config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
             self.ended = self.config.slots().ended_at(self.entered);
