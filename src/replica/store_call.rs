@@ -29,6 +29,9 @@ pub const MAX_GUARDS: usize = 16;
 pub const MAX_MAJORITY_WAIT: Duration = Duration::from_secs(60);
 /// The wait for a majority if the call does not give one.
 pub const MAJORITY_WAIT: Duration = Duration::from_secs(10);
+/// The wait for the data of the cluster in a datacenter that has none yet, unless the call waits longer for a
+/// snapshot: members of a new cluster hear each other within a second, and a client waits 10 s for an answer.
+pub const STATE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a snapshot.
 pub const MAX_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 

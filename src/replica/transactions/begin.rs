@@ -4,7 +4,10 @@ use super::content::TxnContent;
 use super::snapshot_waits::{Waiter, first_missing};
 use super::steps::validate_reads;
 use super::{Open, Txn, TxnId, Waiting};
+use std::time::Duration;
+
 use crate::base::bugs::Bug;
+use crate::base::time::Instant;
 use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
@@ -16,8 +19,8 @@ use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
 use crate::replica::store_call::{
-    Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, Stepped, Then, TxnRefusal, TxnState,
-    reads_weight,
+    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, STATE_WAIT, Stepped, Then,
+    TxnRefusal, TxnState, reads_weight,
 };
 use crate::replica::transactions::TxnCalls;
 use geolock_api::names::{DcId, FencingToken, IdempotencyKey, LeaseId, MAX_LABEL, RequestId};
@@ -208,7 +211,7 @@ impl TxnCalls<'_> {
         match self.first_missing(&at_least.snapshot) {
             None => self.open(id),
             Some(entry) => {
-                let until = self.now.mono + at_least.patience.min(MAX_SNAPSHOT_WAIT);
+                let until = self.waits_until(at_least);
                 self.data.transactions.waits.insert(Waiter::Txn(id), entry, until);
             }
         }
@@ -220,6 +223,13 @@ impl TxnCalls<'_> {
     fn lacks_state(&self) -> bool {
         let may_be_lost = !self.lifecycle.has_joined() && self.log.durable().iter().next().is_none();
         (self.members.awaits_state() || may_be_lost) && !self.config.bugs.has(Bug::ReadsBeforeState)
+    }
+
+    /// Returns the end of a wait that begins now.
+    fn waits_until(&self, at_least: &AtLeast) -> Instant {
+        // All servers of a cluster start together, and their clients with them.
+        let least = if self.lacks_state() { STATE_WAIT } else { Duration::ZERO };
+        self.now.mono + at_least.patience.clamp(least, MAX_SNAPSHOT_WAIT)
     }
 
     /// Returns true if somebody waits for the data of the cluster, and it is here.
@@ -303,7 +313,7 @@ impl TxnCalls<'_> {
         if let Err(refusal) = self.admit_read(&read) {
             return self.out.refuse(call, refusal);
         }
-        let until = self.now.mono + read.at_least.patience.min(MAX_SNAPSHOT_WAIT);
+        let until = self.waits_until(&read.at_least);
         self.data.transactions.waits.insert(Waiter::Read(call, read), entry, until);
     }
 
