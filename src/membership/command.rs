@@ -162,7 +162,7 @@ pub struct Founder {
 pub struct Admission {
     /// The slot.
     pub dc: DcId,
-    /// [`Config::next_generation`](super::Config::next_generation) of the slot.
+    /// [`Slots::next_generation`](super::Slots::next_generation) of the slot.
     pub generation: Generation,
     /// The server.
     pub server: ServerId,
@@ -193,7 +193,7 @@ pub struct Credentials {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Eviction {
     /// Increasing slots. Every unsettled joiner whose sponsor is in it is in it, too:
-    /// [`Config::with_joiners`](super::Config::with_joiners).
+    /// [`Slots::with_joiners`](super::Slots::with_joiners).
     pub members: Vec<Evictee>,
     /// The reason to believe that they do not serve any more.
     pub vouch: Vouch,

@@ -8,7 +8,7 @@
 //!
 //! **Locks never wait for a decision.** A decision does not change what a member does with locks at once:
 //! each member *enters* it with an entry of its own log, and entries say in which [`Epoch`] they were made.
-//! An entry is judged by the members of its epoch ([`Config::members_at`]), wherever it is applied.
+//! An entry is judged by the members of its epoch ([`Slots::members_at`]), wherever it is applied.
 //!
 //! **Slots, generations, cuts.** A member has a slot, [`DcId`](geolock_api::names::DcId), and a slot has one
 //! member at a time. Each member of a slot is a new [`Generation`], whose entries have numbers of their own.
