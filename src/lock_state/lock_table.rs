@@ -115,6 +115,7 @@ impl LockTable {
         }
     }
 
+    /// Marks all locks.
     pub fn mark_all(&mut self) {
         for index in (0..self.end()).map(LockIndex::from_row) {
             if self.rows.get(index).is_some() {

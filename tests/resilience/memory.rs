@@ -18,7 +18,7 @@ const TASKS: usize = 256;
 /// By default, locks stay where they were used for a day.
 const SOON: &str = "[[hold]]\nprefix = \"once/\"\nidle_return_after = \"30 s\"\n";
 /// Permitted growth from the start until all locks are home, and until a restarted server is quiet, in MiB.
-const MORE: u64 = 56;
+const MORE: u64 = 48;
 
 /// Returns a size of each server's process as Linux reports it, in MiB.
 fn sizes(cluster: &Cluster, name: &str) -> Vec<u64> {

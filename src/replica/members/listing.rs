@@ -74,12 +74,8 @@ impl DecisionList {
     pub(super) fn recovery_at(&self, epoch: Epoch) -> Option<(DcSet, Config)> {
         let at = usize::try_from(epoch.0).ok()?.checked_sub(1)?;
         let Command::Recover(recovery) = &self.proposals.get(at)?.command else { return None };
-        let mut before = Config::default();
-        for proposal in &self.proposals[..at] {
-            // A refused command is a decision without effect.
-            let _applied = before.apply(before.index().next(), proposal);
-        }
-        Some((recovery.survivors.iter().map(|(dc, _)| *dc).collect(), before))
+        let survivors = recovery.survivors.iter().map(|(dc, _)| *dc).collect();
+        Some((survivors, config_after(&self.proposals[..at])))
     }
 
     /// Returns the last decisions in words, the latest last.
@@ -95,4 +91,14 @@ impl DecisionList {
         })
         .collect()
     }
+}
+
+/// Returns the config after the first decisions.
+pub(super) fn config_after(decisions: &[Proposal]) -> Config {
+    let mut config = Config::default();
+    for proposal in decisions {
+        // A refused command is a decision without effect.
+        let _applied = config.apply(config.index().next(), proposal);
+    }
+    config
 }

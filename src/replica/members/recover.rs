@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Members;
-use super::recovering::Gathering;
+use super::recovery_state::Gathering;
 use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::causal_log::Log;

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::join::Join;
+use super::listing::config_after;
 use super::{Admitted, Members};
 use crate::crdt::{Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Config, Epoch, Generation, LossReport, Proposal, RecoveryPromise};
+use crate::membership::{Epoch, Generation, LossReport, Proposal, RecoveryPromise};
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The members as of a position of the journal. Wire and disk type.
@@ -67,18 +68,9 @@ impl MembersState {
         sponsors.with_left(left, no_homes)
     }
 
-    fn config(&self) -> Config {
-        let mut config = Config::default();
-        for proposal in &self.decisions {
-            // A refused command is a decision without effect.
-            let _applied = config.apply(config.index().next(), proposal);
-        }
-        config
-    }
-
     /// Returns the datacenters of the entered epoch.
     pub(crate) fn known(&self) -> Known {
-        let config = self.config();
+        let config = config_after(&self.decisions);
         let members = config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
         let (left, no_homes) =
             (config.slots().ended_at(self.entered), config.slots().no_homes_at(self.entered));
@@ -90,7 +82,7 @@ impl Members {
     /// Returns true if this server is a member in a state: an earlier one with the same slot may be.
     pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
         let Some(state) = state.filter(|_| self.awaits_state) else { return true };
-        let config = state.config();
+        let config = config_after(&state.decisions);
         let member = config.slots().member(self.me).filter(|member| member.server == self.server);
         member.is_some_and(|member| member.admitted <= state.entered)
     }
