@@ -154,7 +154,6 @@ hunts! {
     bp_a_slot_is_freed_too_soon: FreedUnseen, Returns, 20 s, seeds 24600000000814..24600000000815, as Diverged;
     bq_registers_name_an_earlier_member: RowsNotForgotten, Returns, 20 s, seeds 24600000000005..24600000000006, as Panic | Forgotten;
     bx_a_state_is_taken_without_need: StateUnneeded, Returns, 20 s, seeds 68000000002844..68000000002845, as Contract;
-    bw_voters_do_not_count: VotersDoNotCount, Returns, 20 s, seeds 68000000000710..68000000000711, as NotAtMajority;
     by_a_new_member_shows_an_empty_store: ReadsBeforeState, Returns, 20 s, seeds 75000000000825..75000000000826, as Contract;
     bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
