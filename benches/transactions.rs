@@ -14,10 +14,10 @@ use std::time::Duration;
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
-use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
-use geolock::replica::store_call::{
+use geolock::replica::call::store::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then, TxnState,
 };
+use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};

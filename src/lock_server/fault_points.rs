@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::causal_log::{Entry, Op};
 use crate::replica::call::Reply;
-use crate::replica::store_call::TxnState;
+use crate::replica::call::store::TxnState;
 use crate::replica::{Effect, Record};
 use crate::testkit::faults::{self, Step};
 use geolock_api::names::DcId;

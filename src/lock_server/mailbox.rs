@@ -26,8 +26,8 @@ use super::budget::Budget;
 use super::combiner::Backlog;
 use super::handle::Input;
 use crate::causal_log::Wants;
+use crate::replica::call::store::reads_weight;
 use crate::replica::call::{Call, SessionId};
-use crate::replica::store_call::reads_weight;
 
 /// Most calls in a batch: about 100 us of work.
 const BATCH: usize = 256;

@@ -15,9 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::causal_log::Change;
+use crate::replica::call::store::{SharedValue, TxnRefusal};
 use crate::replica::call::{LockDescription, Refusal, Reply};
 use crate::replica::force_release::ForceReleased;
-use crate::replica::store_call::{SharedValue, TxnRefusal};
 use crate::replica::{Decision, Notice};
 use geolock_api::names::MAX_DCS;
 
@@ -299,7 +299,7 @@ mod tests {
     fn plenty() -> Arc<ByteCount> {
         Arc::new(ByteCount::new(usize::MAX))
     }
-    use crate::replica::store_call::{Durable, Stepped, TxnState};
+    use crate::replica::call::store::{Durable, Stepped, TxnState};
     use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, LockName, Mode, RequestId};
     use geolock_api::value::Op;
 

@@ -3,8 +3,8 @@
 use super::Replica;
 use super::lend::lend;
 use super::message::Message;
-use super::terms::Terms;
 use crate::causal_log::Violation;
+use crate::replica::peers::terms::Terms;
 use geolock_api::names::DcId;
 
 impl Replica {

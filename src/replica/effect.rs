@@ -6,13 +6,13 @@ use crate::base::capacity::DiskSpace;
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
 use crate::membership::{LossReport, Proposal};
-use crate::replica::anti_entropy::Summed;
+use crate::replica::call::watch::{Changed, LockNews, WatchRefusal};
 use crate::replica::call::{CallId, Reply, SessionId};
-use crate::replica::force_release::ForceReleased;
+use crate::replica::clients::force_release::ForceReleased;
 use crate::replica::lifecycle::{Fork, NotServing};
 use crate::replica::message::Message;
+use crate::replica::peers::anti_entropy::Summed;
 use crate::replica::record::{Checkpoint, Record};
-use crate::replica::watch_call::{Changed, LockNews, WatchRefusal};
 use crate::store_state::Bucket;
 use geolock_api::names::{DcId, LeaseId, Position, RequestId};
 

@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use super::Replica;
 use super::clients::Clients;
-use super::clock_skew::Clocks;
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::effect::{Effect, Report};
-use super::grants::Requests;
-use super::id_reservation::NUMBERS_PER_RESERVATION;
 use super::ids::Ids;
 use super::lend::lend;
 use super::lifecycle::{CHAINED, Lifecycle, fork_in_entry};
@@ -27,6 +24,9 @@ use crate::base::work;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Log, Op, Overflow, Violation};
 use crate::lock_state::{Locks, MAX_REQUEST_DELAY, Published};
 use crate::membership::{Epoch, Generation};
+use crate::replica::clients::grants::Requests;
+use crate::replica::ids::id_reservation::NUMBERS_PER_RESERVATION;
+use crate::replica::peers::clock_skew::Clocks;
 use geolock_api::names::{DcId, MAX_NUMBER, Position};
 
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use super::Replica;
 use super::call::{Counts, Phase, Status};
-use super::checkpoint_builder::FIRST_OUTCOME;
 use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, LossReport, Proposal};
 use crate::replica::RecoveryView;
-use crate::replica::recover::begin_checkpoint;
+use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
+use crate::replica::record::recover::begin_checkpoint;
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Position};

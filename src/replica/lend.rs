@@ -21,7 +21,7 @@ macro_rules! lend {
         }
     };
     (Requests, $of:ident) => {
-        $crate::replica::grants::Requests {
+        $crate::replica::clients::grants::Requests {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -32,7 +32,7 @@ macro_rules! lend {
         }
     };
     (LeaseCalls, $of:ident) => {
-        $crate::replica::lease_calls::LeaseCalls {
+        $crate::replica::clients::lease_calls::LeaseCalls {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -61,7 +61,7 @@ macro_rules! lend {
         }
     };
     (TxnCalls, $of:ident) => {
-        $crate::replica::transactions::TxnCalls {
+        $crate::replica::data::transactions::TxnCalls {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -76,7 +76,7 @@ macro_rules! lend {
         }
     };
     (MajorityCommits, $of:ident) => {
-        $crate::replica::majority::MajorityCommits {
+        $crate::replica::data::majority::MajorityCommits {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -114,7 +114,7 @@ macro_rules! lend {
         }
     };
     (LinkHandler, $of:ident) => {
-        $crate::replica::links::LinkHandler {
+        $crate::replica::peers::links::LinkHandler {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -128,7 +128,7 @@ macro_rules! lend {
         }
     };
     (Clocks, $of:ident) => {
-        $crate::replica::clock_skew::Clocks {
+        $crate::replica::peers::clock_skew::Clocks {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -188,7 +188,7 @@ macro_rules! lend {
         }
     };
     (CheckpointSteps, $of:ident) => {
-        $crate::replica::checkpoint_builder::CheckpointSteps {
+        $crate::replica::record::checkpoint_builder::CheckpointSteps {
             config: &$of.config,
             out: &mut $of.out,
             log: &$of.log,
@@ -199,7 +199,7 @@ macro_rules! lend {
         }
     };
     (StateTransfer, $of:ident) => {
-        $crate::replica::transfer::StateTransfer {
+        $crate::replica::peers::transfer::StateTransfer {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -213,7 +213,7 @@ macro_rules! lend {
         }
     };
     (Describer, $of:ident) => {
-        $crate::replica::describe::Describer {
+        $crate::replica::clients::describe::Describer {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -226,7 +226,7 @@ macro_rules! lend {
         }
     };
     (Timeouts, $of:ident) => {
-        $crate::replica::timeouts::Timeouts {
+        $crate::replica::clients::timeouts::Timeouts {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -241,7 +241,7 @@ macro_rules! lend {
         }
     };
     (Comparison, $of:ident) => {
-        $crate::replica::anti_entropy::Comparison {
+        $crate::replica::peers::anti_entropy::Comparison {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -254,7 +254,7 @@ macro_rules! lend {
         }
     };
     (Deferral, $of:ident) => {
-        $crate::replica::deferred_calls::Deferral {
+        $crate::replica::clients::deferred_calls::Deferral {
             config: &$of.config,
             now: $of.now,
             log: &$of.log,
@@ -264,7 +264,7 @@ macro_rules! lend {
         }
     };
     (KeyExpiry, $of:ident) => {
-        $crate::replica::expiry::KeyExpiry {
+        $crate::replica::data::expiry::KeyExpiry {
             config: &$of.config,
             now: $of.now,
             ids: &$of.ids,
@@ -275,7 +275,7 @@ macro_rules! lend {
         }
     };
     (Peering, $of:ident) => {
-        $crate::replica::peering::Peering {
+        $crate::replica::peers::peering::Peering {
             config: &$of.config,
             now: $of.now,
             out: &mut $of.out,
@@ -307,7 +307,7 @@ macro_rules! lend {
         }
     };
     (StatusView, $of:ident) => {
-        $crate::replica::status::StatusView {
+        $crate::replica::clients::status::StatusView {
             config: &$of.config,
             now: $of.now,
             out: &$of.out,

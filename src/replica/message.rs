@@ -12,7 +12,7 @@ use crate::crdt::VersionVector;
 use crate::membership::{Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::members::RecoveryMessage;
-use crate::replica::terms::Terms;
+use crate::replica::peers::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
 use geolock_api::keys::Key;
@@ -23,7 +23,7 @@ use geolock_api::names::{DcId, DcSet, LockName};
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Message {
     /// [`Message::Heartbeat`] from or for a peer that knows version 1 only.
-    HeartbeatV1(#[serde(with = "super::v1::heartbeat")] Box<Heartbeat>),
+    HeartbeatV1(#[serde(with = "crate::replica::record::v1::heartbeat")] Box<Heartbeat>),
     /// [`Message::Entries`] from or for a peer that knows version 1 only.
     EntriesV1(#[serde(with = "crate::causal_log::v1::entries")] Vec<Arc<Entry>>),
     /// The sender lacks entries: it holds some back that depend on others, or dropped some while its disk was
@@ -56,7 +56,7 @@ pub enum Message {
     /// back along the path of the question.
     KnowsLog { of: DcId, run: u64, by: DcId, seq: u64 },
     /// [`Message::Heartbeat`] from or for a peer that knows version 2 only.
-    HeartbeatV2(#[serde(with = "super::v2::heartbeat")] Box<Heartbeat>),
+    HeartbeatV2(#[serde(with = "crate::replica::record::v2::heartbeat")] Box<Heartbeat>),
     /// Entries in causal order.
     Entries(Vec<Arc<Entry>>),
     /// Sums over the data that readers of the sender saw, and over the ownership of parts, at vectors that

@@ -6,68 +6,33 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
-mod anti_entropy;
 pub mod call;
 mod check;
-mod checkpoint_builder;
-mod client_requests;
 mod clients;
-mod clock_skew;
 mod config;
-mod copies;
-mod counter_escrow;
 mod data;
-mod deferred_calls;
-mod describe;
 mod dispatch;
 mod effect;
 mod entries;
 mod event;
-mod expiry;
-pub mod force_release;
-mod grants;
-mod heartbeats;
-mod id_reservation;
 mod ids;
 mod inspect;
-mod lease_calls;
 mod lend;
 mod lifecycle;
-mod links;
-mod majority;
-mod member_lease;
 mod members;
 mod message;
-mod output_commit;
 mod outputs;
-mod peering;
 mod peers;
-mod reachability;
 mod record;
-mod recover;
-mod round_trips;
-mod stability;
-mod status;
 mod step;
-pub mod store_call;
-mod sums;
-mod terms;
 #[cfg(test)]
 mod tests;
-mod timeouts;
-mod tokens;
-mod top;
-mod transactions;
-mod transfer;
-mod v1;
-mod v2;
-mod wall_clock;
-pub mod watch_call;
 mod watches;
 mod writer;
 
-pub use anti_entropy::Summed;
+pub use clients::force_release;
 pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+pub use data::transactions::{CommitContent, OutcomeRow, TxnContent};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;
 pub use geolock_api::names::Position;
@@ -75,16 +40,16 @@ pub use inspect::Inspect;
 pub use lifecycle::{Fork, NotServing};
 pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView};
 pub use message::{Heartbeat, Message, Urgency};
-pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
-pub use recover::RecoveryError;
-pub use stability::Floor;
-pub use sums::SumAt;
-pub use terms::Terms;
-pub use transactions::{CommitContent, OutcomeRow, TxnContent};
-pub use transfer::StatePiece;
+pub use peers::anti_entropy::Summed;
+pub use peers::stability::Floor;
+pub use peers::sums::SumAt;
+pub use peers::terms::Terms;
+pub use peers::transfer::StatePiece;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use transfer::fuzz;
-pub use v1::CheckpointV1;
+pub(crate) use peers::transfer::fuzz;
+pub use record::recover::RecoveryError;
+pub use record::v1::CheckpointV1;
+pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
@@ -92,7 +57,7 @@ use crate::base::time::{Instant, Now};
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
-use deferred_calls::knows_earlier_runs;
+use clients::deferred_calls::knows_earlier_runs;
 use lend::lend;
 
 /// The state machine of one datacenter.
@@ -138,7 +103,7 @@ pub struct Replica {
     peers: peers::Peers,
     clients: clients::Clients,
     data: data::Data,
-    copies: copies::Copies,
+    copies: peers::copies::Copies,
     watches: watches::Watches,
 }
 
@@ -199,7 +164,7 @@ impl Replica {
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
         sooner(self.peers.reachability.next_deadline());
         sooner(self.peers.links.retry_at());
-        sooner(self.data.expiry.next_deadline(expiry::Keepers {
+        sooner(self.data.expiry.next_deadline(data::expiry::Keepers {
             config: &self.config,
             members: &self.members,
             peers: &self.peers,

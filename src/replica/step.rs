@@ -8,9 +8,9 @@ use crate::base::bugs::Bug;
 use super::Replica;
 use super::effect::Report;
 use super::lend::lend;
-use super::output_commit::Output;
 use crate::base::time::Now;
 use crate::base::work;
+use crate::replica::outputs::output_commit::Output;
 use geolock_api::names::Position;
 
 /// Most idle locks that one step examines.

@@ -1,5 +1,8 @@
 //! The calls of clients to a datacenter, and the replies.
 
+pub mod store;
+pub mod watch;
+
 mod locks;
 mod refusal;
 mod status;
@@ -12,9 +15,9 @@ use crate::crdt::VersionVector;
 pub use crate::leases::{ClientId, OnDisconnect, Proof, SessionId};
 pub use crate::lock_state::Heat;
 use crate::replica::Decision;
-use crate::replica::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
-use crate::replica::store_call::{Begin, NextStep, Read, Stepped};
-use crate::replica::watch_call::Watch;
+use crate::replica::call::store::{Begin, NextStep, Read, Stepped};
+use crate::replica::call::watch::Watch;
+use crate::replica::clients::force_release::{ForceRelease, ForceReleaseOutcome, ForceReleased};
 pub use geolock_api::names::IdempotencyKey;
 use geolock_api::names::{FencingToken, LeaseId, LockName, RequestId, Secret};
 pub use locks::{
@@ -108,7 +111,7 @@ pub enum Call {
     /// Ends the watch that the call with the tag `watch` began on this session. Reply: [`Reply::Unwatched`].
     Unwatch { watch: u64 },
     /// The client has read `weight` bytes more of the holder events of a watch, named as in
-    /// [`Call::Unwatch`] ([`LockEvent::weight`](super::watch_call::LockEvent::weight)). Reply:
+    /// [`Call::Unwatch`] ([`LockEvent::weight`](crate::replica::call::watch::LockEvent::weight)). Reply:
     /// [`Reply::WatchTaken`].
     WatchTaken { watch: u64, weight: usize },
 }
@@ -181,7 +184,7 @@ pub enum Reply {
     Status(Box<Status>),
     /// The requests that lost their locks, durably, and the holders elsewhere.
     ForceReleased(Box<ForceReleaseOutcome>),
-    /// The latest force releases, oldest first, at most [`super::force_release::MAX_AUDITED`].
+    /// The latest force releases, oldest first, at most [`crate::replica::clients::force_release::MAX_AUDITED`].
     Audited(Vec<Arc<ForceReleased>>),
     /// The latest decisions about the members, oldest first, at most [`super::MAX_LISTED`].
     Decisions(Vec<Decision>),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::LockDescription;
 use crate::base::time::brief;
-use crate::replica::force_release::ForceReleased;
-use crate::replica::store_call::TxnRefusal;
-use crate::replica::watch_call::WatchRefusal;
+use crate::replica::call::store::TxnRefusal;
+use crate::replica::call::watch::WatchRefusal;
+use crate::replica::clients::force_release::ForceReleased;
 use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId};
 
 /// The reason why a call was refused. Each has one number in the client API.

@@ -24,7 +24,7 @@ use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
 use crate::replica::message::Heartbeat;
-use crate::replica::peering::Peering;
+use crate::replica::peers::peering::Peering;
 use crate::replica::record::Record;
 use geolock_api::names::DcId;
 

@@ -27,8 +27,8 @@ use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
 use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
+use crate::replica::peers::stability::Floor;
 use crate::replica::record::Record;
-use crate::replica::stability::Floor;
 use geolock_api::names::{DcId, DcSet};
 
 impl Replica {

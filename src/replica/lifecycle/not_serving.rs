@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::replica::clock_skew::Clocks;
-use crate::replica::describe::Describer;
+use crate::replica::clients::describe::Describer;
 use crate::replica::effect::Report;
+use crate::replica::peers::clock_skew::Clocks;
 use geolock_api::names::{DcId, DcSet};
 
 /// The reason why a datacenter does not serve. Wire type; append only.

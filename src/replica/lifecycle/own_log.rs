@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::replica::stability::Floor;
+use crate::replica::peers::stability::Floor;
 use geolock_api::names::{DcId, DcSet};
 
 /// The knowledge of the own log.

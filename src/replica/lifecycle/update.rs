@@ -4,11 +4,11 @@ use super::{Action, Settled};
 use crate::base::capacity::DiskSpace;
 use crate::lock_state::Permissions;
 use crate::replica::Replica;
-use crate::replica::clock_skew::Clocks;
 use crate::replica::effect::Report;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::Judgement;
 use crate::replica::message::Message;
+use crate::replica::peers::clock_skew::Clocks;
 
 impl Replica {
     /// Updates the lifecycle, and all that depends on it. Most steps have nothing to update.

@@ -6,6 +6,8 @@
 //! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
 //! The slot of one that has ended may be given out again (`free.rs`).
 
+pub(super) mod member_lease;
+
 mod asking;
 mod decisions;
 mod enter;

@@ -25,7 +25,7 @@ use crate::membership::{
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Effect;
 use crate::replica::lifecycle::Lifecycle;
-use crate::replica::member_lease::MemberLease;
+use crate::replica::members::member_lease::MemberLease;
 use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;

@@ -7,8 +7,8 @@ use super::store_cluster::{add, counted, step};
 use crate::base::bugs::Bug;
 use crate::leases::Proof;
 use crate::replica::call::Call;
+use crate::replica::call::store::{Step, Then};
 use crate::replica::record::Checkpoint;
-use crate::replica::store_call::{Step, Then};
 use crate::replica::{Event, LocalConfig, Message, OutcomeRow};
 use geolock_api::names::{IdempotencyKey, LeaseId};
 

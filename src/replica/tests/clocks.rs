@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Call, Phase, Reply, Status, Wait};
-use crate::replica::store_call::Then;
 use crate::replica::{Event, NotServing};
 use geolock_api::names::Mode;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, key, step};
 use crate::causal_log::Change;
-use crate::replica::store_call::Then;
+use crate::replica::call::store::Then;
 use crate::replica::{Event, Report, Summed};
 use geolock_api::keys::Key;
 

@@ -11,8 +11,8 @@ use crate::membership::{
     Address, Admission, AttemptId, Command, Config, Credentials, Epoch, EvictPolicy, Evictee, Eviction,
     Generation, Index, Lineage, MemberName, Policy, Proposal, Revision, ServerId, Voter, Vouch,
 };
+use crate::replica::call::store::{Durability, Durable, Step, Then};
 use crate::replica::call::{Call, Phase, Reply};
-use crate::replica::store_call::{Durability, Durable, Step, Then};
 use crate::replica::{Decision, Event, Message};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 

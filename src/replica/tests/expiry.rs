@@ -9,7 +9,7 @@ use crate::causal_log::{Action, Change, Op as LogOp};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::Call;
-use crate::replica::store_call::{NextStep, Then, TxnRefusal};
+use crate::replica::call::store::{NextStep, Then, TxnRefusal};
 use crate::replica::{Message, Record};
 use geolock_api::value::{Op, OpError, Reading, VersionedReading};
 

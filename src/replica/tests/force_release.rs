@@ -8,11 +8,11 @@ use super::store_cluster::{add, step};
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
+use crate::replica::call::store::{Then, TxnRefusal};
 use crate::replica::call::{Call, Grant, Phase, Reclaim, Refusal, Reply, Wait};
-use crate::replica::force_release::{
+use crate::replica::clients::force_release::{
     ForceRelease, ForceReleaseOutcome, ForceReleased, MAX_AUDITED, MAX_VICTIMS,
 };
-use crate::replica::store_call::{Then, TxnRefusal};
 use crate::replica::{Event, Notice, Record};
 use geolock_api::names::{FencingToken, ForceReason, Mode, RequestId};
 

@@ -10,8 +10,8 @@ use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Call, Phase, Refusal, Wait};
-use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, NotServing, Record};
 use geolock_api::names::{ClusterId, FencingToken, Mode, Position};
 

@@ -6,8 +6,8 @@ use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, put, step, written};
 use crate::base::capacity::DiskSpace;
 use crate::leases::{OnDisconnect, Proof};
+use crate::replica::call::store::{Then, TxnRefusal, TxnState};
 use crate::replica::call::{Call, Refusal, Reply, Wait};
-use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use geolock_api::names::Mode;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, name: &str, amount: i64) -> u64 {

@@ -7,8 +7,8 @@ use super::store_cluster::{add, counted, put, step, written};
 use crate::base::bugs::Bug;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
+use crate::replica::call::store::{AtLeast, Begin, Step, Then, TxnRefusal};
 use crate::replica::call::{Call, Grant, Reclaim, Refusal, Wait};
-use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
 use geolock_api::names::{Mode, RequestId};
 
 impl Cluster {

@@ -8,10 +8,10 @@ use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation, Wants};
 use crate::lock_state::HoldRule;
+use crate::replica::call::store::Then;
+use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{Call, LockDescription, Refusal, Reply, Wait};
-use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::Then;
-use crate::replica::watch_call::{Pattern, Subject, Watch};
+use crate::replica::clients::force_release::ForceRelease;
 use crate::replica::{Event, LocalConfig, Message, Record};
 use geolock_api::names::{ClusterId, DcSet, ForceReason, Mode, RequestId};
 

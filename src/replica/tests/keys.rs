@@ -8,9 +8,9 @@ use super::store_cluster::{add, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::{ClientId, Proof};
 use crate::replica::Event;
+use crate::replica::call::store::{AtLeast, Begin, Step, Then, TxnRefusal};
 use crate::replica::call::{Call, CallId, Grant, Reclaim, Refusal, Reply, SessionId, Target, Wait};
-use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::{AtLeast, Begin, Step, Then, TxnRefusal};
+use crate::replica::clients::force_release::ForceRelease;
 use geolock_api::names::{ForceReason, Mode};
 
 impl Cluster {

@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, change, counted, put, step};
 use crate::replica::Message;
-use crate::replica::store_call::{AtLeast, Then, TxnRefusal};
+use crate::replica::call::store::{AtLeast, Then, TxnRefusal};
 use geolock_api::value::{Op, Reading, SetOp};
 
 fn on_the_way(c: &Cluster) -> usize {

@@ -6,8 +6,8 @@ use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, counted, key, put, step};
 use crate::base::bugs::Bug;
 use crate::leases::Proof;
+use crate::replica::call::store::{AtLeast, Begin, Durability, Durable, Step, Then};
 use crate::replica::call::{Call, Limit, Refusal};
-use crate::replica::store_call::{AtLeast, Begin, Durability, Durable, Step, Then};
 use crate::replica::{BucketPattern, Message};
 use geolock_api::names::{DcId, DcSet};
 

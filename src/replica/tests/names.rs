@@ -9,8 +9,8 @@ use crate::base::rng::Rng;
 use crate::causal_log::Wants;
 use crate::leases::{ClientId, Proof};
 use crate::replica::LocalConfig;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Acquire, Call, Grant, Limit, Reclaim, Refusal, Reply, Wait};
-use crate::replica::store_call::Then;
 use geolock_api::names::{LeaseId, Mode};
 
 const ONE: ClientId = ClientId(1);

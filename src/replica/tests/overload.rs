@@ -7,9 +7,9 @@ use super::store_cluster::{add, counted, step};
 use crate::base::capacity::Load;
 use crate::leases::{OnDisconnect, Proof};
 use crate::replica::Event;
+use crate::replica::call::store::Then;
+use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{Call, Limit, Refusal, Reply, Target, Wait};
-use crate::replica::store_call::Then;
-use crate::replica::watch_call::{Pattern, Subject, Watch};
 use geolock_api::names::{LeaseId, Mode};
 
 impl Cluster {

@@ -1,6 +1,6 @@
 //! Stories about a restart: the locks that clients of before may still hold, and the calls that they repeat.
 
-use crate::replica::deferred_calls::knows_earlier_runs;
+use crate::replica::clients::deferred_calls::knows_earlier_runs;
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
@@ -8,8 +8,8 @@ use super::store_cluster::{change, key, step};
 use crate::causal_log::{Action, Change, Wants};
 use crate::leases::Proof;
 use crate::replica::Event;
+use crate::replica::call::store::{Then, TxnRefusal};
 use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target};
-use crate::replica::store_call::{Then, TxnRefusal};
 use geolock_api::names::{FencingToken, Mode, RequestId};
 use geolock_api::value::Op;
 

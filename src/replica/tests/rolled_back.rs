@@ -1,6 +1,6 @@
 //! Stories about a server that starts on an old state of its disk: it learns the promises that it made since.
 
-use crate::replica::deferred_calls::knows_earlier_runs;
+use crate::replica::clients::deferred_calls::knows_earlier_runs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, begin_elsewhere, counted, step};
 use crate::causal_log::Wants;
 use crate::leases::Proof;
+use crate::replica::call::store::{AtLeast, Then, TxnRefusal};
 use crate::replica::call::{Call, Grant, Limit, Phase, Reclaim, Refusal, Reply, Target};
-use crate::replica::store_call::{AtLeast, Then, TxnRefusal};
 use crate::replica::{Event, Message};
 use geolock_api::names::{LeaseId, Mode};
 

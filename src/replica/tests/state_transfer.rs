@@ -8,9 +8,9 @@ use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, counted, key, put, step, written};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::replica::call::store::{Then, TxnRefusal};
+use crate::replica::call::watch::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::call::{Call, Refusal, Reply};
-use crate::replica::store_call::{Then, TxnRefusal};
-use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Message, Record, StatePiece};
 
 /// Small enough for a story to fill.

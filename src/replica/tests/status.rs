@@ -7,8 +7,8 @@ use super::store_cluster::{add, key, put, step};
 use crate::base::capacity::DiskSpace;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Counts, PeerStatus};
-use crate::replica::store_call::Then;
 
 fn commit(c: &mut Cluster, id: u8, key: u64, change: Change) {
     c.begin(id, key, None, step(vec![change], &[], Then::Commit));

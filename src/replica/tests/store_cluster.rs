@@ -6,10 +6,10 @@ use super::cluster::{Cluster, SECRET, name};
 use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
-use crate::replica::call::{Call, Refusal, Reply, Wait};
-use crate::replica::store_call::{
+use crate::replica::call::store::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::call::{Call, Refusal, Reply, Wait};
 use geolock_api::keys::Key;
 use geolock_api::names::{LeaseId, Mode};
 use geolock_api::value::{Op, Reading, Update};

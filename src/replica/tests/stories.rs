@@ -6,8 +6,8 @@ use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{add, step};
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation};
 use crate::leases::Proof;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Call, Phase, Reclaim, Refusal, Reply, Target, Wait};
-use crate::replica::store_call::Then;
 use crate::replica::{Event, Message, Notice};
 use geolock_api::names::{ClusterId, FencingToken, Mode};
 

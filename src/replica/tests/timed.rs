@@ -7,8 +7,8 @@ use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::leases::{OnDisconnect, Proof};
 use crate::membership::{Command, Config, EvictPolicy, Lineage, Policy, Proposal};
+use crate::replica::call::store::{Then, TxnRefusal, TxnState};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
-use crate::replica::store_call::{Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message, NotServing, Record};
 
 /// Datacenters that evict by time (fenced after 10 s, evicted after 30 s, leases of 15 s), and the config of

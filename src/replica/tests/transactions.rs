@@ -6,8 +6,8 @@ use super::cluster::{Cluster, SECRET, dc};
 use super::store_cluster::{add, change, counted, key, put, step, written};
 use crate::causal_log::{Action, Change};
 use crate::leases::Proof;
+use crate::replica::call::store::{AtLeast, Begin, Read, Step, Then, TxnRefusal, TxnState};
 use crate::replica::call::{Call, Limit, Refusal, Reply};
-use crate::replica::store_call::{AtLeast, Begin, Read, Step, Then, TxnRefusal, TxnState};
 use crate::replica::{Event, Message};
 use geolock_api::value::{Op, OpError};
 

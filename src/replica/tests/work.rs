@@ -8,9 +8,9 @@ use super::store_cluster::{add, change, put, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::{Action, Change};
 use crate::replica::Event;
+use crate::replica::call::store::Then;
+use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{Call, Refusal, Wait};
-use crate::replica::store_call::Then;
-use crate::replica::watch_call::{Pattern, Subject, Watch};
 use geolock_api::names::Mode;
 use geolock_api::value::{Op, PathStep, SetOp, Update};
 

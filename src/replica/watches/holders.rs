@@ -18,10 +18,10 @@ use std::collections::VecDeque;
 
 use super::super::call::{CallId, Reply};
 use super::super::effect::Effect;
-use super::super::watch_call::{Holding, LockEvent, Pattern, Subject};
 use super::{Watches, tell_lock};
 use crate::lock_state::{HolderCursor, Locks, RequestIndex, Walk};
-use crate::replica::grants::Requests;
+use crate::replica::call::watch::{Holding, LockEvent, Pattern, Subject};
+use crate::replica::clients::grants::Requests;
 use crate::replica::watches::WatchCalls;
 use geolock_api::names::{LockName, Mode};
 

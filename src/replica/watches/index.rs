@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::super::call::CallId;
-use super::super::watch_call::Pattern;
+use crate::replica::call::watch::Pattern;
 
 /// Watches by the names and prefixes that they follow.
 #[derive(Default)]

@@ -8,10 +8,10 @@
 
 use crate::access::{Action, Authorizer, Refused, Resource};
 use crate::causal_log::Wants;
+use crate::replica::call::store::{Begin, NextStep, Read, Step};
+use crate::replica::call::watch::{Subject, Watch};
 use crate::replica::call::{Call, Reclaim};
 use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::{Begin, NextStep, Read, Step};
-use crate::replica::watch_call::{Subject, Watch};
 use geolock_api::names::{Mode, RequestId};
 
 /// The actions that need a lease.

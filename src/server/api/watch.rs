@@ -20,8 +20,8 @@ use super::error::BorderError;
 use super::shares::Share;
 use crate::access::Authorizer;
 use crate::lock_server::{LockServerHandle, Output, Session, Stopped};
+use crate::replica::call::watch::Watch;
 use crate::replica::call::{Call, Reply};
-use crate::replica::watch_call::Watch;
 use crate::replica::{Notice, SAY_TAKEN_AT};
 
 /// Tag of the first call of the session.

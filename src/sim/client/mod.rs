@@ -30,8 +30,8 @@ use transactions::TxnCall;
 
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
+use crate::replica::call::store::Read;
 use crate::replica::call::{Call, Grant, IdempotencyKey, OnDisconnect, Proof, Reclaim, SessionId, Wait};
-use crate::replica::store_call::Read;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;

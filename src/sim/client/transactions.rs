@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
-use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
-use crate::replica::store_call::{
+use crate::replica::call::store::{
     AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
 use crate::sim::client::{Client, HoldEnd, Out, Pending, State, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{AskedStep, Guard, Intent, TxnKey};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::{IdempotencyKey, Refusal, Wait};
-use crate::replica::store_call::TxnRefusal;
 use crate::sim::client::transactions::{Stage, Txn, TxnCall, TxnOrder};
 use crate::sim::client::{Client, Out, names_home};
 use crate::sim::failure::FailureKind;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::{Call, CallId, Refusal, Reply, Target};
 use crate::replica::force_release::{ForceReleased, MAX_AUDITED};
-use crate::replica::store_call::TxnRefusal;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, TxnKey};
 use crate::sim::queue::Moment;

@@ -5,9 +5,9 @@ use std::fmt;
 
 use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
+use crate::replica::call::store::Then;
 use crate::replica::call::{Call, CallId, Grant, IdempotencyKey, Reclaim};
 use crate::replica::force_release::ForceReleased;
-use crate::replica::store_call::Then;
 use crate::replica::{Message, Position};
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;

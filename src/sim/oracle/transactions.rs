@@ -8,7 +8,7 @@ use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, Entry, Op, Wants};
 use crate::crdt::value::Dot;
 use crate::crdt::{Ownership, VersionVector};
-use crate::replica::store_call::{Stepped, TxnState};
+use crate::replica::call::store::{Stepped, TxnState};
 use crate::sim::disk::apply_transfers;
 use crate::sim::failure::{FailureKind, Outcome};
 use crate::sim::oracle::Broken;

@@ -8,7 +8,7 @@ use crdts::CvRDT;
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::crdt::VersionVector;
 use crate::crdt::value::Dot;
-use crate::replica::watch_call::{Changed, Holding, LockEvent, LockMove, Subject};
+use crate::replica::call::watch::{Changed, Holding, LockEvent, LockMove, Subject};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Transactions};
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};

@@ -1,7 +1,7 @@
 //! The promise to commits that are durable at a majority (`docs/algorithm.md#75-durable-at-a-majority`).
 
 use crate::crdt::value::Dot;
-use crate::replica::store_call::Durable;
+use crate::replica::call::store::Durable;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::world::{Node, World};

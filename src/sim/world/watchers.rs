@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use crate::replica::call::watch::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::call::{Call, CallId, ClientId, Refusal, Reply, SessionId};
-use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Notice};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::Watched;

@@ -9,10 +9,10 @@ use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::leases::{ClientId, OnDisconnect, Proof};
 use crate::replica::Event;
+use crate::replica::call::store::{AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then};
+use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{Acquire, Call, CallId, ListCursor, Reclaim, Target, Wait};
 use crate::replica::force_release::ForceRelease;
-use crate::replica::store_call::{AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then};
-use crate::replica::watch_call::{Pattern, Subject, Watch};
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
 /// The secret of all leases here.

@@ -7,8 +7,8 @@ use super::super::store_cluster::{add, key, put, step};
 use super::{keys, vector};
 use crate::crdt::VersionVector;
 use crate::replica::call::Call;
-use crate::replica::store_call::Then;
-use crate::replica::watch_call::{Pattern, Subject, Watch, WatchRefusal};
+use crate::replica::call::store::Then;
+use crate::replica::call::watch::{Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::{Event, Notice};
 
 impl Cluster {

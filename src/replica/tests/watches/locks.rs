@@ -7,9 +7,9 @@ use super::super::store_cluster::{add, step};
 use super::locks;
 use crate::causal_log::Wants;
 use crate::leases::Proof;
+use crate::replica::call::store::Then;
+use crate::replica::call::watch::{LockEvent, LockMove, Pattern};
 use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, Wait};
-use crate::replica::store_call::Then;
-use crate::replica::watch_call::{LockEvent, LockMove, Pattern};
 use geolock_api::names::{LockName, Mode};
 
 impl Cluster {

@@ -7,9 +7,9 @@ mod unread;
 use super::cluster::{Cluster, dc};
 use crate::crdt::VersionVector;
 use crate::replica::Notice;
+use crate::replica::call::store::TxnRefusal;
+use crate::replica::call::watch::{LockEvent, Pattern, Subject, Watch, WatchRefusal};
 use crate::replica::call::{Call, Limit, Refusal, Reply};
-use crate::replica::store_call::TxnRefusal;
-use crate::replica::watch_call::{LockEvent, Pattern, Subject, Watch, WatchRefusal};
 
 fn keys(prefix: &str) -> Pattern {
     Pattern::keys(b"b", prefix.as_bytes()).expect("a story follows what there can be")

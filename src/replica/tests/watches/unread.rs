@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::super::cluster::{Cluster, name};
 use super::locks;
 use crate::replica::Event;
+use crate::replica::call::watch::{LockEvent, Pattern};
 use crate::replica::call::{Call, Wait};
-use crate::replica::watch_call::{LockEvent, Pattern};
 use geolock_api::names::{LockName, Mode, RequestId};
 
 /// The holders that a client of a watch of locks knows, and the bytes that it has read and not acknowledged.

@@ -13,11 +13,11 @@ use super::fields::{
 use super::lock::NO_WAIT;
 use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
-use crate::replica::call::{Call, Wait};
-use crate::replica::store_call::{
+use crate::replica::call::store::{
     AtLeast, Begin, BeginLocks, Durability, Durable, MAX_GUARDS, MAX_MAJORITY_WAIT, MAX_READS, NextStep,
     Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
+use crate::replica::call::{Call, Wait};
 use crate::server::api::error::BorderError;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;

@@ -4,7 +4,7 @@ use super::fields::{dcs, mode_message, name, request_id_message, snapshot, snaps
 use super::txn::{change_message, store_key};
 use crate::crdt::VersionVector;
 use crate::replica::Notice;
-use crate::replica::watch_call::{
+use crate::replica::call::watch::{
     Changed, Holding, LockEvent, LockMove, LockNews, MAX_PATTERNS, Pattern, Subject, Watch, WatchRefusal,
 };
 use crate::server::api::error::BorderError;

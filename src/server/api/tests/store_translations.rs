@@ -10,12 +10,12 @@ use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::value::SharedValue;
 use crate::lock_server::fakes::{dc, name};
-use crate::replica::call::{Call, Proof, Refusal, Wait};
-use crate::replica::store_call::{
+use crate::replica::call::store::{
     AtLeast, Begin, BeginLocks, Durability, Durable, NextStep, Read, Step, Stepped, Then, TxnRefusal,
     TxnState,
 };
-use crate::replica::watch_call::WatchRefusal;
+use crate::replica::call::watch::WatchRefusal;
+use crate::replica::call::{Call, Proof, Refusal, Wait};
 use crate::server::api::convert::{ProofBy, txn};
 use crate::server::api::error::{self, BorderError};
 use crate::store_state::ChangeError;

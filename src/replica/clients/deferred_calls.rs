@@ -1,0 +1,412 @@
+//! Deferred calls: a call that comes too early after a start waits until it can be judged.
+//!
+//! Calls that need a clock reading wait until the clock may be read. Calls that concern the time before the
+//! start wait until this datacenter has all of its own log, as far as any reachable member knows
+//! ([`knows_earlier_runs`]): a rolled-back disk believes in parts that it has given away since,
+//! lacks parts that came since, and knows nothing of commits that it made since. So reclaims wait, and all
+//! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
+//! `docs/algorithm.md#74-outcomes-at-most-once`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lease_calls::LeaseCalls;
+use crate::base::bugs::Bug;
+use crate::base::time::Now;
+use crate::base::work;
+use crate::causal_log::{Log, Wants};
+use crate::leases::ClientId;
+use crate::replica::call::store::{Then, TxnRefusal};
+use crate::replica::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
+use crate::replica::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
+use crate::replica::config::ReplicaConfig;
+use crate::replica::data::Data;
+use crate::replica::data::transactions::TxnId;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use geolock_api::names::LeaseId;
+
+/// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
+/// processed as a whole.
+const RECLAIMED_PER_STEP: usize = 512;
+/// Most calls that wait at a time, without reclaims.
+const MAX_DEFERRED: usize = 10_000;
+
+/// The deferred calls.
+#[derive(Default)]
+pub(in crate::replica) struct DeferredCalls {
+    /// In the order of arrival.
+    calls: Vec<(CallId, Call)>,
+    /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
+    guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
+    /// Number of calls in `guarded`.
+    guarded_calls: usize,
+    /// Approximate size of all these in bytes.
+    bytes: usize,
+    /// The latest reclaim of each lease.
+    reclaims: BTreeMap<LeaseId, (CallId, Vec<Reclaim>)>,
+    /// The same by session, so that closing a session examines only its own.
+    by_session: BTreeSet<(SessionId, LeaseId)>,
+    /// Number of requests in `reclaims`.
+    reclaimed: usize,
+    /// Waiting transactions whose key has had its turn on arrival: calls with higher keys of their leases
+    /// proceed.
+    turns: BTreeSet<TxnId>,
+    /// Leases with lower numbers were opened before the start.
+    first_lease: u64,
+}
+
+impl DeferredCalls {
+    /// This run hands out numbers from `n`.
+    pub fn begin_at(&mut self, n: u64) {
+        self.first_lease = n;
+    }
+
+    /// Drops the calls of a session. A transaction keeps its turn if a copy of its call waits that came on
+    /// another session.
+    pub fn close_session(&mut self, session: SessionId) {
+        let mut gone = Vec::new();
+        let is_gone = |(call, _): &mut (CallId, Call)| call.session == session;
+        let looked_at = self.calls.len() + self.guarded_calls;
+        let mut calls: Vec<(CallId, Call)> = self.calls.extract_if(.., is_gone).collect();
+        let guarded = self.guarded.values_mut().flat_map(|calls| calls.extract_if(.., is_gone));
+        let waited = calls.len();
+        calls.extend(guarded);
+        self.guarded_calls -= calls.len() - waited;
+        for (_, request) in calls {
+            self.bytes -= weight(&request);
+            gone.extend(key_of(&request).filter(|id| self.turns.contains(id)));
+        }
+        if !gone.is_empty() {
+            let calls = self.calls.iter().chain(self.guarded.values().flatten());
+            let copies: BTreeSet<TxnId> = calls.filter_map(|(_, request)| key_of(request)).collect();
+            for id in gone.iter().filter(|id| !copies.contains(id)) {
+                self.turns.remove(id);
+            }
+        }
+        let (first, last) = (LeaseId::from_raw(0), LeaseId::from_raw(u64::MAX));
+        let of_session = self.by_session.range((session, first)..=(session, last));
+        let ended: Vec<LeaseId> = of_session.map(|(_, lease)| *lease).collect();
+        work::count(looked_at + ended.len());
+        ended.into_iter().for_each(|lease| drop(self.take_reclaim(lease)));
+    }
+
+    fn take_reclaim(&mut self, lease: LeaseId) -> Option<(CallId, Vec<Reclaim>)> {
+        let (call, held) = self.reclaims.remove(&lease)?;
+        self.by_session.remove(&(call.session, lease));
+        self.reclaimed -= held.len();
+        Some((call, held))
+    }
+
+    /// Returns true if a reclaim waits.
+    pub fn has_reclaims(&self) -> bool {
+        !self.reclaims.is_empty()
+    }
+
+    /// Takes the turn that the key of a deferred transaction got on arrival; returns true if it had one. Each
+    /// key has one turn: of copies that waited together only the first is begun.
+    pub fn take_turn(&mut self, id: TxnId) -> bool {
+        self.turns.remove(&id)
+    }
+
+    /// Returns true if a call of this weight may wait. `beside`: bytes of other things under the same bound
+    /// `most`.
+    fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
+        self.calls.len() + self.guarded_calls < MAX_DEFERRED && self.bytes + weight + beside <= most
+    }
+
+    fn push(&mut self, call: CallId, request: Call) {
+        self.bytes += weight(&request);
+        self.calls.push((call, request));
+    }
+
+    /// Inserts a begin that waits for the reclaim of its lease.
+    fn push_guarded(&mut self, call: CallId, lease: LeaseId, request: Call) {
+        self.bytes += weight(&request);
+        self.guarded_calls += 1;
+        self.guarded.entry(lease).or_default().push((call, request));
+    }
+
+    /// The lease has reclaimed, or has ended: its begins can be judged with the other calls.
+    pub fn on_reclaimed(&mut self, lease: LeaseId) {
+        let calls = self.guarded.remove(&lease).unwrap_or_default();
+        self.guarded_calls -= calls.len();
+        self.calls.extend(calls);
+    }
+
+    /// Forgets the turns of calls that wait no longer.
+    fn clear_turns(&mut self) {
+        let guarded = &self.guarded;
+        self.turns.retain(|id| guarded.contains_key(&id.lease));
+    }
+
+    fn remove(&mut self, index: usize) -> CallId {
+        let (call, request) = self.calls.remove(index);
+        self.bytes -= weight(&request);
+        call
+    }
+
+    /// Returns true if no call waits, apart from begins that wait for the reclaim of their lease.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.reclaims.is_empty()
+    }
+}
+
+/// Returns the lease and key under which the call would begin something new.
+fn key_of(request: &Call) -> Option<TxnId> {
+    match request {
+        Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
+        Call::Acquire(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
+        _ => None,
+    }
+}
+
+/// Returns the approximate number of bytes that a call keeps while it waits.
+fn weight(request: &Call) -> usize {
+    let names =
+        |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
+    match request {
+        Call::Begin(begin) => {
+            begin.step.weight()
+                + size_of_val(&*begin.under)
+                + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
+        }
+        Call::Step(next_step) => next_step.step.weight(),
+        Call::Acquire(acquire) => names(&acquire.wants),
+        _ => 0,
+    }
+}
+
+impl Clients {
+    /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
+    pub(in crate::replica) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
+        let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
+        let is_it = |reclaim: &mut Reclaim| match target {
+            Target::Id(id) => reclaim.request == id,
+            Target::Key(key) => reclaim.key == Some(key),
+        };
+        let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
+        self.deferred.reclaimed -= released.len();
+        if let Some(index) = self.leases.find(lease) {
+            let keys = released.iter().filter_map(|reclaim| reclaim.key);
+            keys.for_each(|key| self.leases.get_mut(index).finished.finish(key));
+        }
+        !released.is_empty()
+    }
+}
+
+/// Decides which calls have to wait after a start.
+pub(in crate::replica) struct Deferral<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) log: &'a Log,
+    pub(in crate::replica) lifecycle: &'a Lifecycle,
+    pub(in crate::replica) clients: &'a mut Clients,
+    pub(in crate::replica) data: &'a Data,
+}
+
+impl Deferral<'_> {
+    /// Returns true if a call must be deferred.
+    pub(in crate::replica) fn must_defer(&self, request: &Call) -> bool {
+        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
+        (needs_clock && self.lifecycle.is_starting())
+            || self.may_be_commit_of_before(request).is_some()
+            || self.awaits_reclaim(request).is_some()
+    }
+
+    /// Returns the lease that has to reclaim before its begin can be judged: the server does not know yet
+    /// which of its requests are held.
+    fn awaits_reclaim(&self, request: &Call) -> Option<LeaseId> {
+        let Call::Begin(begin) = request else { return None };
+        if begin.under.is_empty() || self.config.bugs.has(Bug::GuardsNotAwaited) {
+            return None;
+        }
+        let is_in_grace = self.clients.leases.is_in_grace(self.clients.leases.find(begin.lease)?);
+        let is_known = || self.data.transactions.knows(TxnId { lease: begin.lease, key: begin.key });
+        (is_in_grace && !is_known()).then_some(begin.lease)
+    }
+
+    /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
+    /// start without being known here.
+    fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
+        let (lease, key) = match request {
+            Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
+                (begin.lease, begin.key)
+            }
+            // Also one that does not commit: it must not overtake one that does.
+            Call::Step(next_step) => (next_step.lease, next_step.key),
+            _ => return None,
+        };
+        let id = TxnId { lease, key };
+        let is_of_before =
+            lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
+        // Nor before earlier deferred calls, which resume when all reclaims are judged.
+        let is_judged = knows_earlier_runs(self.lifecycle, self.log) && !self.clients.deferred.has_reclaims();
+        (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
+    }
+
+    /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
+    /// keys proceed while a transaction waits. Until the clock may be read, all that begins waits in order.
+    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
+    fn keep_turn(&mut self, call: CallId, request: &Call) {
+        let (proof, id) = match (request, key_of(request)) {
+            (Call::Begin(begin), Some(id)) => (begin.proof, id),
+            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
+            _ => return,
+        };
+        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
+        else {
+            return;
+        };
+        let finished = &mut self.clients.leases.get_mut(index).finished;
+        match request {
+            _ if finished.is_over(id.key) => {}
+            _ if self.lifecycle.is_starting() => finished.wait(id.key),
+            Call::Begin(_) => {
+                finished.begin(Some(id.key));
+                self.clients.deferred.turns.insert(id);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ClientCalls<'_> {
+    /// Defers a call if there is room.
+    pub(in crate::replica) fn defer(&mut self, call: CallId, request: Call) {
+        let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
+        if self.clients.deferred.has_room(weight(&request), beside, most) {
+            let deferral = lend!(Deferral, self);
+            let is_judged =
+                !deferral.lifecycle.is_starting() && deferral.may_be_commit_of_before(&request).is_none();
+            let lease = deferral.awaits_reclaim(&request).filter(|_| is_judged);
+            lend!(Deferral, self).keep_turn(call, &request);
+            match lease {
+                Some(lease) => self.clients.deferred.push_guarded(call, lease, request),
+                None => self.clients.deferred.push(call, request),
+            }
+        } else if let Some(id) = lend!(Deferral, self).may_be_commit_of_before(&request) {
+            self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
+        } else {
+            // The call is executed now, and refused because it is too early.
+            self.execute(call, ClientId::UNKNOWN, request);
+        }
+    }
+
+    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
+    pub(in crate::replica) fn resume_deferred(&mut self) {
+        if self.clients.deferred.is_empty() || !knows_earlier_runs(self.lifecycle, self.log) {
+            return;
+        }
+        let mut looked_at = 0;
+        while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
+            let lease = *lease;
+            looked_at += 1 + held.len();
+            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
+                return;
+            }
+            let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
+            let index = self.clients.leases.find(lease).expect("a lease's reclaim ends with it");
+            work::count(1 + held.len());
+            lend!(LeaseCalls, self).reclaim(call, index, held);
+        }
+        self.run_deferred();
+        self.clients.deferred.clear_turns();
+    }
+
+    /// Executes the calls that waited for the clock.
+    pub(in crate::replica) fn run_deferred(&mut self) {
+        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
+            self.clients.deferred.bytes -= weight(&request);
+            // The client matters to calls on leases alone, and those do not wait here.
+            self.on_client(call, ClientId::UNKNOWN, request);
+        }
+    }
+}
+
+impl LeaseCalls<'_> {
+    /// Defers a reclaim, the only one of its lease. All deferred reclaims together name at most `max_held`
+    /// requests.
+    pub(in crate::replica) fn defer_reclaim(&mut self, call: CallId, lease: LeaseId, held: Vec<Reclaim>) {
+        if self.clients.deferred.reclaimed + held.len() > self.config.local.max_held {
+            let limit = Limit::HeldPerServer;
+            return self.out.refuse(call, Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        }
+        self.clients.deferred.reclaimed += held.len();
+        self.clients.deferred.by_session.insert((call.session, lease));
+        self.clients.deferred.reclaims.insert(lease, (call, held));
+    }
+
+    /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the
+    /// first reclaim broke. Were it kept beside a new one, a release would be taken out of the old reclaim
+    /// and not out of the locks that are held by then.
+    pub(in crate::replica) fn drop_deferred_reclaim(&mut self, lease: LeaseId, why: Refusal) {
+        if let Some((call, _)) = self.clients.deferred.take_reclaim(lease) {
+            self.out.refuse(call, why);
+        }
+    }
+}
+
+impl AcquireCalls<'_> {
+    /// Cancels a deferred acquire by its key, on its own session. Returns true if there was one.
+    pub(in crate::replica) fn cancel_deferred(
+        &mut self,
+        call: CallId,
+        lease: LeaseId,
+        target: Target,
+    ) -> bool {
+        let Target::Key(key) = target else { return false };
+        let is_it = |(other, deferred): &(CallId, Call)| {
+            let Call::Acquire(acquire) = deferred else { return false };
+            other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
+        };
+        let before = self.clients.deferred.calls.len();
+        while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
+            let cancelled = self.clients.deferred.remove(index);
+            self.out.refuse(cancelled, Refusal::Cancelled);
+        }
+        let was_there = self.clients.deferred.calls.len() < before;
+        if was_there && let Some(index) = self.clients.leases.find(lease) {
+            self.clients.leases.get_mut(index).finished.finish(key);
+        }
+        was_there
+    }
+}
+
+/// Returns true if calls that concern the time before the start can be judged. Reclaims renew leases, which
+/// only a member may do that is backed.
+pub(in crate::replica) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
+    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied()) && lifecycle.is_backed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leases::Proof;
+    use crate::replica::call::{Acquire, Wait};
+    use geolock_api::names::{LockName, Mode};
+
+    fn acquire(name: &str) -> Call {
+        let name = LockName::try_from(name).expect("a valid name");
+        let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
+        let (lease, label) = (LeaseId::from_raw(1), "".into());
+        Call::Acquire(Acquire { lease, proof: Proof::Attached, key: None, wants, wait: Wait::Forever, label })
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_what_it_takes() {
+        let mut deferred = DeferredCalls::default();
+        let call = |session, tag| CallId { session: SessionId(session), tag };
+        deferred.push(call(1, 1), acquire("0123456789"));
+        deferred.push(call(2, 1), acquire("01234567"));
+        deferred.push(call(1, 2), acquire("0123456789"));
+        assert_eq!(deferred.bytes, 3 * 32 + 28);
+        assert!(
+            deferred.has_room(26, 0, 150) && !deferred.has_room(27, 0, 150) && !deferred.has_room(26, 1, 150)
+        );
+        deferred.close_session(SessionId(1));
+        assert_eq!((deferred.bytes, deferred.remove(0)), (40, call(2, 1)));
+        assert_eq!(deferred.bytes, 0);
+        (0..MAX_DEFERRED as u64).for_each(|tag| deferred.push(call(3, tag), acquire("a")));
+        assert!(!deferred.has_room(0, 0, usize::MAX));
+    }
+}

@@ -1,0 +1,496 @@
+//! Calls of clients: acquire, release, cancel, and reads.
+
+pub(super) mod client_requests;
+pub(super) mod deferred_calls;
+pub(super) mod describe;
+pub mod force_release;
+pub(super) mod grants;
+pub(super) mod lease_calls;
+pub(super) mod status;
+pub(super) mod timeouts;
+pub(super) mod top;
+
+use crate::base::bugs::Bug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::config::ReplicaConfig;
+use super::data::Data;
+use super::ids::Ids;
+use super::lend::lend;
+use super::lifecycle::Lifecycle;
+use super::members::Members;
+use super::outputs::Outputs;
+use super::peers::Peers;
+use super::record::LeaseRecord;
+use super::watches::Watches;
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::deadlines::Deadlines;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::{Log, Wants};
+use crate::leases::{ClientId, LeaseIndex, Leases, Proof};
+use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, RequestIndex};
+use crate::replica::clients::client_requests::{ClientRequest, ClientRequests, names_weight};
+use crate::replica::clients::deferred_calls::DeferredCalls;
+use crate::replica::clients::describe::Descriptions;
+use crate::replica::clients::force_release::Audit;
+use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
+
+/// Delay after which a client may retry when a limit is reached.
+pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+/// Under overload the delay is longer by 0 to `SPREAD_STEPS` - 1 times this, so that clients do not return
+/// all at once.
+const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
+const SPREAD_STEPS: u64 = 51;
+
+/// An acquire under a known lease.
+pub(super) struct NewAcquire<'a> {
+    pub lease: LeaseIndex,
+    pub wants: &'a Wants,
+    pub wait: Wait,
+    pub label: &'a Arc<str>,
+}
+
+/// The state of a request that a client names.
+enum Found {
+    Request(RequestIndex),
+    /// It has ended; ending it again succeeds.
+    Over,
+    /// The lease never had it.
+    Never,
+}
+
+/// The state that concerns the clients: their leases and requests, and calls that cannot be answered yet.
+pub(super) struct Clients {
+    pub leases: Leases,
+    pub client_requests: ClientRequests,
+    /// When waiting requests time out.
+    pub waits: Deadlines<RequestIndex>,
+    pub descriptions: Descriptions,
+    pub deferred: DeferredCalls,
+    pub audit: Audit,
+    pub acquires: Acquires,
+}
+
+impl Clients {
+    pub fn new(config: &ReplicaConfig) -> Clients {
+        Clients {
+            leases: Leases::new(config.dc, config.local.hash_seed),
+            client_requests: ClientRequests::default(),
+            waits: Deadlines::default(),
+            descriptions: Descriptions::default(),
+            deferred: DeferredCalls::default(),
+            audit: Audit::default(),
+            acquires: Acquires::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn authorise(
+        &self,
+        now: Instant,
+        lease: LeaseId,
+        proof: Proof,
+        call: CallId,
+    ) -> Result<LeaseIndex, Refusal> {
+        Ok(self.leases.authorise(lease, proof, call.session, now)?)
+    }
+
+    /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
+    /// needs the secret to ask for their outcomes.
+    pub(super) fn secret_while_joining(&self, index: LeaseIndex, lifecycle: &Lifecycle) -> Option<Secret> {
+        (!lifecycle.has_joined()).then(|| self.leases.get(index).secret)
+    }
+
+    /// Registers a request with its lease.
+    pub(super) fn note_client_side(
+        &mut self,
+        lease: LeaseIndex,
+        request: RequestIndex,
+        client: ClientRequest,
+    ) {
+        self.leases.add_names(lease, client.names);
+        let row = self.leases.get_mut(lease);
+        let place = row.requests.insert(request);
+        if let Some(key) = client.key {
+            row.keys.insert(key, request);
+        }
+        self.client_requests.set(request, ClientRequest { lease, place, ..client });
+    }
+
+    /// Returns how long leases of before the restart may still reclaim.
+    pub(super) fn grace_left(&self, config: &ReplicaConfig, now: Now) -> Duration {
+        let grace_ends = self.leases.last_grace().unwrap_or(now.mono);
+        grace_ends.saturating_since(config.lease_time(now))
+    }
+
+    /// Opens a lease of an earlier run.
+    pub(super) fn open_again(&mut self, lease: &LeaseRecord, now: Instant) {
+        self.leases.open(*lease, ClientId::UNKNOWN, now);
+    }
+}
+
+/// Dispatches the calls of clients, and those that had to wait.
+pub(super) struct ClientCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) peers: &'a Peers,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl ClientCalls<'_> {
+    #[inline]
+    pub(super) fn on_client(&mut self, call: CallId, client: ClientId, request: Call) {
+        // Fast path for the most frequent calls, before anything large is moved.
+        match &request {
+            Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
+                return lend!(AcquireCalls, self).on_acquire(call, acquire);
+            }
+            Call::Release { lease, proof, target } => {
+                return lend!(AcquireCalls, self).on_release(call, *lease, *proof, *target);
+            }
+            _ => {}
+        }
+        if lend!(Deferral, self).must_defer(&request) {
+            return self.defer(call, request);
+        }
+        self.execute(call, client, request);
+    }
+
+    pub(super) fn execute(&mut self, call: CallId, client: ClientId, request: Call) {
+        match request {
+            Call::OpenLease { secret, ttl, on_disconnect } => {
+                lend!(LeaseCalls, self).on_open_lease(call, client, (secret, ttl, on_disconnect))
+            }
+            Call::AttachLease { lease, secret } => {
+                lend!(LeaseCalls, self).on_attach_lease(call, client, lease, secret)
+            }
+            Call::KeepAlive { lease, proof } => lend!(LeaseCalls, self).on_keep_alive(call, lease, proof),
+            Call::CloseLease { lease, proof } => lend!(LeaseCalls, self).on_close_lease(call, lease, proof),
+            Call::Acquire(acquire) => lend!(AcquireCalls, self).on_acquire(call, &acquire),
+            Call::Release { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_release(call, lease, proof, target)
+            }
+            Call::Cancel { lease, proof, target } => {
+                lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
+            }
+            Call::Reclaim { lease, proof, held } => {
+                lend!(LeaseCalls, self).on_reclaim(call, client, (lease, proof), held)
+            }
+            Call::Describe { lock } => lend!(Describer, self).on_describe(call, lock),
+            Call::List { prefix, cursor, limit } => {
+                lend!(Describer, self).on_list(call, &prefix, cursor, limit)
+            }
+            Call::Top { prefix, limit } => {
+                lend!(Describer, self).on_top(call, &prefix, limit, self.ids.clock.physical_millis())
+            }
+            Call::Begin(begin) => lend!(TxnCalls, self).on_begin(call, begin),
+            Call::Step(next_step) => lend!(TxnCalls, self).on_next_step(call, next_step),
+            Call::Read(look) => lend!(TxnCalls, self).on_read(call, look),
+            Call::Watch(watch) => lend!(WatchCalls, self).on_watch(call, watch),
+            Call::Unwatch { watch } => lend!(WatchCalls, self).on_unwatch(call, watch),
+            Call::WatchTaken { watch, weight } => lend!(WatchCalls, self).on_watch_taken(call, watch, weight),
+            Call::ForceRelease(force) => self.on_force_release(call, &force),
+            Call::Audit => lend!(LeaseCalls, self).on_audit(call),
+            Call::Decisions => lend!(Describer, self).on_list_decisions(call),
+            Call::Status => {
+                let status = Box::new(lend!(StatusView, self).status());
+                self.out.reply(call, Reply::Status(status));
+            }
+        }
+    }
+}
+
+/// Calls on requests, and the replies to grants.
+pub(super) struct AcquireCalls<'a> {
+    pub(super) config: &'a ReplicaConfig,
+    pub(super) now: Now,
+    pub(super) out: &'a mut Outputs,
+    pub(super) ids: &'a mut Ids,
+    pub(super) log: &'a mut Log,
+    pub(super) locks: &'a mut Locks,
+    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) members: &'a mut Members,
+    pub(super) clients: &'a mut Clients,
+    pub(super) data: &'a mut Data,
+    pub(super) watches: &'a mut Watches,
+}
+
+impl AcquireCalls<'_> {
+    fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
+        match self.admit_acquire(call, acquire) {
+            Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
+            Ok(None) => {}
+            Err(refusal) => {
+                #[cfg(test)]
+                self.do_refused(call, acquire, &refusal);
+                self.out.refuse(call, refusal);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
+        let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
+        if exhausted
+            && self.config.bugs.has(Bug::RefusedIsDone)
+            && let Ok(lease) =
+                self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)
+        {
+            let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
+            let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
+            self.start_request(&new, client);
+        }
+    }
+
+    /// Returns the lease under which an acquire may start; `None` if it is a retry that is already handled.
+    fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
+        let lease =
+            self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)?;
+        if let Some(key) = acquire.key {
+            let row = self.clients.leases.get(lease);
+            let before = row.keys.get(key);
+            let before = before
+                .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
+            match before {
+                Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
+                None if row.finished.is_over(key) => {
+                    return Err(Refusal::IdempotencyKeyFinished(key));
+                }
+                None => {}
+            }
+        }
+        if self.lifecycle.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
+        if acquire.label.len() > MAX_LABEL {
+            return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
+        }
+        self.admit_request(lease)?;
+        Ok(Some(lease))
+    }
+
+    /// Returns an error if there is no room for one more request.
+    #[inline]
+    pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
+        // A full disk cannot even reserve a clock reading.
+        if self.lifecycle.disk_space() == DiskSpace::Full {
+            return Err(Refusal::DiskFull);
+        }
+        let (local, counts) = (&self.config.local, self.locks.request_counts());
+        #[cold]
+        fn exhausted(limit: Limit) -> Result<(), Refusal> {
+            Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
+        }
+        if self.lifecycle.is_starting() || counts.waiting >= local.max_waiting as u64 {
+            return exhausted(Limit::WaitingPerServer);
+        }
+        // A further lock of a request costs as much as a further request.
+        if counts.held + counts.further >= local.max_held as u64 {
+            return exhausted(Limit::HeldPerServer);
+        }
+        if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
+            return exhausted(Limit::WaitingPerLease);
+        }
+        let (of_lease, of_client) = self.clients.leases.names(lease);
+        if of_lease >= local.max_names_per_lease {
+            return exhausted(Limit::NamesPerLease);
+        }
+        if of_client >= local.max_names_per_client {
+            return exhausted(Limit::NamesPerClient);
+        }
+        Ok(())
+    }
+
+    fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
+        self.clients.leases.get_mut(lease).finished.begin(acquire.key);
+        // This uses up the key, or another copy of the call might be granted after the refusal.
+        if let Err(refusal) = self.lifecycle.versions().admit_homes(
+            self.config,
+            self.locks.members(),
+            acquire.wants.locks().iter().map(|(lock, _)| lock),
+        ) {
+            return self.out.refuse(call, refusal);
+        }
+        let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
+        let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
+        if self.start_request(&new, client).is_none() {
+            let refusal = not_free(acquire.wait);
+            self.out.refuse(call, refusal);
+        }
+    }
+
+    /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
+    /// and does not want to or must not, because publishing it would need the disk.
+    pub(super) fn start_request(
+        &mut self,
+        new: &NewAcquire<'_>,
+        client: ClientRequest,
+    ) -> Option<RequestIndex> {
+        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
+        let at = self.ids.stamp(self.out);
+        let lease = self.clients.leases.get(new.lease).id;
+        let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
+        let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
+        let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
+        let (request, wait) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait) {
+            (Acquired::NotFree, _) => return None,
+            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
+            (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
+        };
+        self.clients.leases.get_mut(new.lease).waiting += 1;
+        let client = ClientRequest { names: names_weight(new.wants), ..client };
+        self.clients.note_client_side(new.lease, request, client);
+        if let Some(wait) = wait {
+            self.begin_wait(request, wait);
+        }
+        Some(request)
+    }
+
+    /// The same acquire again: its client lost the reply, or reconnected on another stream.
+    fn retry(
+        &mut self,
+        call: CallId,
+        request: RequestIndex,
+        key: IdempotencyKey,
+        wants: &Wants,
+    ) -> Result<(), Refusal> {
+        if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
+            return Err(Refusal::IdempotencyKeyReused(key));
+        }
+        self.clients.client_requests.get_mut(request).call = Some(call);
+        if self.locks.get(request).is_held() {
+            self.answer_grant_again(request);
+        }
+        Ok(())
+    }
+
+    fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
+            Ok(row) => row,
+            Err(refusal) => return self.out.refuse(call, refusal),
+        };
+        let found = match self.clients.release_deferred(lease, target) {
+            true => Found::Over,
+            false => self.find_target(row, target),
+        };
+        // A client removes a lock from its reclaim before it releases the lock.
+        if let (Found::Never, Target::Key(key), true) =
+            (&found, target, self.clients.leases.get(row).unaccounted)
+        {
+            self.clients.leases.get_mut(row).finished.finish(key);
+            return self.out.reply(call, Reply::Released);
+        }
+        if let (Found::Over | Found::Never, Some(forced)) = (&found, self.clients.audit.taken(lease, target))
+        {
+            let forced = forced.clone();
+            return self.out.refuse(call, Refusal::ForceReleased(forced));
+        }
+        match found {
+            Found::Request(request) if self.locks.get(request).is_held() => {
+                lend!(Requests, self).end_held(request, Position::default());
+                self.out.reply(call, Reply::Released);
+            }
+            Found::Over => self.out.reply(call, Reply::Released),
+            Found::Request(_) | Found::Never => self.out.refuse(call, Refusal::NotHeld),
+        }
+    }
+
+    fn on_cancel(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
+        let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
+            Ok(row) => row,
+            Err(refusal) => return self.out.refuse(call, refusal),
+        };
+        // Keys start in order: a deferred call that never started says nothing of the keys below it.
+        let was_deferred =
+            self.cancel_deferred(call, lease, target) || self.clients.release_deferred(lease, target);
+        let found = if was_deferred { Found::Over } else { self.find_target(row, target) };
+        match found {
+            Found::Request(request) => {
+                if self.locks.get(request).is_held() {
+                    lend!(Requests, self).end_held(request, Position::default());
+                } else {
+                    self.out.counts.cancels += 1;
+                    lend!(Requests, self).end_waiting(request, Refusal::Cancelled);
+                }
+                self.out.reply(call, Reply::Released);
+            }
+            Found::Over => self.out.reply(call, Reply::Released),
+            Found::Never => match target {
+                // The cancel has overtaken its acquire, which must find its key ended.
+                Target::Key(key) => {
+                    self.finish_unbegun(row, key);
+                    self.out.reply(call, Reply::Released);
+                }
+                Target::Id(_) => self.out.refuse(call, Refusal::NotHeld),
+            },
+        }
+    }
+
+    fn finish_unbegun(&mut self, lease: LeaseIndex, key: IdempotencyKey) {
+        if self.config.bugs.has(Bug::CancelForgotten) {
+            return;
+        }
+        self.clients.leases.get_mut(lease).finished.finish(key);
+    }
+
+    /// Finds the request that a client names.
+    fn find_target(&self, lease: LeaseIndex, target: Target) -> Found {
+        let row = self.clients.leases.get(lease);
+        let (found, was) = match target {
+            Target::Key(key) => (row.keys.get(key), row.finished.is_over(key)),
+            Target::Id(id) => {
+                // Leases and requests share one series of numbers: an id older than the lease was never its
+                // own.
+                let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.ids.next_n;
+                match self.locks.find(id) {
+                    Some(request) if self.is_of(request, row.id) => (Some(request), true),
+                    Some(_) => (None, false),
+                    None => (None, was),
+                }
+            }
+        };
+        match found {
+            Some(request) => Found::Request(request),
+            None if was => Found::Over,
+            None => Found::Never,
+        }
+    }
+
+    fn is_of(&self, request: RequestIndex, lease: LeaseId) -> bool {
+        self.locks.get(request).local().is_some_and(|local| local.lease == lease)
+    }
+}
+
+/// Refuses a new call while this server is overloaded. Called only when the call is known to be new: a
+/// retry, such as a question for the outcome of a commit, is answered
+/// (`docs/algorithm.md#98-full-disk-overload`). `shed`: the number of calls refused so far.
+#[inline]
+pub(super) fn admit_load(load: Load, shed: u64) -> Result<(), Refusal> {
+    match load {
+        Load::Fits => Ok(()),
+        Load::TooMuch => Err(overload(shed)),
+    }
+}
+
+#[cold]
+fn overload(shed: u64) -> Refusal {
+    // Spread out: the clients return over at least as long as they wait.
+    let later = SPREAD * (shed % SPREAD_STEPS) as u32;
+    Refusal::ResourceExhausted { limit: Limit::Load, retry_after: RETRY_AFTER + later }
+}
+
+/// Returns the reason why a request was refused at once.
+pub(super) fn not_free(wait: Wait) -> Refusal {
+    if wait == Wait::Try { Refusal::NotFree } else { Refusal::DiskFull }
+}

@@ -1,0 +1,161 @@
+//! Counter escrow: rights of bounded counters move to the datacenter that needs them
+//! (`docs/algorithm.md#77-the-store`).
+//!
+//! A datacenter whose rights do not cover a decrement refuses it, and asks the linked member with most rights
+//! for some, outside the log. They come as a commit in the log. The client tries again.
+
+use std::collections::BTreeMap;
+
+use super::transactions::{TxnCalls, can_commit};
+use crate::base::time::Instant;
+use crate::causal_log::{Action, Change, Commit, Op};
+use crate::replica::message::Message;
+use crate::replica::writer::Writer;
+use crate::store_state::ChangeError;
+use geolock_api::keys::Key;
+use geolock_api::names::DcId;
+use geolock_api::value::{self, OpError, Update};
+
+/// Most keys with remembered queries; beyond that, all are forgotten and asked for again.
+const MOST_ASKED: usize = 1_024;
+/// Most keys that one step examines for rights that have to be handed over.
+const EXAMINED_PER_STEP: usize = 512;
+
+/// Rights that were asked for and have not come.
+#[derive(Default)]
+pub(in crate::replica) struct CounterEscrow {
+    asked: BTreeMap<Key, Asked>,
+    /// This datacenter leaves, and hands its rights over.
+    handing: Option<Handing>,
+}
+
+/// A walk over all keys, by which rights are handed over.
+#[derive(Clone, Copy)]
+struct Handing {
+    next: usize,
+    /// Rights were found in this walk, so there is another one: keys may have changed their places.
+    found: bool,
+}
+
+struct Asked {
+    peer: DcId,
+    amount: u64,
+    /// From then on they are asked for again.
+    until: Instant,
+}
+
+impl CounterEscrow {
+    /// Returns true if a query for at least this amount is in progress, so that clients that need rights at
+    /// once cause one query.
+    fn is_under_way(&self, key: &Key, peer: DcId, amount: u64, now: Instant) -> bool {
+        let asked = self.asked.get(key);
+        asked.is_some_and(|asked| asked.peer == peer && asked.amount >= amount && now < asked.until)
+    }
+
+    fn note_asked(&mut self, key: &Key, asked: Asked) {
+        if self.asked.len() >= MOST_ASKED {
+            self.asked.clear();
+        }
+        self.asked.insert(key.clone(), asked);
+    }
+
+    /// A commit of another datacenter is applied.
+    #[inline]
+    pub fn note_commit(&mut self, commit: &Commit) {
+        if self.asked.is_empty() {
+            return;
+        }
+        for change in &commit.changes {
+            // The rights have changed, wherever they went.
+            if let Action::Update(update) = &change.action
+                && matches!(update.op, value::Op::TransferRights { .. })
+            {
+                self.asked.remove(&change.key);
+            }
+        }
+    }
+
+    /// Returns true if the next step continues to hand rights over.
+    pub fn is_handing(&self) -> bool {
+        self.handing.is_some()
+    }
+
+    /// The next walk begins anew.
+    pub fn stop_handing(&mut self) {
+        self.handing = None;
+    }
+
+    /// Queries on a lost link may never have arrived.
+    pub fn link_down(&mut self, peer: DcId) {
+        self.asked.retain(|_, asked| asked.peer != peer);
+    }
+}
+
+impl TxnCalls<'_> {
+    /// A change was refused; if it lacked rights, some are asked for.
+    pub(in crate::replica) fn ask_for_rights(&mut self, refused: &ChangeError) {
+        let OpError::InsufficientRights { asked, rights } = refused.error else { return };
+        let linked = self.log.linked();
+        let most = self
+            .data
+            .store
+            .rights(&refused.key)
+            .into_iter()
+            .filter(|(dc, _)| linked.contains(*dc))
+            .max_by_key(|(_, rights)| *rights);
+        let Some((peer, _)) = most else { return };
+        let (amount, now) = (asked - rights, self.now.mono);
+        if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
+            let until = now + self.config.agreed.heartbeat;
+            self.data.counter_escrow.note_asked(&refused.key, Asked { peer, amount, until });
+            self.out.send(self.log, peer, Message::AskRights { key: refused.key.clone(), amount });
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// A peer wants rights: it gets the amount or half of the rights here, whichever is more, but at most
+    /// all.
+    pub(in crate::replica) fn on_ask_rights(&mut self, peer: DcId, key: Key, amount: u64) {
+        let me = self.config.dc;
+        let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
+        let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
+        // While entries are being regained, the commit would have seen less than other members rely on.
+        let is_leaving = self.members.is_parting(peer);
+        if amount == 0 || is_leaving || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
+            return;
+        }
+        self.give_rights(peer, vec![(key, amount)]);
+    }
+
+    fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
+        let seen = (**self.log.durable()).clone();
+        self.out.counts.rights_transferred += rights.len() as u64;
+        let change = |(key, amount)| {
+            let action = Action::Update(Update::of(value::Op::TransferRights { to, amount }));
+            Change { key, action }
+        };
+        let changes = rights.into_iter().map(change).collect();
+        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+    }
+
+    /// This datacenter leaves: hands its rights to another member, those of some keys in each step. Returns
+    /// true if there are none left.
+    pub(in crate::replica) fn hand_rights_over(&mut self) -> bool {
+        let Some(heir) = self.members.heir().filter(|_| can_commit(self.lifecycle).is_ok()) else {
+            self.data.counter_escrow.stop_handing();
+            return false;
+        };
+        let Handing { next, found } =
+            self.data.counter_escrow.handing.unwrap_or(Handing { next: 0, found: false });
+        let (rights, then) = self.data.store.rights_here(next, EXAMINED_PER_STEP);
+        let found = found || !rights.is_empty();
+        if !rights.is_empty() {
+            self.give_rights(heir, rights);
+        }
+        let goes_on = then.map(|next| Handing { next, found });
+        let again = found.then_some(Handing { next: 0, found: false });
+        self.data.counter_escrow.handing = goes_on.or(again);
+        !self.data.counter_escrow.is_handing()
+    }
+}

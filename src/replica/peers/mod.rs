@@ -1,0 +1,80 @@
+//! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
+
+pub(super) mod anti_entropy;
+pub(super) mod clock_skew;
+pub(super) mod copies;
+pub(super) mod heartbeats;
+pub(super) mod links;
+pub(super) mod peering;
+pub(super) mod reachability;
+pub(super) mod round_trips;
+pub(super) mod stability;
+pub(super) mod sums;
+pub(super) mod terms;
+pub(super) mod transfer;
+
+use super::config::ReplicaConfig;
+use super::lifecycle::{Lifecycle, NotServing};
+use super::members::Members;
+use crate::base::time::{Instant, Now};
+use crate::causal_log::{Inbox, Log};
+use crate::lock_state::Locks;
+use crate::replica::members::member_lease::MemberLease;
+use crate::replica::peers::anti_entropy::AntiEntropy;
+use crate::replica::peers::links::Links;
+use crate::replica::peers::reachability::Reachability;
+use crate::replica::peers::round_trips::RoundTrips;
+use crate::replica::peers::stability::Stability;
+use geolock_api::names::{DcId, DcSet};
+
+/// The state that concerns the other datacenters.
+pub(super) struct Peers {
+    pub inbox: Inbox,
+    pub reachability: Reachability,
+    pub links: Links,
+    pub round_trips: RoundTrips,
+    pub member_lease: MemberLease,
+    pub stability: Stability,
+    pub anti_entropy: AntiEntropy,
+    pub heartbeat_at: Instant,
+}
+
+impl Peers {
+    pub fn new(peers: DcSet, config: &ReplicaConfig, now: Now) -> Peers {
+        Peers {
+            inbox: Inbox::new(),
+            reachability: Reachability::new(peers, config.agreed.peer_timeout),
+            links: Links::new(),
+            round_trips: RoundTrips::new(),
+            member_lease: MemberLease::new(),
+            stability: Stability::default(),
+            anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
+            heartbeat_at: now.mono,
+        }
+    }
+
+    /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
+    /// another history, which they do not show. Version 1 does not announce heads.
+    pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
+        lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+    }
+
+    /// Returns true if this peer is linked and has just started: it is unreachable, and the reason is known.
+    pub fn is_starting(&self, peer: DcId, log: &Log) -> bool {
+        log.is_linked(peer) && self.links.is_starting(peer)
+    }
+
+    /// Returns the reason why a peer does not serve, if it was told.
+    pub fn not_serving(&self, peer: DcId, log: &Log, now: Instant) -> Option<NotServing> {
+        let starting = self.is_starting(peer, log).then_some(NotServing::Starting);
+        starting.or_else(|| self.reachability.not_serving(peer, now))
+    }
+
+    /// Returns the members that are away, as seen from here.
+    pub fn away(&self, members: &Members, lifecycle: &Lifecycle, locks: &Locks) -> DcSet {
+        match locks.is_alone() || lifecycle.clock_behind_ms().is_some() {
+            true => members.peers(),
+            false => self.reachability.away(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Hears the other datacenters: links that come up, heartbeats, acknowledgements, and forks.
+
+use std::time::Duration;
+
+use super::copies::Copies;
+use crate::base::time::Now;
+use crate::causal_log::{Log, Violation};
+use crate::crdt::VersionVector;
+use crate::lock_state::Locks;
+use crate::replica::clients::Clients;
+use crate::replica::config::ReplicaConfig;
+use crate::replica::data::Data;
+use crate::replica::ids::Ids;
+use crate::replica::lend::lend;
+use crate::replica::lifecycle::Lifecycle;
+use crate::replica::members::Members;
+use crate::replica::message::Heartbeat;
+use crate::replica::outputs::Outputs;
+use crate::replica::peers::Peers;
+use geolock_api::names::{DcId, DcSet};
+
+/// Hears the other datacenters: their links, heartbeats and acknowledgements, and forks.
+pub(in crate::replica) struct Peering<'a> {
+    pub(in crate::replica) config: &'a ReplicaConfig,
+    pub(in crate::replica) now: Now,
+    pub(in crate::replica) out: &'a mut Outputs,
+    pub(in crate::replica) ids: &'a mut Ids,
+    pub(in crate::replica) log: &'a mut Log,
+    pub(in crate::replica) locks: &'a mut Locks,
+    pub(in crate::replica) lifecycle: &'a mut Lifecycle,
+    pub(in crate::replica) members: &'a mut Members,
+    pub(in crate::replica) peers: &'a mut Peers,
+    pub(in crate::replica) clients: &'a Clients,
+    pub(in crate::replica) data: &'a mut Data,
+    pub(in crate::replica) copies: &'a mut Copies,
+}
+
+impl Peering<'_> {
+    pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
+        // The edge may know of a new member before the machine does.
+        let is_known = self.members.may_link(peer) || self.members.may_be_unknown();
+        assert!(is_known, "a link to {peer}, which is no peer");
+        self.peers.links.link_up(peer, self.out.position);
+        self.data.acknowledgements.link_up(peer, version);
+        self.log.link_up(peer);
+        lend!(Clocks, self).tell_wall_clock(peer);
+        lend!(Decisions, self).tell_decisions_to(peer);
+        lend!(LinkHandler, self).tell_links();
+    }
+
+    pub(in crate::replica) fn on_heartbeat_due(&mut self) {
+        if self.lifecycle.is_starting() {
+            return;
+        }
+        lend!(Comparison, self).update_stability();
+        lend!(StateTransfer, self).expire_transfers();
+        lend!(StateTransfer, self).truncate_log();
+        lend!(LogRecovery, self).record_versions();
+        self.locks.begin_idle_return(self.now.mono);
+        lend!(LinkHandler, self).tell_links();
+        lend!(Decisions, self).propose_settled();
+        lend!(Decisions, self).propose_left();
+        lend!(ForcedRecovery, self).drive_recovery();
+        lend!(Decisions, self).drive_eviction();
+        lend!(FailureDetector, self).drive_silence();
+        lend!(FailureDetector, self).acknowledge_heartbeats();
+        lend!(LogRecovery, self).ask_unlinked();
+        // Entries of other members that had time to arrive by themselves are relayed.
+        self.out.pump = true;
+    }
+
+    pub(in crate::replica) fn on_heartbeat_with_versions(
+        &mut self,
+        peer: DcId,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), Violation> {
+        // Not of a refused peer: it has another member list, and `speaks` names those members.
+        self.on_heartbeat(peer, heartbeat)?;
+        lend!(LogRecovery, self).note_versions(&heartbeat.speaks);
+        Ok(())
+    }
+
+    pub(in crate::replica) fn on_heartbeat(
+        &mut self,
+        peer: DcId,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), Violation> {
+        lend!(LinkHandler, self).check_heartbeat(peer, heartbeat)?;
+        lend!(Clocks, self).note_lost_readings(heartbeat.yours);
+        lend!(Clocks, self).note_reading(peer, heartbeat);
+        let is_one_history = self.compare_histories(peer, heartbeat);
+        if is_one_history {
+            lend!(LogRecovery, self).note_floors(&heartbeat.floors);
+        }
+        for floor in heartbeat.floors.iter().filter(|floor| floor.dc != self.config.dc) {
+            self.peers.stability.note(floor.clone(), peer);
+        }
+        self.peers.round_trips.note_heard(peer, heartbeat.clock, self.now.mono);
+        let mut clocks = lend!(Clocks, self);
+        let delay_ms = clocks.delay_ms(&heartbeat.heard);
+        clocks.note_clock(peer, heartbeat.clock, delay_ms);
+        lend!(Clocks, self).step_forward();
+        if is_one_history {
+            let others = self.members.peers().difference(DcSet::only(peer));
+            for (dc, durable) in heartbeat.acknowledged.iter().filter(|(dc, _)| others.contains(*dc)) {
+                self.log.note_relayed(*dc, durable);
+            }
+            self.note_vector(peer, &heartbeat.durable, heartbeat.linked);
+        }
+        lend!(LinkHandler, self).note_alive(peer, (peer, heartbeat), heartbeat.clock, Duration::ZERO);
+        for (dc, clock, age_ms) in &heartbeat.heard {
+            let age = Duration::from_millis(u64::from(*age_ms));
+            if *dc == self.config.dc {
+                lend!(LinkHandler, self).note_echo(peer, *clock, age);
+            }
+            if self.members.peers().contains(*dc) && *dc != peer {
+                lend!(LinkHandler, self).note_alive(*dc, (peer, heartbeat), *clock, age);
+            }
+        }
+        lend!(Clocks, self).note_skew();
+        Ok(())
+    }
+
+    pub(in crate::replica) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        self.data.acknowledgements.note_news();
+        lend!(LogRecovery, self).note_own_log(peer, durable.get(self.config.dc));
+        lend!(StateTransfer, self).note_taken(peer, durable);
+        let too_far_behind = self.log.note_told(peer, durable, linked);
+        if !too_far_behind {
+            self.peers.links.note_caught_up(peer);
+        } else if lend!(LinkHandler, self).is_long_behind(peer) {
+            lend!(StateTransfer, self).offer_state(peer);
+        }
+        lend!(StateTransfer, self).truncate_log();
+        self.out.pump = true;
+    }
+}
