@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use fixture::in_process::Datacenter;
 use geolock::causal_log::Wants;
 use geolock::lock_server::{LockServerHandle, Output, Session};
-use geolock::replica::call::{Acquire, Call, OnDisconnect, Proof, Reply, Target, Wait};
+use geolock::replica::call::{Acquire, Call, LockRequest, OnDisconnect, Proof, Reply, Target, Wait};
 use geolock_api::names::{LeaseId, LockName, Mode, Secret};
 use hdrhistogram::Histogram;
 use rounds::{AnyError, Round, median_of};
@@ -130,9 +130,11 @@ impl Locker {
             lease: self.lease,
             proof: Proof::Attached,
             key: Some(self.key),
-            wants: Wants::all(vec![(self.name.clone(), Mode::Exclusive)])?,
-            wait: Wait::Forever,
-            label: "".into(),
+            request: LockRequest {
+                wants: Wants::all(vec![(self.name.clone(), Mode::Exclusive)])?,
+                wait: Wait::Forever,
+                label: "".into(),
+            },
         });
         self.session.call(2, acquire).await?;
         match self.session.next().await? {

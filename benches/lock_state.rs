@@ -20,7 +20,7 @@ use std::time::Duration;
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::Wants;
 use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
-use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
+use geolock::replica::call::{Acquire, Call, CallId, LockRequest, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -190,9 +190,7 @@ impl Bench {
             lease: self.lease,
             proof: Proof::Attached,
             key: Some(tag + 1),
-            wants,
-            wait: Wait::Forever,
-            label: self.label.clone(),
+            request: LockRequest { wants, wait: Wait::Forever, label: self.label.clone() },
         };
         self.call(tag, Call::Acquire(acquire))
     }

@@ -15,7 +15,7 @@ use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::Wants;
 use geolock::crdt::{Ownership, PartMove};
 use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
-use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
+use geolock::replica::call::{Acquire, Call, CallId, LockRequest, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -104,7 +104,12 @@ impl Bench {
         }
         let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
         let (lease, label) = (self.lease, self.label.clone());
-        let acquire = Acquire { lease, proof: Proof::Attached, key: Some(self.tag), wants, wait, label };
+        let acquire = Acquire {
+            lease,
+            proof: Proof::Attached,
+            key: Some(self.tag),
+            request: LockRequest { wants, wait, label },
+        };
         match self.call(Call::Acquire(acquire)) {
             Some(Reply::Granted(grant)) => Some(grant.request),
             None => None,

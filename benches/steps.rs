@@ -21,7 +21,7 @@ use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use geolock::replica::call::store::{AtLeast, Begin, Durability, Step, Then};
 use geolock::replica::call::watch::{Pattern, Subject, Watch};
-use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
+use geolock::replica::call::{Acquire, Call, CallId, LockRequest, Reply, Target, Wait};
 use geolock::replica::{Event, LocalConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{LeaseId, LockName, Mode, RequestId, Secret};
@@ -62,14 +62,8 @@ impl Bench {
     fn call(&mut self, request: Call) -> Option<Reply> {
         self.tag += 1;
         self.all.last = None;
-        self.all.handle(
-            0,
-            Event::Client {
-                call: CallId { session: SessionId(9), tag: self.tag },
-                client: ClientId(1),
-                request,
-            },
-        );
+        let call = CallId { session: SessionId(9), tag: self.tag };
+        self.all.handle(0, Event::Client { call, client: ClientId(1), request });
         self.all.sync();
         self.all.last.take()
     }
@@ -87,7 +81,12 @@ impl Bench {
         let name = LockName::try_from(name).expect("a valid name");
         let wants = Wants::all(vec![(name, mode)]).expect("one lock");
         let (lease, label) = (self.lease, Arc::from(""));
-        let acquire = Acquire { lease, proof: Proof::Attached, key: Some(self.tag), wants, wait, label };
+        let acquire = Acquire {
+            lease,
+            proof: Proof::Attached,
+            key: Some(self.tag),
+            request: LockRequest { wants, wait, label },
+        };
         match self.call(Call::Acquire(acquire)) {
             Some(Reply::Granted(grant)) => Some(grant.request),
             None => None,

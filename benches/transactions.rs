@@ -14,10 +14,8 @@ use std::time::Duration;
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
-use geolock::replica::call::store::{
-    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then, TxnState,
-};
-use geolock::replica::call::{Acquire, Call, CallId, Reply, Target, Wait};
+use geolock::replica::call::store::{AtLeast, Begin, Durability, NextStep, Read, Step, Then, TxnState};
+use geolock::replica::call::{Acquire, Call, CallId, LockRequest, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Position, Replica, ReplicaConfig};
 use geolock_api::keys::Key;
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Secret};
@@ -109,7 +107,7 @@ impl Bench {
 
     fn begin(&mut self, lock: Option<usize>, step: Step) {
         self.key += 1;
-        let locks = lock.map(|i| BeginLocks {
+        let locks = lock.map(|i| LockRequest {
             wants: self.wants[i % WORKING_SET].clone(),
             wait: Wait::Forever,
             label: Arc::from(""),
@@ -136,7 +134,7 @@ impl Bench {
         self.key += 1;
         let (lease, proof, wants) = (self.lease, Proof::Attached, self.wants[i % WORKING_SET].clone());
         let (key, wait, label) = (Some(self.key), Wait::Forever, Arc::from(""));
-        self.call(Call::Acquire(Acquire { lease, proof, key, wants, wait, label }));
+        self.call(Call::Acquire(Acquire { lease, proof, key, request: LockRequest { wants, wait, label } }));
         self.call(Call::Release { lease, proof, target: Target::Key(self.key) });
     }
 

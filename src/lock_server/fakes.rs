@@ -261,7 +261,7 @@ impl FakeMachine {
     }
 
     fn acquire(&mut self, call: CallId, acquire: Acquire) {
-        let (lock, _): &(LockName, Mode) = &acquire.wants.locks()[0];
+        let (lock, _): &(LockName, Mode) = &acquire.request.wants.locks()[0];
         let exhausted =
             Refusal::ResourceExhausted { limit: Limit::Leases, retry_after: Duration::from_millis(1500) };
         match lock.as_bytes() {

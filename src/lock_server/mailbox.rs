@@ -225,7 +225,7 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
         |wants: &Wants| wants.locks().iter().map(|(name, _)| 32 + name.as_bytes().len()).sum::<usize>();
     let heap = match call {
         _ if overtakes(call) => return None,
-        Call::Acquire(acquire) => names(&acquire.wants) + acquire.label.len(),
+        Call::Acquire(acquire) => names(&acquire.request.wants) + acquire.request.label.len(),
         Call::Begin(begin) => {
             let locks = begin.locks.as_ref();
             begin.step.weight() + locks.map_or(0, |locks| names(&locks.wants) + locks.label.len())

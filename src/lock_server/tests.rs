@@ -15,7 +15,7 @@ use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::journal::{JournalError, JournalEvent};
 use crate::replica::Urgency;
-use crate::replica::call::{Acquire, Call, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
+use crate::replica::call::{Acquire, Call, LockRequest, OnDisconnect, Proof, Refusal, Reply, Target, Wait};
 use crate::replica::{Event, Message, Position};
 use geolock_api::names::{LeaseId, Mode, Secret};
 
@@ -27,9 +27,11 @@ fn acquire(lock: &str) -> Call {
         lease: LeaseId::new(dc(0), 1),
         proof: Proof::Attached,
         key: Some(1),
-        wants: Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock"),
-        wait: Wait::Forever,
-        label: "test".into(),
+        request: LockRequest {
+            wants: Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock"),
+            wait: Wait::Forever,
+            label: "test".into(),
+        },
     })
 }
 
@@ -269,7 +271,8 @@ fn renew() -> Call {
 fn large_acquire() -> Call {
     let names = (0..100).map(|i| (name(&format!("{i:01000}")), Mode::Exclusive)).collect();
     let Call::Acquire(small) = acquire("a") else { unreachable!("it is one") };
-    Call::Acquire(Acquire { wants: Wants::all(names).expect("names differ"), ..small })
+    let request = LockRequest { wants: Wants::all(names).expect("names differ"), ..small.request };
+    Call::Acquire(Acquire { request, ..small })
 }
 
 #[tokio::test]

@@ -125,6 +125,13 @@ pub struct Acquire {
     pub proof: Proof,
     /// Names the request, so that a repeated acquire is the same request. `None`: only its id names it.
     pub key: Option<IdempotencyKey>,
+    /// The locks that it is to hold.
+    pub request: LockRequest,
+}
+
+/// The locks that an acquire or a transaction requests: it gets all of them or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockRequest {
     /// The locks, with their modes.
     pub wants: Wants,
     /// How long the request waits for them.
@@ -145,7 +152,7 @@ pub struct Reclaim {
     pub wants: Wants,
     /// The fencing token of the grant.
     pub token: FencingToken,
-    /// As in [`Acquire::label`].
+    /// As in [`LockRequest::label`].
     pub label: Arc<str>,
 }
 
@@ -184,7 +191,8 @@ pub enum Reply {
     Status(Box<Status>),
     /// The requests that lost their locks, durably, and the holders elsewhere.
     ForceReleased(Box<ForceReleaseOutcome>),
-    /// The latest force releases, oldest first, at most [`crate::replica::clients::force_release::MAX_AUDITED`].
+    /// The latest force releases, oldest first, at most
+    /// [`MAX_AUDITED`](crate::replica::force_release::MAX_AUDITED).
     Audited(Vec<Arc<ForceReleased>>),
     /// The latest decisions about the members, oldest first, at most [`super::MAX_LISTED`].
     Decisions(Vec<Decision>),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::time::brief;
-use crate::causal_log::{Change, Wants};
+use crate::causal_log::Change;
 use crate::crdt::VersionVector;
 pub use crate::crdt::value::SharedValue;
 use crate::leases::Proof;
-use crate::replica::call::Wait;
+use crate::replica::call::LockRequest;
 use crate::replica::clients::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
@@ -45,7 +45,7 @@ pub struct Begin {
     /// Names the transaction within its lease. Acquires and transactions share one series of keys.
     pub key: IdempotencyKey,
     /// The locks that the transaction takes, if any.
-    pub locks: Option<BeginLocks>,
+    pub locks: Option<LockRequest>,
     /// Held requests of the lease, at most [`MAX_GUARDS`]: the transaction commits only while all are held.
     pub under: Vec<RequestId>,
     /// Lower bound of the snapshot.
@@ -54,17 +54,6 @@ pub struct Begin {
     pub acknowledged_through: IdempotencyKey,
     /// The first step, made when the transaction is open.
     pub step: Step,
-}
-
-/// Locks to hold from before the snapshot until the end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BeginLocks {
-    /// The locks, with their modes.
-    pub wants: Wants,
-    /// How long the transaction waits for them.
-    pub wait: Wait,
-    /// Free text that names the client for people. At most [`geolock_api::names::MAX_LABEL`] bytes.
-    pub label: Arc<str>,
 }
 
 /// The snapshot must contain this vector, such as one that the client read or committed elsewhere. The server

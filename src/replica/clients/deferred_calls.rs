@@ -171,7 +171,7 @@ fn weight(request: &Call) -> usize {
                 + begin.locks.as_ref().map_or(0, |locks| names(&locks.wants))
         }
         Call::Step(next_step) => next_step.step.weight(),
-        Call::Acquire(acquire) => names(&acquire.wants),
+        Call::Acquire(acquire) => names(&acquire.request.wants),
         _ => 0,
     }
 }
@@ -382,14 +382,19 @@ pub(in crate::replica) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -
 mod tests {
     use super::*;
     use crate::leases::Proof;
-    use crate::replica::call::{Acquire, Wait};
+    use crate::replica::call::{Acquire, LockRequest, Wait};
     use geolock_api::names::{LockName, Mode};
 
     fn acquire(name: &str) -> Call {
         let name = LockName::try_from(name).expect("a valid name");
         let wants = Wants::all(vec![(name, Mode::Exclusive)]).expect("one lock");
         let (lease, label) = (LeaseId::from_raw(1), "".into());
-        Call::Acquire(Acquire { lease, proof: Proof::Attached, key: None, wants, wait: Wait::Forever, label })
+        Call::Acquire(Acquire {
+            lease,
+            proof: Proof::Attached,
+            key: None,
+            request: LockRequest { wants, wait: Wait::Forever, label },
+        })
     }
 
     #[test]

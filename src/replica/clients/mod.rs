@@ -11,10 +11,9 @@ pub(super) mod timeouts;
 pub(super) mod top;
 
 use crate::base::bugs::Bug;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Acquire, Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
+use super::call::{Acquire, Acquires, Call, CallId, Limit, LockRequest, Refusal, Reply, Target, Wait};
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::ids::Ids;
@@ -43,14 +42,6 @@ pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_mi
 /// all at once.
 const SPREAD: std::time::Duration = std::time::Duration::from_millis(10);
 const SPREAD_STEPS: u64 = 51;
-
-/// An acquire under a known lease.
-pub(super) struct NewAcquire<'a> {
-    pub lease: LeaseIndex,
-    pub wants: &'a Wants,
-    pub wait: Wait,
-    pub label: &'a Arc<str>,
-}
 
 /// The state of a request that a client names.
 enum Found {
@@ -246,9 +237,8 @@ impl AcquireCalls<'_> {
             && let Ok(lease) =
                 self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)
         {
-            let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
             let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
-            self.start_request(&new, client);
+            self.start_request(lease, &acquire.request, client);
         }
     }
 
@@ -262,7 +252,9 @@ impl AcquireCalls<'_> {
             let before = before
                 .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
             match before {
-                Some(request) => return self.retry(call, request, key, &acquire.wants).map(|()| None),
+                Some(request) => {
+                    return self.retry(call, request, key, &acquire.request.wants).map(|()| None);
+                }
                 None if row.finished.is_over(key) => {
                     return Err(Refusal::IdempotencyKeyFinished(key));
                 }
@@ -273,8 +265,8 @@ impl AcquireCalls<'_> {
             return Err(Refusal::Draining);
         }
         admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
-        if acquire.label.len() > MAX_LABEL {
-            return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
+        if acquire.request.label.len() > MAX_LABEL {
+            return Err(Refusal::LabelTooLong { len: acquire.request.label.len(), max: MAX_LABEL });
         }
         self.admit_request(lease)?;
         Ok(Some(lease))
@@ -318,14 +310,13 @@ impl AcquireCalls<'_> {
         if let Err(refusal) = self.lifecycle.versions().admit_homes(
             self.config,
             self.locks.members(),
-            acquire.wants.locks().iter().map(|(lock, _)| lock),
+            acquire.request.wants.locks().iter().map(|(lock, _)| lock),
         ) {
             return self.out.refuse(call, refusal);
         }
-        let new = NewAcquire { lease, wants: &acquire.wants, wait: acquire.wait, label: &acquire.label };
         let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
-        if self.start_request(&new, client).is_none() {
-            let refusal = not_free(acquire.wait);
+        if self.start_request(lease, &acquire.request, client).is_none() {
+            let refusal = not_free(acquire.request.wait);
             self.out.refuse(call, refusal);
         }
     }
@@ -334,13 +325,14 @@ impl AcquireCalls<'_> {
     /// and does not want to or must not, because publishing it would need the disk.
     pub(super) fn start_request(
         &mut self,
-        new: &NewAcquire<'_>,
+        lease: LeaseIndex,
+        new: &LockRequest,
         client: ClientRequest,
     ) -> Option<RequestIndex> {
         let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
         let at = self.ids.stamp(self.out);
-        let lease = self.clients.leases.get(new.lease).id;
-        let request = NewRequest { id, at, wants: new.wants, lease, label: new.label };
+        let of_lease = self.clients.leases.get(lease).id;
+        let request = NewRequest { id, at, wants: &new.wants, lease: of_lease, label: &new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
         let (request, wait) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait) {
@@ -348,9 +340,9 @@ impl AcquireCalls<'_> {
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
             (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };
-        self.clients.leases.get_mut(new.lease).waiting += 1;
-        let client = ClientRequest { names: names_weight(new.wants), ..client };
-        self.clients.note_client_side(new.lease, request, client);
+        self.clients.leases.get_mut(lease).waiting += 1;
+        let client = ClientRequest { names: names_weight(&new.wants), ..client };
+        self.clients.note_client_side(lease, request, client);
         if let Some(wait) = wait {
             self.begin_wait(request, wait);
         }

@@ -13,7 +13,7 @@ use crate::causal_log::{Op, Violation, Wants};
 use crate::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use crate::lock_state::{HoldPolicy, HoldRule};
 use crate::membership::{Address, AgreedOptions, Founder, Founding, MemberName, Policy, Proposal, ServerId};
-use crate::replica::call::{Acquire, Call, CallId, Grant, Refusal, Reply, Target, Wait};
+use crate::replica::call::{Acquire, Call, CallId, Grant, LockRequest, Refusal, Reply, Target, Wait};
 use crate::replica::{
     AgreedConfig, BucketPattern, Checkpoint, Effect, Event, Inspect, LocalConfig, Message, Notice, Position,
     Record, Replica, ReplicaConfig, Report,
@@ -442,9 +442,11 @@ impl Cluster {
             lease: self.lease(id),
             proof: Proof::Attached,
             key,
-            wants: wants.expect("a story asks for valid locks"),
-            wait,
-            label: Arc::from("a story"),
+            request: LockRequest {
+                wants: wants.expect("a story asks for valid locks"),
+                wait,
+                label: Arc::from("a story"),
+            },
         };
         self.call(id, Call::Acquire(acquire))
     }

@@ -10,7 +10,7 @@ use crate::causal_log::Wants;
 use crate::leases::{ClientId, Proof};
 use crate::replica::LocalConfig;
 use crate::replica::call::store::Then;
-use crate::replica::call::{Acquire, Call, Grant, Limit, Reclaim, Refusal, Reply, Wait};
+use crate::replica::call::{Acquire, Call, Grant, Limit, LockRequest, Reclaim, Refusal, Reply, Wait};
 use geolock_api::names::{LeaseId, Mode};
 
 const ONE: ClientId = ClientId(1);
@@ -38,7 +38,15 @@ impl Cluster {
     fn takes(&mut self, lease: LeaseId, lock: &str) -> u64 {
         let wants = Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock");
         let (proof, label) = (Proof::Secret(SECRET), Arc::from("a story"));
-        self.call(0, Call::Acquire(Acquire { lease, proof, key: None, wants, wait: Wait::Forever, label }))
+        self.call(
+            0,
+            Call::Acquire(Acquire {
+                lease,
+                proof,
+                key: None,
+                request: LockRequest { wants, wait: Wait::Forever, label },
+            }),
+        )
     }
 
     fn is_full(&self, tag: u64) -> bool {

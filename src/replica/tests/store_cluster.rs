@@ -7,9 +7,9 @@ use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::VersionVector;
 use crate::leases::Proof;
 use crate::replica::call::store::{
-    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
-use crate::replica::call::{Call, Refusal, Reply, Wait};
+use crate::replica::call::{Call, LockRequest, Refusal, Reply, Wait};
 use geolock_api::keys::Key;
 use geolock_api::names::{LeaseId, Mode};
 use geolock_api::value::{Op, Reading, Update};
@@ -62,7 +62,7 @@ impl Cluster {
         step: Step,
     ) -> u64 {
         let wants = |lock| Wants::all(vec![(name(lock), Mode::Exclusive)]).expect("one lock is fine");
-        let locks = lock.map(|lock| BeginLocks {
+        let locks = lock.map(|lock| LockRequest {
             wants: wants(lock),
             wait: Wait::Forever,
             label: Arc::from("a story"),

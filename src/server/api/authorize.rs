@@ -49,7 +49,7 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         | Call::CloseLease { .. }
         | Call::Release { .. }
         | Call::Cancel { .. } => Ok(()),
-        Call::Acquire(acquire) => wants(authorizer, &acquire.wants),
+        Call::Acquire(acquire) => wants(authorizer, &acquire.request.wants),
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(authorizer, &held.wants)),
         Call::Describe { lock } => authorizer.check(Action::Describe, Resource::Lock(lock)),
         Call::List { prefix, .. } | Call::Top { prefix, .. } => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::replica::call::{Acquire, Call, IdempotencyKey, Proof, Reclaim, Target, Wait};
+use crate::replica::call::{Acquire, Call, IdempotencyKey, LockRequest, Proof, Reclaim, Target, Wait};
 use crate::sim::client::{Client, HoldEnd, Order, Out, Pending, Request, State, transactions};
 use crate::sim::queue::Moment;
 
@@ -51,9 +51,7 @@ impl Client {
             lease: lease.id,
             proof: Proof::Attached,
             key: Some(key),
-            wants: request.order.wants.clone(),
-            wait,
-            label: self.label.clone(),
+            request: LockRequest { wants: request.order.wants.clone(), wait, label: self.label.clone() },
         };
         self.call(Pending::Acquire(key), Call::Acquire(acquire), out);
     }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::causal_log::{Change, Wants};
 use crate::crdt::VersionVector;
 use crate::replica::call::store::{
-    AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, Durability, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
-use crate::replica::call::{Call, IdempotencyKey, Proof, Refusal, Wait};
+use crate::replica::call::{Call, IdempotencyKey, LockRequest, Proof, Refusal, Wait};
 use crate::sim::client::{Client, HoldEnd, Out, Pending, State, Timer};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{AskedStep, Guard, Intent, TxnKey};
@@ -246,7 +246,7 @@ impl Client {
         };
         let ends = step.then != Then::Continue;
         let request = if txn.next == 0 && call != TxnCall::Abort {
-            let locks = txn.order.locks.clone().map(|(wants, wait)| BeginLocks {
+            let locks = txn.order.locks.clone().map(|(wants, wait)| LockRequest {
                 wants,
                 wait,
                 label: self.label.clone(),

@@ -9,9 +9,9 @@ use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::leases::{ClientId, OnDisconnect, Proof};
 use crate::replica::Event;
-use crate::replica::call::store::{AtLeast, Begin, BeginLocks, Durability, NextStep, Read, Step, Then};
+use crate::replica::call::store::{AtLeast, Begin, Durability, NextStep, Read, Step, Then};
 use crate::replica::call::watch::{Pattern, Subject, Watch};
-use crate::replica::call::{Acquire, Call, CallId, ListCursor, Reclaim, Target, Wait};
+use crate::replica::call::{Acquire, Call, CallId, ListCursor, LockRequest, Reclaim, Target, Wait};
 use crate::replica::force_release::ForceRelease;
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
@@ -47,9 +47,7 @@ impl Client {
                 lease,
                 proof,
                 key: choices.one_in(2).then(|| choices.number(tag)),
-                wants: wants(choices),
-                wait: wait(choices),
-                label: Arc::from("fuzz"),
+                request: LockRequest { wants: wants(choices), wait: wait(choices), label: Arc::from("fuzz") },
             }),
             8 | 9 => Call::Release { lease, proof, target: self.target(choices) },
             10 => Call::Cancel { lease, proof, target: self.target(choices) },
@@ -67,7 +65,7 @@ impl Client {
                 lease,
                 proof,
                 key: choices.number(tag),
-                locks: choices.one_in(4).then(|| BeginLocks {
+                locks: choices.one_in(4).then(|| LockRequest {
                     wants: wants(choices),
                     wait: wait(choices),
                     label: Arc::from("fuzz"),

@@ -18,7 +18,7 @@ use crate::replica::call::store::{
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
 use crate::replica::clients::client_requests::ClientRequest;
 use crate::replica::clients::grants::Requests;
-use crate::replica::clients::{NewAcquire, admit_load, not_free};
+use crate::replica::clients::{admit_load, not_free};
 use crate::replica::data::transactions::TxnCalls;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
@@ -168,9 +168,8 @@ impl TxnCalls<'_> {
             ) {
                 return self.out.refuse(call, refusal);
             }
-            let new = NewAcquire { lease, wants: &locks.wants, wait: locks.wait, label: &locks.label };
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
-            match lend!(AcquireCalls, self).start_request(&new, client) {
+            match lend!(AcquireCalls, self).start_request(lease, locks, client) {
                 Some(index) => request = Some(self.locks.get(index).id),
                 None => {
                     let refusal = not_free(locks.wait);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{
     ProofBy, idempotency_key, label, lease, proof, request_id, request_id_message, snapshot_message, wants,
 };
-use crate::replica::call::{Acquire, Call, Grant, Proof, Reclaim, Target, Wait};
+use crate::replica::call::{Acquire, Call, Grant, LockRequest, Proof, Reclaim, Target, Wait};
 use crate::server::api::error::BorderError;
 use geolock_api::names::{FencingToken, LeaseId, RequestId};
 use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
@@ -32,9 +32,7 @@ pub(in crate::server::api) fn acquire(
         lease: lease(message.lease)?,
         proof: proof(&message.secret, by)?,
         key,
-        wants: wants(&message.locks)?,
-        wait,
-        label: label(&message.label)?,
+        request: LockRequest { wants: wants(&message.locks)?, wait, label: label(&message.label)? },
     }))
 }
 

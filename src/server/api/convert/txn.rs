@@ -14,10 +14,10 @@ use super::lock::NO_WAIT;
 use crate::base::time::TimeToLive;
 use crate::causal_log::{Action, Change, MAX_CHANGES, MAX_COMMIT_BYTES};
 use crate::replica::call::store::{
-    AtLeast, Begin, BeginLocks, Durability, Durable, MAX_GUARDS, MAX_MAJORITY_WAIT, MAX_READS, NextStep,
-    Read, Step, Stepped, Then, TxnRefusal, TxnState,
+    AtLeast, Begin, Durability, Durable, MAX_GUARDS, MAX_MAJORITY_WAIT, MAX_READS, NextStep, Read, Step,
+    Stepped, Then, TxnRefusal, TxnState,
 };
-use crate::replica::call::{Call, Wait};
+use crate::replica::call::{Call, LockRequest, Wait};
 use crate::server::api::error::BorderError;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
@@ -66,14 +66,14 @@ pub(in crate::server::api) fn next_step(
 const NO_KEY: BorderError =
     Malformed("`idempotency_key`: a transaction has one, so that it can be asked for again");
 
-fn begin_locks(message: proto::BeginLocks) -> Result<BeginLocks, BorderError> {
+fn begin_locks(message: proto::BeginLocks) -> Result<LockRequest, BorderError> {
     let wait = match message.wait {
         Some(begin_locks::Wait::TryOnce(_)) => Wait::Try,
         Some(begin_locks::Wait::WaitMs(millis)) => Wait::AtMost(Duration::from_millis(millis)),
         Some(begin_locks::Wait::WaitForever(_)) => Wait::Forever,
         None => return Err(NO_WAIT),
     };
-    Ok(BeginLocks { wants: wants(&message.locks)?, wait, label: label(&message.label)? })
+    Ok(LockRequest { wants: wants(&message.locks)?, wait, label: label(&message.label)? })
 }
 
 fn guards(under: Vec<proto::RequestId>) -> Result<Vec<RequestId>, BorderError> {

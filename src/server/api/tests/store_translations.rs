@@ -11,11 +11,10 @@ use crate::causal_log::{Action, Change, Wants};
 use crate::crdt::value::SharedValue;
 use crate::lock_server::fakes::{dc, name};
 use crate::replica::call::store::{
-    AtLeast, Begin, BeginLocks, Durability, Durable, NextStep, Read, Step, Stepped, Then, TxnRefusal,
-    TxnState,
+    AtLeast, Begin, Durability, Durable, NextStep, Read, Step, Stepped, Then, TxnRefusal, TxnState,
 };
 use crate::replica::call::watch::WatchRefusal;
-use crate::replica::call::{Call, Proof, Refusal, Wait};
+use crate::replica::call::{Call, LockRequest, Proof, Refusal, Wait};
 use crate::server::api::convert::{ProofBy, txn};
 use crate::server::api::error::{self, BorderError};
 use crate::store_state::ChangeError;
@@ -73,7 +72,7 @@ fn a_begin_means_what_it_says() {
         lease: LeaseId::from_raw(7),
         proof: Proof::Attached,
         key: 3,
-        locks: Some(BeginLocks {
+        locks: Some(LockRequest {
             wants: Wants::all(vec![(name("a"), Mode::Exclusive)]).expect("one lock"),
             wait: Wait::AtMost(Duration::from_millis(1500)),
             label: "me".into(),

@@ -16,8 +16,8 @@ use crate::lock_server::fakes::{dc, name};
 use crate::replica::NotServing;
 use crate::replica::call::{
     Acquire, Acquires, AtStake, Call, Counts, Grant, Heat, HolderInfo, HotLock, ListCursor, LockDescription,
-    LockSummary, MembersStatus, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply, Status,
-    Target, Wait, WaiterInfo,
+    LockRequest, LockSummary, MembersStatus, OnDisconnect, PeerStatus, Phase, Proof, Reclaim, Refusal, Reply,
+    Status, Target, Wait, WaiterInfo,
 };
 use crate::server::api::convert::lock::ReclaimPiece;
 use crate::server::api::convert::{ProofBy, inspect, lease, lock, session, status};
@@ -93,9 +93,11 @@ fn an_acquire_means_what_it_says() {
         lease: lease(),
         proof: Proof::Attached,
         key: Some(3),
-        wants: Wants::all(vec![(name("b"), Mode::Exclusive), (odd, Mode::Shared)]).expect("two locks"),
-        wait: Wait::AtMost(Duration::from_millis(1500)),
-        label: "me".into(),
+        request: LockRequest {
+            wants: Wants::all(vec![(name("b"), Mode::Exclusive), (odd, Mode::Shared)]).expect("two locks"),
+            wait: Wait::AtMost(Duration::from_millis(1500)),
+            label: "me".into(),
+        },
     };
     assert_eq!(call, Call::Acquire(expected));
 }
@@ -106,7 +108,7 @@ fn an_acquire_may_wait_not_at_all_or_for_ever_and_needs_no_key_on_a_stream() {
     let parsed = |wait| {
         let message = proto::AcquireRequest { wait: Some(wait), idempotency_key: 0, ..acquire_message() };
         match lock::acquire(message, ProofBy::SecretOrStream) {
-            Ok(Call::Acquire(acquire)) => (acquire.wait, acquire.key),
+            Ok(Call::Acquire(acquire)) => (acquire.request.wait, acquire.key),
             other => panic!("an acquire was expected, this is {other:?}"),
         }
     };
