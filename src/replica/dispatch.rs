@@ -9,7 +9,7 @@ use geolock_api::names::DcId;
 
 impl Replica {
     pub(super) fn on_link_down(&mut self, peer: DcId) {
-        self.log.link_down(peer);
+        self.log.peers_mut().link_down(peer);
         self.peers.inbox.clear(peer);
         self.peers.links.link_down(peer);
         self.data.counter_escrow.link_down(peer);
@@ -20,7 +20,7 @@ impl Replica {
     }
 
     pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
-        if self.peers.links.is_closing(peer) || !self.log.is_linked(peer) {
+        if self.peers.links.is_closing(peer) || !self.log.peer(peer).is_linked() {
             return;
         }
         let has_waited = self.peers.awaits_heads(peer, &self.lifecycle);

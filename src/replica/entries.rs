@@ -53,7 +53,7 @@ impl Replica {
             return Ok(());
         }
         for entry in &entries {
-            self.log.note_sent_by(peer, entry);
+            self.log.peer_mut(peer).note_sent(entry);
         }
         // A member that has not heard of the end of an earlier server with this slot takes this one for that.
         if self.members.awaits_state() {
@@ -164,7 +164,7 @@ impl Replica {
     pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
         self.out.counts.violations += 1;
         self.peers.inbox.clear(peer);
-        self.log.link_down(peer);
+        self.log.peers_mut().link_down(peer);
         lend!(StateTransfer, self).stop_giving(peer);
         self.copies.transfers.stop_taking_from(peer);
         self.peers.links.close(peer);

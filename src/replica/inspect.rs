@@ -75,7 +75,7 @@ impl<'a> Inspect<'a> {
             leases,
             outcomes,
             commit_contents,
-            log: replica.log.kept().cloned().collect(),
+            log: replica.log.entries().iter().cloned().collect(),
             ..begin_checkpoint(replica)
         }
     }
@@ -136,7 +136,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the vector of the entries that are no longer kept here.
     pub fn truncated(self) -> &'a VersionVector {
-        self.0.log.truncated()
+        self.0.log.truncated().vector()
     }
 
     /// Returns the members after the decisions that are known here; `None` if there are none.

@@ -160,7 +160,7 @@ impl Replica {
         next = next.min(self.locks.next_deadline()).min(self.clients.leases.next_deadline());
         next = next.min(self.clients.waits.next_or_never()).min(self.clients.descriptions.next_deadline());
         next = next.min(self.data.transactions.next_deadline());
-        next = next.min(self.lifecycle.next_deadline(self.log.linked()));
+        next = next.min(self.lifecycle.next_deadline(self.log.peers().linked()));
         let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
         sooner(self.peers.reachability.next_deadline());
         sooner(self.peers.links.retry_at());

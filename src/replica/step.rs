@@ -225,9 +225,9 @@ impl Replica {
         work::count((position.0 - self.out.output_commit.durable().0) as usize);
         self.out.output_commit.note_durable(position);
         self.ids.reservations.note_durable(position);
-        let before = self.log.durable_end();
+        let before = self.log.entries().durable_end();
         let news = self.log.note_durable(position, self.now.mono);
-        lend!(WatchCalls, self).tell_watches(self.log.durable_since(before));
+        lend!(WatchCalls, self).tell_watches(self.log.entries().durable_since(before));
         self.data.store.note_durable(position);
         self.out.pump |= news;
         news
@@ -248,7 +248,7 @@ impl Replica {
             }
             Output::Effect(effect) => self.out.effects.push_back(effect),
             Output::Committed(seq, answer) => lend!(MajorityCommits, self).answer_committed(seq, *answer),
-            Output::Heartbeat(peer) if self.log.is_linked(peer) => {
+            Output::Heartbeat(peer) if self.log.peer(peer).is_linked() => {
                 lend!(LinkHandler, self).send_waiting_heartbeat(peer)
             }
             Output::Heartbeat(_) => {}

@@ -79,7 +79,9 @@ impl Writer<'_> {
 
     /// Returns the hash of the predecessor for the next own entry.
     pub(super) fn own_head(&self) -> u64 {
-        if self.lifecycle.versions().are_chained() { self.log.head(self.config.dc) } else { 0 }
+        let me = self.config.dc;
+        let is_named = self.lifecycle.versions().are_chained();
+        if is_named { self.log.chain().hash_at(me, self.log.applied().get(me)) } else { 0 }
     }
 
     pub(super) fn end_keys(&mut self, mut keys: Vec<Key>) {

@@ -32,7 +32,7 @@
 //! | `Protocol::grant`, `has_fresh_parts` | `src/lock_state/lock_table.rs`, `src/replica/output_commit.rs` |
 //! | `Protocol::takes` | `Replica::admit` (`src/replica/entries.rs`), `src/causal_log/inbox.rs` |
 //! | `Protocol::receive` | `Replica::take_in` (`src/replica/entries.rs`) |
-//! | `State::is_sent`, `Site::told` | `Log::next_batch`, `Log::note_told` (`src/causal_log/log.rs`) |
+//! | `State::is_sent`, `Site::told` | `Log::next_batch`, `Log::note_announced` (`src/causal_log/log.rs`) |
 //! | `Protocol::crash` | `src/replica/recover.rs`, `src/leases/table.rs` |
 //! | `Protocol::reclaim` | `src/leases/table.rs`, `src/replica/lease_calls.rs` |
 //!

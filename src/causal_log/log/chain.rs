@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Log;
 use crate::causal_log::entry::Entry;
-use geolock_api::names::{DcId, MAX_DCS};
+use crate::crdt::VersionVector;
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// Number of hashes of a log that are kept beyond the entries that some member may lack. 8 bytes each.
 const BEYOND: u64 = 1024;
@@ -22,7 +22,7 @@ const BEYOND: u64 = 1024;
 const TOLD: usize = 4 * BEYOND as usize;
 
 /// The hashes of the last entries of each log.
-pub(super) struct Chain {
+pub(crate) struct Chain {
     rows: Box<[Row]>,
 }
 
@@ -48,16 +48,20 @@ impl Row {
 }
 
 impl Chain {
-    pub fn new() -> Chain {
+    pub(super) fn new() -> Chain {
         Chain { rows: (0..MAX_DCS).map(|_| Row::default()).collect() }
     }
 
-    /// The next entry of this log is the first one of another generation.
-    pub fn forget(&mut self, dc: DcId) {
+    /// Removes the hashes of a log: its next entry is the first one of another generation.
+    pub(super) fn forget(&mut self, dc: DcId) {
         self.rows[dc.index()] = Row::default();
     }
 
-    /// Adds the hash of the next entry of a log. No member lacks entries up to `truncated`.
+    /// Adds the hash of an entry that was just applied. No member lacks entries of its log up to `truncated`.
+    pub(super) fn append(&mut self, entry: &Entry, truncated: u64) {
+        self.push(entry.dc, entry.seq, entry.hash(), truncated);
+    }
+
     fn push(&mut self, dc: DcId, seq: u64, hash: u64, truncated: u64) {
         let row = &mut self.rows[dc.index()];
         if seq != row.last + 1 {
@@ -71,67 +75,60 @@ impl Chain {
             row.hashes.pop_front();
         }
     }
-}
-
-impl Log {
-    pub(super) fn chain_on(&mut self, entry: &Entry) {
-        let truncated = self.truncated.get(entry.dc);
-        self.chain.push(entry.dc, entry.seq, entry.hash(), truncated);
-    }
 
     /// Returns the hash of an entry; 0 if it is not known.
     pub fn hash_at(&self, dc: DcId, seq: u64) -> u64 {
-        self.chain.rows[dc.index()].at(seq)
+        self.rows[dc.index()].at(seq)
     }
 
-    /// Returns the hash of the last applied entry of a datacenter; 0 if it is not known.
-    pub fn head(&self, dc: DcId) -> u64 {
-        self.hash_at(dc, self.applied.get(dc))
+    /// Returns the hashes of the last entries in a vector, as far as they are known.
+    pub fn heads_at(&self, vector: &VersionVector) -> Vec<(DcId, u64)> {
+        let heads = vector.iter().map(|(dc, seq)| (dc, self.hash_at(dc, seq)));
+        heads.filter(|(_, hash)| *hash != 0).collect()
     }
 
-    /// Returns all known hashes, for a checkpoint: of each log, those of its last entries.
-    pub fn hashes(&self) -> Vec<(DcId, Vec<u64>)> {
-        let known = self.members.iter().map(|dc| (dc, &self.chain.rows[dc.index()]));
+    /// Returns all known hashes of the logs of these members: of each log, those of its last entries.
+    pub(super) fn hashes(&self, members: DcSet, applied: &VersionVector) -> Vec<(DcId, Vec<u64>)> {
+        let known = members.iter().map(|dc| (dc, &self.rows[dc.index()]));
         // An installed state may have come without the hash of its last entry.
-        let known = known.filter(|(dc, row)| !row.hashes.is_empty() && row.last == self.applied.get(*dc));
+        let known = known.filter(|(dc, row)| !row.hashes.is_empty() && row.last == applied.get(*dc));
         known.map(|(dc, row)| (dc, row.hashes.iter().copied().collect())).collect()
     }
 
-    /// Returns the last hashes of each log, for a state transfer.
-    pub fn last_hashes(&self) -> Vec<(DcId, Vec<u64>)> {
-        let mut hashes = self.hashes();
+    /// Returns as many of the last hashes as a state transfer has.
+    pub(super) fn last_hashes(&self, members: DcSet, applied: &VersionVector) -> Vec<(DcId, Vec<u64>)> {
+        let mut hashes = self.hashes(members, applied);
         for (_, hashes) in &mut hashes {
             hashes.drain(..hashes.len().saturating_sub(TOLD));
         }
         hashes
     }
 
-    /// Returns the hashes at the durable vector, as far as they are known.
-    pub fn durable_heads(&self) -> Vec<(DcId, u64)> {
-        let heads = self.durable.iter().map(|(dc, seq)| (dc, self.hash_at(dc, seq)));
-        heads.filter(|(_, hash)| *hash != 0).collect()
-    }
-
-    /// Restores the hashes up to the applied vector from a checkpoint. A checkpoint of version 1 has no
-    /// hashes, but may have entries.
-    pub(super) fn restore_hashes(&mut self, hashes: &[(DcId, Vec<u64>)], kept: &[Arc<Entry>]) {
+    /// Restores the hashes up to the applied vector from a checkpoint with the entries `kept`. A checkpoint
+    /// of version 1 has no hashes, but may have entries.
+    pub(super) fn restore(
+        &mut self,
+        (members, applied): (DcSet, &VersionVector),
+        hashes: &[(DcId, Vec<u64>)],
+        kept: &[Arc<Entry>],
+    ) {
         if hashes.is_empty() {
-            kept.iter().for_each(|entry| self.chain.push(entry.dc, entry.seq, entry.hash(), 0));
+            kept.iter().for_each(|entry| self.append(entry, 0));
         }
         for (dc, hashes) in hashes {
-            let last = self.applied.get(*dc);
+            let last = applied.get(*dc);
             if hashes.len() as u64 <= last {
-                self.chain.rows[dc.index()] = Row { last, hashes: hashes.iter().copied().collect() };
+                self.rows[dc.index()] = Row { last, hashes: hashes.iter().copied().collect() };
             }
         }
-        self.install_hashes(&[]);
+        self.install(members, applied, &[]);
     }
 
     /// Installs the hashes of a state that covers more than was applied here: those of its last entries, up
     /// to `applied`. Older hashes are kept if there is no gap.
-    pub fn install_hashes(&mut self, hashes: &[(DcId, Vec<u64>)]) {
-        for dc in self.members.iter() {
-            let (last, row) = (self.applied.get(dc), &mut self.chain.rows[dc.index()]);
+    pub(super) fn install(&mut self, members: DcSet, applied: &VersionVector, hashes: &[(DcId, Vec<u64>)]) {
+        for dc in members.iter() {
+            let (last, row) = (applied.get(dc), &mut self.rows[dc.index()]);
             if row.last == last {
                 continue;
             }

@@ -7,8 +7,9 @@
 //! The result follows from what the members announced last, so it may go back: a member that lost its disk
 //! announces less.
 
-use super::Log;
+use super::peers::PeerTable;
 use crate::base::bugs::Bug;
+use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// How many of some datacenters have to have an entry.
@@ -20,22 +21,28 @@ pub struct Majority {
     pub needed: usize,
 }
 
-impl Log {
+impl PeerTable {
     /// Returns the number of the last own entry that a majority of the members has durably, and a majority of
-    /// each of these sets of voters. Takes time for each member and voter, and none for each entry.
-    pub fn durable_at_majority(&self, voters: impl Iterator<Item = Majority>) -> u64 {
-        let count = self.members.len();
-        let needed = if self.bugs.has(Bug::MemberCountsTwice) { count / 4 } else { count / 2 } + 1;
-        let members = Majority { of: self.members, needed };
-        let voters = voters.filter(|_| !self.bugs.has(Bug::VotersDoNotCount));
-        voters.chain([members]).map(|majority| self.durable_at(majority)).min().unwrap_or(0)
+    /// each of these sets of voters; `durable` is the durable vector here. Takes time for each member and
+    /// voter, and none for each entry.
+    pub fn durable_at_majority(
+        &self,
+        durable: &VersionVector,
+        voters: impl Iterator<Item = Majority>,
+    ) -> u64 {
+        let count = self.members().len();
+        let needed = if self.bugs().has(Bug::MemberCountsTwice) { count / 4 } else { count / 2 } + 1;
+        let members = Majority { of: self.members(), needed };
+        let voters = voters.filter(|_| !self.bugs().has(Bug::VotersDoNotCount));
+        voters.chain([members]).map(|majority| self.durable_at(durable, majority)).min().unwrap_or(0)
     }
 
     /// Returns the number of the last own entry that enough of these have durably.
-    fn durable_at(&self, Majority { of, needed }: Majority) -> u64 {
+    fn durable_at(&self, durable: &VersionVector, Majority { of, needed }: Majority) -> u64 {
+        debug_assert!(needed > 0, "no majority is empty");
         let mut last = [0; MAX_DCS];
         for (place, member) in last.iter_mut().zip(of.iter()) {
-            *place = self.durable_of(member);
+            *place = self.durable_of(durable, member);
         }
         let last = &mut last[..of.len()];
         last.sort_unstable_by(|a, b| b.cmp(a));
@@ -48,20 +55,21 @@ impl Log {
         reached
     }
 
-    /// Returns the members, and those of the voters, that are not known to have own entry `seq` durably.
-    pub fn not_known_to_have(&self, seq: u64, voters: impl Iterator<Item = Majority>) -> DcSet {
-        let asked = voters.fold(self.members, |all, majority| all.union(majority.of));
-        asked.iter().filter(|member| self.durable_of(*member) < seq).collect()
+    /// Returns the members, and those of the voters, that are not known to have own entry `seq` durably;
+    /// `durable` is the durable vector here.
+    pub fn not_known_to_have(
+        &self,
+        seq: u64,
+        durable: &VersionVector,
+        voters: impl Iterator<Item = Majority>,
+    ) -> DcSet {
+        let asked = voters.fold(self.members(), |all, majority| all.union(majority.of));
+        asked.iter().filter(|member| self.durable_of(durable, *member) < seq).collect()
     }
 
     /// Returns the number of the last own entry that a member is known to have durably.
-    fn durable_of(&self, member: DcId) -> u64 {
-        let row = &self.rows[member.index()];
-        match (&row.link, member == self.me) {
-            (_, true) => self.durable.get(self.me),
-            (Some(link), false) if self.bugs.has(Bug::SentCountsAsDurable) => link.known.get(self.me),
-            _ => row.told.last.get(self.me),
-        }
+    fn durable_of(&self, durable: &VersionVector, member: DcId) -> u64 {
+        if member == self.me() { durable.get(member) } else { self.row(member).durable_of(self.me()) }
     }
 }
 
@@ -69,9 +77,10 @@ impl Log {
 mod tests {
     use std::iter;
 
+    use super::super::Log;
     use super::*;
+    use crate::base::bugs::Bugs;
     use crate::base::time::Instant;
-    use crate::crdt::VersionVector;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")
@@ -81,12 +90,16 @@ mod tests {
     fn log_with(told: &[u64]) -> Log {
         let members: DcSet = (0..=told.len() as u8).map(dc).collect();
         let vector = |seq| VersionVector::from_iter([(dc(0), seq)]);
-        let mut log = Log::new(dc(0), members);
+        let mut log = Log::new(dc(0), members, Bugs::default());
         log.restore(vector(10), &[], &[], &[], Instant::ZERO);
         for (peer, seq) in (1..).map(dc).zip(told) {
-            log.note_told(peer, &vector(*seq), members);
+            log.note_announced(peer, &vector(*seq), members);
         }
         log
+    }
+
+    fn reached(log: &Log, voters: &[Majority]) -> u64 {
+        log.peers().durable_at_majority(log.durable(), voters.iter().copied())
     }
 
     #[test]
@@ -101,8 +114,8 @@ mod tests {
             (&[9, 0, 0, 7], 7),
             (&[9, 8, 7, 0, 0], 7),
         ];
-        for (told, reached) in cases {
-            assert_eq!(log_with(told).durable_at_majority(iter::empty()), reached, "{told:?}");
+        for (told, expected) in cases {
+            assert_eq!(reached(&log_with(told), &[]), expected, "{told:?}");
         }
     }
 
@@ -118,8 +131,8 @@ mod tests {
             (&[of(&[0, 1], 2), of(&[0, 1, 3], 3)], 3),
             (&[of(&[0, 1], 3)], 0),
         ];
-        for (voters, reached) in cases {
-            assert_eq!(log.durable_at_majority(voters.iter().copied()), reached, "{voters:?}");
+        for (voters, expected) in cases {
+            assert_eq!(reached(&log, voters), expected, "{voters:?}");
         }
     }
 
@@ -127,10 +140,10 @@ mod tests {
     fn a_member_that_lost_its_disk_does_not_count_any_more() {
         let mut log = log_with(&[9, 7]);
         let members = (0..3).map(dc).collect();
-        let not_known_to_have = |log: &Log| log.not_known_to_have(8, iter::empty());
+        let not_known_to_have = |log: &Log| log.peers().not_known_to_have(8, log.durable(), iter::empty());
         assert_eq!(not_known_to_have(&log), DcSet::only(dc(2)));
-        log.note_told(dc(1), &VersionVector::default(), members);
-        assert_eq!(log.durable_at_majority(iter::empty()), 7);
+        log.note_announced(dc(1), &VersionVector::default(), members);
+        assert_eq!(reached(&log, &[]), 7);
         assert_eq!(not_known_to_have(&log), [dc(1), dc(2)].into_iter().collect());
     }
 }

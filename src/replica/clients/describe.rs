@@ -163,7 +163,7 @@ impl Describer<'_> {
             lock.unknown = lock.owner_dcs().intersection(self.members.peers());
         }
         let elsewhere = locks.iter().fold(DcSet::EMPTY, |all, lock| all.union(lock.unknown));
-        let asked = elsewhere.intersection(self.log.linked());
+        let asked = elsewhere.intersection(self.log.peers().linked());
         if asked.is_empty() || self.clients.descriptions.len() >= MAX_PENDING {
             return self.finish_description(call, purpose, locks);
         }

@@ -68,7 +68,7 @@ impl StatusView<'_> {
             decision: config.index().0,
             epoch: self.members.epoch().0,
             evicting: config.attempt().map_or(DcSet::EMPTY, Attempt::evicting),
-            only_here: self.log.only_here(),
+            only_here: self.log.peers().only_here(self.log.applied()),
             own: self.at_stake(self.config.dc, waiting),
             waiting_is_least: !waiting.is_complete,
         }
@@ -89,16 +89,17 @@ impl StatusView<'_> {
     }
 
     fn peer_status(&self, peer: DcId, waiting: &WaitingFor) -> PeerStatus {
-        let lag = self.log.lag(peer);
+        let acknowledged = self.log.peer(peer).acknowledged();
+        let lag = acknowledged.lag(self.log.applied(), self.log.entries());
         let waited = lag.since.map_or(Duration::ZERO, |since| self.now.mono.saturating_since(since));
         PeerStatus {
             dc: peer,
-            connected: self.log.is_linked(peer),
+            connected: self.log.peer(peer).is_linked(),
             reachable: self.peers.reachability.is_reachable(peer),
-            acknowledged: self.log.acknowledged(peer).clone(),
+            acknowledged: acknowledged.vector().clone(),
             unacked_entries: lag.entries,
             lag_ms: waited.as_millis() as u64,
-            missing_entries: self.log.missing_entries(peer),
+            missing_entries: acknowledged.missing_entries(self.log.applied()),
             // Right after a start no peer has announced its vector yet.
             too_far_behind: self.peers.reachability.was_heard(peer) && self.log.is_too_far_behind(peer),
             clock_ahead_ms: self.peers.links.clock_ahead_ms(peer).unwrap_or(0),
@@ -122,7 +123,7 @@ impl StatusView<'_> {
             locks_active: self.locks.inspect().active() as u64,
             locks_moved: self.locks.owners().map().len() as u64,
             locks_away_here: self.locks.owners().away_here() as u64,
-            log_entries: self.log.len() as u64,
+            log_entries: self.log.entries().len() as u64,
             held_back: self.peers.inbox.len() as u64,
             watches: self.watches.len() as u64,
             transactions: self.data.transactions.len() as u64,

@@ -184,7 +184,7 @@ impl Timeouts<'_> {
         let locks = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let owners = locks.iter().flat_map(|lock| self.locks.inspect().owners(lock));
         let owners: DcSet = owners.inspect(|_| work::count(1)).map(|(_, owner)| owner).collect();
-        let asked = owners.intersection(self.members.peers()).intersection(self.log.linked());
+        let asked = owners.intersection(self.members.peers()).intersection(self.log.peers().linked());
         if asked.is_empty() {
             return;
         }

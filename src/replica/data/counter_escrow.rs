@@ -95,7 +95,7 @@ impl TxnCalls<'_> {
     /// A change was refused; if it lacked rights, some are asked for.
     pub(in crate::replica) fn ask_for_rights(&mut self, refused: &ChangeError) {
         let OpError::InsufficientRights { asked, rights } = refused.error else { return };
-        let linked = self.log.linked();
+        let linked = self.log.peers().linked();
         let most = self
             .data
             .store

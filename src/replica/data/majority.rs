@@ -101,7 +101,7 @@ pub(in crate::replica) struct MajorityCommits<'a> {
 impl MajorityCommits<'_> {
     /// Returns the number of the last own entry that a majority has.
     fn reached(&self) -> u64 {
-        self.log.durable_at_majority(self.members.voter_majorities())
+        self.log.peers().durable_at_majority(self.log.durable(), self.members.voter_majorities())
     }
 
     /// Answers a commit with journal position `position`, own entry `seq`: at once when it is durable here,
@@ -160,8 +160,8 @@ impl MajorityCommits<'_> {
     fn ask_for_acknowledgements(&mut self) {
         let durable = self.log.durable().get(self.config.dc);
         let Some(seq) = self.data.transactions.majority.last_up_to(durable) else { return };
-        for peer in self.log.linked().iter() {
-            let is_known = self.log.acknowledged(peer).get(self.config.dc) >= seq;
+        for peer in self.log.peers().linked().iter() {
+            let is_known = self.log.peer(peer).acknowledged().has(self.config.dc, seq);
             if !is_known
                 && self.data.acknowledgements.rows[peer.index()].asked < seq
                 && self.data.acknowledgements.are_understood_by(peer)
@@ -188,7 +188,7 @@ impl MajorityCommits<'_> {
     /// Sends acknowledgements to the peers that asked for some and whose logs have more durable entries here
     /// than they were told.
     fn acknowledge_wanted(&mut self) {
-        for peer in self.log.linked().iter() {
+        for peer in self.log.peers().linked().iter() {
             let (row, durable) =
                 (self.data.acknowledgements.rows[peer.index()], self.acknowledged_log_of(peer));
             if row.wanted <= row.told || durable <= row.told {
@@ -240,7 +240,8 @@ impl MajorityCommits<'_> {
             Durable::AtMajority
         } else {
             self.out.counts.commits_not_at_majority += 1;
-            let missing = self.log.not_known_to_have(seq, self.members.voter_majorities());
+            let missing =
+                self.log.peers().not_known_to_have(seq, self.log.durable(), self.members.voter_majorities());
             Durable::NotAtMajority { missing }
         };
         self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
@@ -260,13 +261,13 @@ impl Peering<'_> {
         if let Some(dc) = named.find(is_strange) {
             return Err(Violation::UnknownDc { dc });
         }
-        if !self.log.has_announced(peer) {
+        if !self.log.peer(peer).has_announced() {
             // It did not announce itself on this link yet; its heartbeat will have the same vector.
             return Ok(());
         }
         self.compare_heads(peer, durable, heads);
         if !self.lifecycle.is_forked() {
-            self.note_vector(peer, durable, self.log.links_of(peer));
+            self.note_vector(peer, durable, self.log.peer(peer).links());
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Clocks<'_> {
         self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
         self.ids.may_stamp = !self.lifecycle.is_starting();
         if judgement == Judgement::Contradicted {
-            self.log.linked().iter().for_each(|peer| self.tell_wall_clock(peer));
+            self.log.peers().linked().iter().for_each(|peer| self.tell_wall_clock(peer));
         }
         judgement
     }
@@ -69,8 +69,9 @@ impl Clocks<'_> {
     /// Returns by how many milliseconds the clocks of peers are ahead of ours: of the peers that are heard,
     /// or else of those that were.
     fn heard_clocks(&self) -> impl Iterator<Item = i64> {
-        let is_heard =
-            |peer: &DcId| self.log.is_linked(*peer) && self.peers.links.clock_ahead_ms(*peer).is_some();
+        let is_heard = |peer: &DcId| {
+            self.log.peer(*peer).is_linked() && self.peers.links.clock_ahead_ms(*peer).is_some()
+        };
         let nobody = !self.members.peers().iter().any(|peer| is_heard(&peer));
         let ahead = |peer: DcId| {
             let (millis, at) = self.peers.links.wall_clock(peer)?;

@@ -51,7 +51,7 @@ fn fork_at(
     (dc, seq): (DcId, u64),
     (peer, theirs): (DcId, u64),
 ) -> Option<Fork> {
-    let ours = log.hash_at(dc, seq);
+    let ours = log.chain().hash_at(dc, seq);
     let differ = ours != 0 && theirs != 0 && ours != theirs;
     (differ && !config.bugs.has(Bug::ForksNotCompared)).then_some(Fork { dc, seq, ours, theirs, peer })
 }
@@ -66,7 +66,7 @@ pub(in crate::replica) fn fork_in_hashes(
     hashes.iter().find_map(|(dc, hashes)| {
         let mut numbered = (1..=vector.get(*dc)).rev().zip(hashes.iter().rev());
         // The last one that both know stands for all before it.
-        let both_know = |(seq, hash): &(u64, &u64)| **hash != 0 && log.hash_at(*dc, *seq) != 0;
+        let both_know = |(seq, hash): &(u64, &u64)| **hash != 0 && log.chain().hash_at(*dc, *seq) != 0;
         let (seq, hash) = numbered.find(both_know)?;
         fork_at(config, log, (*dc, seq), (peer, *hash))
     })
@@ -83,7 +83,7 @@ pub(in crate::replica) fn fork_in_entry(
         return fork_at(config, log, (entry.dc, entry.predecessor()), (peer, entry.prev));
     }
     // The hash of the entry is computed only if there is one to compare it with.
-    let is_known = log.hash_at(entry.dc, entry.seq) != 0;
+    let is_known = log.chain().hash_at(entry.dc, entry.seq) != 0;
     is_known.then(|| fork_at(config, log, (entry.dc, entry.seq), (peer, entry.hash()))).flatten()
 }
 
@@ -102,7 +102,7 @@ impl Peering<'_> {
     pub(in crate::replica) fn compare_histories(&mut self, peer: DcId, heartbeat: &Heartbeat) -> bool {
         self.compare_heads(peer, &heartbeat.durable, &heartbeat.heads);
         let fork = heartbeat.fork.map(|(dc, seq)| {
-            let ours = self.log.hash_at(dc, seq);
+            let ours = self.log.chain().hash_at(dc, seq);
             Fork { dc, seq, ours, theirs: 0, peer }
         });
         self.note_fork(fork);
@@ -147,5 +147,5 @@ pub(in crate::replica) fn heads_to_tell(config: &ReplicaConfig, log: &Log) -> Ve
     if config.bugs.has(Bug::HeadsNotTold) {
         return Vec::new();
     }
-    log.durable_heads()
+    log.chain().heads_at(log.durable())
 }

@@ -137,7 +137,7 @@ impl LogRecovery<'_> {
 
     /// Asks the members without a link to this datacenter, through the linked ones.
     pub(in crate::replica) fn ask_unlinked(&mut self) {
-        let linked = self.log.linked();
+        let linked = self.log.peers().linked();
         if self.lifecycle.to_ask(linked).is_empty() {
             return;
         }
@@ -171,10 +171,10 @@ impl LogRecovery<'_> {
         let known = self.log.applied().get(of);
         // Not before it is on disk: the asker would wait for ever for entries that a crash took back. It asks
         // again.
-        if !self.log.is_linked(of) && self.log.durable().get(of) == known {
+        if !self.log.peer(of).is_linked() && self.log.durable().get(of) == known {
             self.out.send(self.log, peer, Message::KnowsLog { of, run, by: self.config.dc, seq: known });
         }
-        let others = self.log.linked().difference([peer, of].into_iter().collect::<DcSet>());
+        let others = self.log.peers().linked().difference([peer, of].into_iter().collect::<DcSet>());
         others.iter().for_each(|other| self.out.send(self.log, other, Message::AskLog { of, run, round }));
         Ok(())
     }
@@ -202,7 +202,7 @@ impl LogRecovery<'_> {
         }
         if let Some(from) = self.lifecycle.questions.sender(of, run)
             && from != peer
-            && self.log.is_linked(from)
+            && self.log.peer(from).is_linked()
         {
             self.out.send(self.log, from, Message::KnowsLog { of, run, by, seq });
         }

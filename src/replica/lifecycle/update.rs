@@ -14,13 +14,15 @@ impl Replica {
     /// Updates the lifecycle, and all that depends on it. Most steps have nothing to update.
     #[inline]
     pub(in crate::replica) fn update_lifecycle(&mut self) {
-        if self.lifecycle.needs_update(self.log.weight()) || !self.clients.deferred.is_empty() {
+        if self.lifecycle.needs_update(self.log.entries().weight()) || !self.clients.deferred.is_empty() {
             self.follow_lifecycle();
         }
     }
 
     fn follow_lifecycle(&mut self) {
-        while let Some(action) = self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.linked()) {
+        while let Some(action) =
+            self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.peers().linked())
+        {
             match action {
                 Action::JudgeClock => {
                     if lend!(Clocks, self).judge_clock() == Judgement::Right {
@@ -33,7 +35,7 @@ impl Replica {
         }
         // Before the phase is settled: reclaims end the grace of their leases.
         lend!(ClientCalls, self).resume_deferred();
-        let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.weight());
+        let Settled { phase, log_full, permissions } = self.lifecycle.settle(self.log.entries().weight());
         phase.into_iter().for_each(|phase| self.out.report(Report::PhaseChanged(phase)));
         log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
         lend!(Clocks, self).permit(permissions);
@@ -53,7 +55,7 @@ impl Replica {
         if before == DiskSpace::Full && room != DiskSpace::Full {
             self.drain_inbox();
             // Entries that arrived meanwhile were dropped, and their senders believe that they are here.
-            for peer in self.log.linked().iter() {
+            for peer in self.log.peers().linked().iter() {
                 let durable = (**self.log.durable()).clone();
                 self.out.send(&mut self.log, peer, Message::HeldBack { durable });
             }

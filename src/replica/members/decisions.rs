@@ -154,7 +154,7 @@ impl Decisions<'_> {
 
     /// The peers, or the right to serve, may have changed.
     pub(in crate::replica) fn follow_peers(&mut self) {
-        self.log.set_peers(self.members.peers());
+        self.log.peers_mut().set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
@@ -182,7 +182,7 @@ impl Decisions<'_> {
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
     pub(in crate::replica) fn tell_decisions(&mut self) {
-        for peer in self.log.linked().iter() {
+        for peer in self.log.peers().linked().iter() {
             self.tell_decisions_to(peer);
         }
     }

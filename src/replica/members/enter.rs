@@ -180,7 +180,7 @@ impl Writer<'_> {
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
                 self.locks.end(DcSet::only(dc));
-                self.log.set_members(self.members.all());
+                self.log.peers_mut().set_members(self.members.all());
             }
             Kind::Evicts(evicted) => self.enter_end(evicted.members),
             Kind::Policy | Kind::None => {}
@@ -225,7 +225,7 @@ impl Decisions<'_> {
         if state.parting.leaving.contains(self.config.dc) {
             self.locks.begin_leaving(self.config.dc);
         }
-        self.log.set_members(all);
+        self.log.peers_mut().set_members(all);
         for join in &state.joins {
             self.log.admit(join.part, join.generation.base());
         }

@@ -145,7 +145,7 @@ impl Writer<'_> {
             assert!(is_reached || bug, "{dc} ends at {cut}, and {applied} is applied");
         }
         self.locks.end_evicted(evicted, self.now.mono);
-        self.log.set_members(self.members.all());
+        self.log.peers_mut().set_members(self.members.all());
         self.ids.fence = self.members.fence();
         self.settle_complete();
     }

@@ -104,7 +104,7 @@ impl Decisions<'_> {
         let Some(generation) = self.members.config().slots().generation(me) else { return };
         let (cut, epoch) = (self.log.applied().get(me), self.members.config().epoch());
         let others = self.members.all().difference(DcSet::only(me));
-        let have_all = others.iter().all(|dc| self.log.acknowledged(dc).get(me) >= cut);
+        let have_all = others.iter().all(|dc| self.log.peer(dc).acknowledged().has(me, cut));
         if have_all && self.members.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
             let command = Command::Left { dc: me, generation, cut };
             let proposal = Proposal { checked: self.members.config().revision(), command };

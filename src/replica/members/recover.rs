@@ -114,7 +114,7 @@ impl ForcedRecovery<'_> {
         let alive = self.peers.reachability.alive(self.now.mono);
         let config = self.members.config();
         let voter = |dc| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
-        let reachable = alive.intersection(self.log.linked()).iter().filter_map(voter).collect();
+        let reachable = alive.intersection(self.log.peers().linked()).iter().filter_map(voter).collect();
         Facts { reachable, ..self.members.facts(self.peers, self.config, self.now) }
     }
 
@@ -139,7 +139,7 @@ impl ForcedRecovery<'_> {
     }
 
     fn tell_given_up(&mut self, gathering: &Gathering) {
-        for peer in gathering.plan.survivors.intersection(self.log.linked()).iter() {
+        for peer in gathering.plan.survivors.intersection(self.log.peers().linked()).iter() {
             self.send_recovery(peer, RecoveryMessage::GivenUp { ballot: gathering.ballot });
         }
     }
@@ -158,7 +158,7 @@ impl ForcedRecovery<'_> {
                 // This server was restarted since, and has decided nothing: nobody can any more.
                 return self.promise(RecoveryPromise { ballot, plan: None });
             }
-            if ballot.by != me && self.log.linked().contains(ballot.by) {
+            if ballot.by != me && self.log.peers().linked().contains(ballot.by) {
                 match self.may_recover(&plan) {
                     Err(refused @ Refused::StillHeard { .. }) => self.refuse(ballot, refused),
                     _ => self.report_promise(ballot),
@@ -182,7 +182,7 @@ impl ForcedRecovery<'_> {
         }
         // A ballot that a crash took back would be used again.
         if self.out.output_commit.may_emit(self.members.recovering.recorded) {
-            let others = missing.difference(DcSet::only(me)).intersection(self.log.linked());
+            let others = missing.difference(DcSet::only(me)).intersection(self.log.peers().linked());
             for peer in others.iter() {
                 self.send_recovery(peer, RecoveryMessage::Ask { ballot, plan });
             }

@@ -196,7 +196,7 @@ impl FailureDetector<'_> {
             .filter(|dc| is_voter && self.members.acknowledges(*dc, self.config.bugs));
         let own: Vec<(DcId, Timestamp)> =
             acknowledged.filter_map(|dc| Some((dc, reachability.last_clock(dc)?))).collect();
-        for peer in self.log.linked().iter() {
+        for peer in self.log.peers().linked().iter() {
             let of_receiver = self.peers.member_lease.of(peer).collect();
             let message = Message::HeartbeatAcks { own: own.clone(), of_receiver };
             self.out.send(self.log, peer, message);

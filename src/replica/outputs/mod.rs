@@ -62,7 +62,7 @@ impl Outputs {
     }
 
     pub fn send(&mut self, log: &mut Log, peer: DcId, message: Message) {
-        log.note_message(peer);
+        log.peer_mut(peer).note_message();
         self.effects.push_back(Effect::Send { peer, message });
     }
 

@@ -89,7 +89,7 @@ impl Comparison<'_> {
         if self.lifecycle.is_starting() {
             return;
         }
-        let linked: Vec<DcId> = self.log.linked().iter().collect();
+        let linked: Vec<DcId> = self.log.peers().linked().iter().collect();
         if linked.is_empty() {
             return;
         }

@@ -126,7 +126,7 @@ impl Clocks<'_> {
         };
         let is_behind = self.is_outvoted(clocks(), Some(NotServing::ClockSkew), |ahead| ahead > limit)
             && !self.config.bugs.has(Bug::BehindNotNoticed);
-        let linked = clocks().filter(|(peer, _)| self.log.is_linked(*peer));
+        let linked = clocks().filter(|(peer, _)| self.log.peer(*peer).is_linked());
         let ahead = linked.map(|(_, ahead)| ahead).filter(|ahead| *ahead > limit);
         let least = ahead.min().filter(|_| is_behind).map(i64::unsigned_abs);
         let since = least.map(|_| *self.peers.links.behind_since.get_or_insert(self.now.mono));
@@ -149,7 +149,7 @@ impl Clocks<'_> {
         off: impl Fn(i64) -> bool,
     ) -> bool {
         let (mut all_off, mut counted, mut counted_off) = (0, 0, 0);
-        for (peer, ahead_ms) in clocks.filter(|(peer, _)| self.log.is_linked(*peer)) {
+        for (peer, ahead_ms) in clocks.filter(|(peer, _)| self.log.peer(*peer).is_linked()) {
             let is_off = usize::from(off(ahead_ms));
             all_off += is_off;
             if excused.is_none() || self.peers.reachability.last_told(peer) != excused {
@@ -161,7 +161,7 @@ impl Clocks<'_> {
 
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
     pub(in crate::replica) fn step_forward(&mut self) {
-        let linked = self.members.peers().iter().filter(|peer| self.log.is_linked(*peer));
+        let linked = self.members.peers().iter().filter(|peer| self.log.peer(*peer).is_linked());
         // Also the wall clock of one that starts: of two members it may wait for ours to be right.
         let mut ahead: Vec<i64> = linked.filter_map(|peer| self.peers.links.clock_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));

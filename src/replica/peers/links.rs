@@ -217,13 +217,13 @@ impl LinkHandler<'_> {
     /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
     /// link.
     pub(in crate::replica) fn tell_links(&mut self) {
-        for peer in self.log.linked().iter() {
+        for peer in self.log.peers().linked().iter() {
             self.send_heartbeat(peer);
         }
     }
 
     pub(in crate::replica) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
-        self.log.note_flushed(peer, messages, batches);
+        self.log.peer_mut(peer).note_flushed(messages, batches);
         self.out.pump = true;
     }
 
@@ -233,11 +233,11 @@ impl LinkHandler<'_> {
             return;
         }
         let (patience, window) = (self.config.agreed.heartbeat, self.config.local.link_window);
-        for peer in self.log.linked().iter() {
+        for peer in self.log.peers().linked().iter() {
             loop {
                 let batch = self.log.next_batch(peer, self.now.mono, patience, window);
                 if batch.is_empty() {
-                    self.out.pump |= self.log.goes_on(peer);
+                    self.out.pump |= self.log.peer(peer).goes_on();
                     break;
                 }
                 let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
@@ -319,7 +319,7 @@ impl StateTransfer<'_> {
         let most = self.config.local.max_log;
         // Commits must not stop for one slow taker: above three times `max_log` it loses its state and may
         // take another.
-        let needed = self.copies.transfers.given().filter(|_| self.log.weight() / 3 <= most);
+        let needed = self.copies.transfers.given().filter(|_| self.log.entries().weight() / 3 <= most);
         // Those that a checkpoint is still to copy stay.
         let builder = self.copies.checkpoint_builder.as_ref();
         let before = builder.filter(|_| !self.config.bugs.has(Bug::EntriesNotKept));
@@ -328,7 +328,7 @@ impl StateTransfer<'_> {
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.disk_space() != DiskSpace::Full
             && !self.lifecycle.is_forked()
-            && let Some(entries) = self.log.forgotten_to_record()
+            && let Some(entries) = self.log.truncated_mut().take_record()
         {
             self.out.persist(Record::Forgotten { entries });
         }
@@ -361,6 +361,6 @@ impl Clocks<'_> {
 /// Without them `peer` would keep entries for these members that reached them by other paths
 /// (`docs/algorithm.md#84-truncation`).
 pub(in crate::replica) fn acknowledged_for(log: &Log, peer: DcId) -> Vec<(DcId, VersionVector)> {
-    let linked = log.linked().difference(log.links_of(peer)).difference(DcSet::only(peer));
-    linked.iter().map(|dc| (dc, log.acknowledged(dc).clone())).collect()
+    let linked = log.peers().linked().difference(log.peer(peer).links()).difference(DcSet::only(peer));
+    linked.iter().map(|dc| (dc, log.peer(dc).acknowledged().vector().clone())).collect()
 }

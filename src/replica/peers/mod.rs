@@ -61,7 +61,7 @@ impl Peers {
 
     /// Returns true if this peer is linked and has just started: it is unreachable, and the reason is known.
     pub fn is_starting(&self, peer: DcId, log: &Log) -> bool {
-        log.is_linked(peer) && self.links.is_starting(peer)
+        log.peer(peer).is_linked() && self.links.is_starting(peer)
     }
 
     /// Returns the reason why a peer does not serve, if it was told.

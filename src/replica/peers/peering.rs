@@ -42,7 +42,7 @@ impl Peering<'_> {
         assert!(is_known, "a link to {peer}, which is no peer");
         self.peers.links.link_up(peer, self.out.position);
         self.data.acknowledgements.link_up(peer, version);
-        self.log.link_up(peer);
+        self.log.peers_mut().link_up(peer);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         lend!(LinkHandler, self).tell_links();
@@ -125,7 +125,7 @@ impl Peering<'_> {
         self.data.acknowledgements.note_news();
         lend!(LogRecovery, self).note_own_log(peer, durable.get(self.config.dc));
         lend!(StateTransfer, self).note_taken(peer, durable);
-        let too_far_behind = self.log.note_told(peer, durable, linked);
+        let too_far_behind = self.log.note_announced(peer, durable, linked);
         if !too_far_behind {
             self.peers.links.note_caught_up(peer);
         } else if lend!(LinkHandler, self).is_long_behind(peer) {

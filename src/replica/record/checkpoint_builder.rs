@@ -61,7 +61,7 @@ impl Replica {
         } else if self.copies.checkpoint_builder.is_none() {
             let applied = Arc::new(self.log.applied().clone());
             self.data.store.open_snapshot_at(self.out.position, &applied);
-            let entries = self.log.kept_numbers();
+            let entries = self.log.entries().numbers();
             let mut checkpoint = Box::new(begin_checkpoint(self));
             checkpoint.requests.reserve_exact(self.locks.inspect().asked());
             checkpoint.contents.reserve_exact(self.data.store.counts().keys as usize);
@@ -181,7 +181,7 @@ impl CheckpointSteps<'_> {
                 let some = entries.start..entries.end.min(entries.start + most as u64);
                 entries.start = some.end;
                 let examined = (some.end - some.start) as usize;
-                checkpoint.log.extend(self.log.kept_in(some).cloned());
+                checkpoint.log.extend(self.log.entries().range(some).cloned());
                 (if entries.is_empty() { Next::Nothing } else { Next::Entries }, examined)
             }
             Next::Nothing => (Next::Nothing, 0),

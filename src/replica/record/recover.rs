@@ -49,7 +49,7 @@ impl Recovery {
         let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
             .with_max_away(local.max_away_locks)
             .with_bugs(config.bugs);
-        let log = Log::new(dc, all).with_bugs(config.bugs);
+        let log = Log::new(dc, all, config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
         let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
         let replica = Replica {
@@ -162,7 +162,7 @@ impl Recovery {
                 let _was_forked = replica.lifecycle.on_fork_resolved();
             }
             Record::TokenLead { millis } => replica.ids.raise_lead(millis, Position::default()),
-            Record::Forgotten { entries } => replica.log.forget_again(&entries),
+            Record::Forgotten { entries } => replica.log.truncate_again(&entries),
             Record::Decided { index, proposal } => {
                 if index != replica.members.config().index().next() {
                     return Err(refused(format!("it is decision {index}")));
@@ -286,7 +286,7 @@ pub(in crate::replica) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
         contents: Vec::new(),
         outcomes: Vec::new(),
         log: Vec::new(),
-        past: replica.watches.history.past(replica.log.truncated()),
+        past: replica.watches.history.past(replica.log.truncated().vector()),
         forced: replica.clients.audit.to_keep(),
         hashes: replica.log.hashes(),
         all_speak: replica.lifecycle.versions().all(),

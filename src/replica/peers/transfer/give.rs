@@ -83,7 +83,7 @@ impl StateTransfer<'_> {
         // Right after a start no state can be sent, and a peer that asks would wait for it.
         let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
         if can_give && !self.copies.transfers.giving.contains_key(&peer) {
-            let truncated = self.log.truncated().clone();
+            let truncated = self.log.truncated().vector().clone();
             self.out.send(self.log, peer, Message::TooFarBehind { truncated });
         }
     }

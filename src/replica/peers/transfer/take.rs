@@ -63,7 +63,7 @@ impl StateTransfer<'_> {
     /// A piece is durable: asks for one more.
     pub(in crate::replica) fn ask_for_more(&mut self, peer: DcId) {
         let is_taking = self.copies.transfers.intake.as_ref().is_some_and(|intake| intake.from == Some(peer));
-        if is_taking && self.log.is_linked(peer) {
+        if is_taking && self.log.peer(peer).is_linked() {
             self.out.send(self.log, peer, Message::AskState { anew: false, more: 1 });
         }
     }
@@ -86,7 +86,7 @@ impl StateTransfer<'_> {
             Some("what was lacking has come by itself meanwhile")
         } else if head.stamps.iter().any(|(_, stamp)| stamp.millis() > latest) {
             Some("it is stamped too far ahead of our clock: check the clocks")
-        } else if self.log.first_not_kept_beyond(&head.vector).is_some() {
+        } else if self.log.truncated().first_beyond(&head.vector).is_some() {
             Some("it lacks entries that are no longer kept here: another datacenter has to help both")
         } else {
             None
@@ -202,8 +202,7 @@ impl Replica {
         let Head { vector, stamps } = head;
         let position =
             if self.config.bugs.has(Bug::StateToldBeforeDurable) { Position::default() } else { position };
-        self.log.install_state(vector, stamps, position);
-        self.log.install_hashes(&incoming.hashes);
+        self.log.install_state(vector, stamps, &incoming.hashes, position);
         self.ids.raise_lead(incoming.lead_ms, position);
         if self.config.bugs.has(Bug::StateToldBeforeDurable) {
             self.log.note_durable(self.out.output_commit.durable(), self.now.mono);
@@ -212,7 +211,9 @@ impl Replica {
         store.end_restore(vector);
         store.note_durable(self.out.output_commit.durable());
         let restores_own = !self.config.bugs.has(Bug::StateWithoutOwn);
-        for entry in self.log.kept().filter(|entry| restores_own && entry.seq > vector.get(entry.dc)) {
+        for entry in
+            self.log.entries().iter().filter(|entry| restores_own && entry.seq > vector.get(entry.dc))
+        {
             apply_commits(&mut store, entry, position, &mut expiring);
         }
         self.data.store = store;
@@ -246,7 +247,7 @@ impl Replica {
 /// Takes the view of the locks out of a whole state.
 fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
     let vector = &incoming.head.as_ref().expect("a whole state has a head").vector;
-    let beyond = log.kept().filter(|entry| entry.seq > vector.get(entry.dc));
+    let beyond = log.entries().iter().filter(|entry| entry.seq > vector.get(entry.dc));
     let beyond = beyond.flat_map(|entry| {
         let no_homes = members.of(entry).no_homes;
         entry.ops.iter().map(move |op| (op, no_homes))
@@ -261,7 +262,7 @@ fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
 
 /// Returns what entries that a state lacks say of the members, each with the maker.
 fn membership_beyond(head: &Head, log: &Log) -> Vec<(DcId, Op)> {
-    let beyond = log.kept().filter(|entry| entry.seq > head.vector.get(entry.dc));
+    let beyond = log.entries().iter().filter(|entry| entry.seq > head.vector.get(entry.dc));
     let ops = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
     let is_wanted = |op: &Op| matches!(op, Op::Done { .. } | Op::Enter { .. } | Op::Freed { .. } | Op::Leave);
     ops.filter(|(_, op)| is_wanted(op)).map(|(dc, op)| (dc, op.clone())).collect()
