@@ -169,7 +169,7 @@ fn away() -> usize {
         }
     }
     let taken = bytes() - before;
-    assert_eq!((map.len(), map.is_home(&name(7))), (LOCKS, false));
+    assert_eq!((map.len(), map.of(&name(7)).is_home()), (LOCKS, false));
     taken
 }
 

@@ -15,7 +15,8 @@ mod version_vector;
 
 pub use default_owner::default_owner;
 pub use ownership::{
-    AwayCounts, DoubleOwner, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Register,
+    AwayCounts, DoubleOwner, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Recency,
+    Register, RegisterTable,
 };
 pub use sponsors::{Sponsored, Sponsors};
 pub use version_vector::VersionVector;

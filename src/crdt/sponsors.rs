@@ -116,6 +116,12 @@ impl Sponsors {
         home(lock, self.no_homes)
     }
 
+    /// Returns the owner of a part that has no register and goes along with no other.
+    #[inline]
+    pub fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
+        default_owner(lock, part, self.no_homes)
+    }
+
     /// These members have left or were evicted: they own nothing, are no homes, and their parts count no
     /// more.
     ///
@@ -153,15 +159,14 @@ impl Sponsors {
         let register = |part| self.as_it_counts(part, register(part));
         let of_register = register(part);
         if of_register.is_home() {
-            return default_owner(lock, part, self.no_homes);
+            return self.default_owner(lock, part);
         }
         if let Some(owner) = of_register.owner() {
             return owner;
         }
-        let Some(row) = self.get(part) else { return default_owner(lock, part, self.no_homes) };
+        let Some(row) = self.get(part) else { return self.default_owner(lock, part) };
         // A sponsor is settled, so this ends.
-        let with =
-            register(row.sponsor).owner().unwrap_or_else(|| default_owner(lock, row.sponsor, self.no_homes));
+        let with = register(row.sponsor).owner().unwrap_or_else(|| self.default_owner(lock, row.sponsor));
         let is_split_off = row.split && self.home(lock).is_none() && with == row.sponsor;
         if is_split_off { part } else { with }
     }

@@ -68,7 +68,7 @@ pub(super) struct IdleReturn {
     sent: usize,
 }
 
-/// A coarse clock for [`crate::crdt::Ownership::note_used`], in seconds. It begins at 1.
+/// A coarse clock for [`crate::crdt::RegisterTable::note_used`], in seconds. It begins at 1.
 pub(super) fn second(now: Instant) -> NonZeroU32 {
     let seconds = now.as_nanos() / Duration::from_secs(1).as_nanos() as u64;
     u32::try_from(seconds)
@@ -104,7 +104,7 @@ impl IdleReturn {
     pub fn begin(&mut self, tables: &Tables, now: Instant) {
         let rows = tables.owners.map().len();
         self.first_round.get_or_insert(second(now));
-        let is_time = tables.owners.map().oldest().is_some_and(|oldest| {
+        let is_time = tables.owners.map().recency().oldest().is_some_and(|oldest| {
             self.idle_time(&tables.owners, oldest, now) >= tables.policies.shortest_idle_return()
         });
         let round = (rows / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(rows);
@@ -166,7 +166,7 @@ impl IdleReturn {
             work::count(1);
             let map = tables.owners.map();
             let newest_first = tables.view.bugs.has(Bug::NewestReturned);
-            let row = if newest_first { map.newest() } else { map.oldest() };
+            let row = if newest_first { map.recency().newest() } else { map.recency().oldest() };
             let Some(name) = row.and_then(|row| map.lock_at(row)).cloned() else {
                 self.surplus = 0;
                 return;
@@ -198,7 +198,7 @@ impl IdleReturn {
 
     /// Returns for how long the lock of a row has been idle, at least.
     fn idle_time(&self, owners: &Owners, row: usize, now: Instant) -> Duration {
-        let used = owners.map().used_at(row).or(self.first_round).unwrap_or(NonZeroU32::MIN);
+        let used = owners.map().recency().used_at(row).or(self.first_round).unwrap_or(NonZeroU32::MIN);
         // Both times are rounded down.
         Duration::from_secs(second(now).get().saturating_sub(used.get()).saturating_sub(1).into())
     }

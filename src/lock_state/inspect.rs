@@ -109,7 +109,7 @@ impl<'a> Inspect<'a> {
     /// Returns the number of open readers.
     pub fn readers(self) -> usize {
         let readers = self.0.request_table.readers();
-        assert!(self.0.owners.map().readers() == readers, "they read both");
+        assert!(self.0.owners.map().table().readers() == readers, "they read both");
         readers
     }
 
@@ -151,7 +151,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns each part with its owner.
     pub fn owners(self, name: &LockName) -> impl Iterator<Item = (DcId, DcId)> {
-        self.0.view.members.iter().map(move |part| (part, self.0.owners.map().owner(name, part)))
+        self.0.view.members.iter().map(move |part| (part, self.0.owners.map().of(name).owner(part)))
     }
 
     /// Returns the first `most` holders in this datacenter.
@@ -290,7 +290,7 @@ impl<'a> Inspect<'a> {
         if cursor & MOVED == 0 {
             let from = cursor as usize;
             for (index, lock) in self.lock_rows(from) {
-                if matches(&lock.name) && !(lock.is_idle() && self.0.owners.map().is_home(&lock.name)) {
+                if matches(&lock.name) && !(lock.is_idle() && self.0.owners.map().of(&lock.name).is_home()) {
                     rows.push(LockRow {
                         name: lock.name.clone(),
                         parts: lock.parts,
@@ -309,7 +309,7 @@ impl<'a> Inspect<'a> {
         let from = (cursor & !MOVED) as usize;
         for i in from..from.saturating_add(ROWS_PER_PAGE) {
             let Some(name) = self.0.owners.map().lock_at(i) else { return (rows, None) };
-            if matches(name) && self.0.locks.find(name).is_none() && !self.0.owners.map().is_home(name) {
+            if matches(name) && self.0.locks.find(name).is_none() && !self.0.owners.map().of(name).is_home() {
                 let parts = self.0.owners.parts_here(name);
                 rows.push(LockRow { name: name.clone(), parts, holders: 0, held: None, waiting: 0 });
             }

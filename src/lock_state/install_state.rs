@@ -93,7 +93,7 @@ impl Inspect<'_> {
         work::count(theirs.len());
         let mut changes = knows_own_log.then(|| owners.map().differences(theirs)).into_iter().flatten();
         if let Some((lock, part)) = changes.find(|(lock, part)| owners.owner(lock, *part) == me) {
-            let (lock, owner) = (lock.clone(), theirs.owner(lock, part));
+            let (lock, owner) = (lock.clone(), theirs.of(lock).owner(part));
             return Err(ForeignFault::Stolen { lock, part, owner });
         }
         let is_fine = |row: &&RequestRow| {
@@ -117,7 +117,9 @@ impl Inspect<'_> {
         let theirs = &foreign.ownership;
         work::count(theirs.len());
         let is_contested = |(lock, part): &(&LockName, DcId)| {
-            theirs.owner(lock, *part) != me && owners.owner(lock, *part) == me && self.is_held_by(lock, *part)
+            theirs.of(lock).owner(*part) != me
+                && owners.owner(lock, *part) == me
+                && self.is_held_by(lock, *part)
         };
         owners.map().differences(theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
     }
@@ -147,7 +149,7 @@ impl Locks {
         let changes: Vec<(LockName, DcId)> = changes.map(|(lock, part)| (lock.clone(), part)).collect();
         let before = tables.owners.replace(theirs);
         for (lock, part) in &changes {
-            let between = (before.owner(lock, *part), tables.owners.owner(lock, *part));
+            let between = (before.of(lock).owner(*part), tables.owners.owner(lock, *part));
             self.schedule.note_moved(tables, between, (lock, DcSet::only(*part)), position);
         }
         if known.is_some() {

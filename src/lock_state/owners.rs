@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
-use crate::crdt::{AwayCounts, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors};
+use crate::crdt::{
+    AwayCounts, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors,
+};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The datacenters that an entry may name, by its epoch.
@@ -33,9 +35,9 @@ pub(crate) struct Owners {
     /// Those that left: their parts count no more, and some are not at home yet.
     left: DcSet,
     map: Ownership,
-    /// [`Ownership::sums`] of `map`, kept up to date, and further ones of members that have ended.
+    /// [`OwnershipSums::of_map`] of `map`, kept up to date, and further ones of members that have ended.
     sums: OwnershipSums,
-    /// [`Ownership::away_counts`] of `map`, kept up to date.
+    /// [`AwayCounts::of_map`] of `map`, kept up to date.
     away: AwayCounts,
 }
 
@@ -78,7 +80,7 @@ impl Owners {
     /// Returns the owner of a part.
     #[inline]
     pub(super) fn owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.map.owner(lock, part)
+        self.map.of(lock).owner(part)
     }
 
     /// Returns the home of a lock, if that is a member.
@@ -89,7 +91,7 @@ impl Owners {
     /// Returns the owner of a part that has no register.
     #[inline]
     pub(super) fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
-        self.map.default_owner(lock, part)
+        self.map.sponsors().default_owner(lock, part)
     }
 
     /// Returns true if the end of this member is entered: it owns nothing, and its parts count no more.
@@ -105,21 +107,22 @@ impl Owners {
 
     /// Returns the parts of a lock that are here.
     pub(super) fn parts_here(&self, lock: &LockName) -> DcSet {
-        self.map.parts_of(lock, self.me, self.members)
+        self.map.of(lock).parts_of(self.me, self.members)
     }
 
     /// Returns the parts of a lock that are here and have their homes elsewhere. Parts that go along with
     /// others do not count.
     pub(super) fn foreign_parts(&self, lock: &LockName) -> DcSet {
-        let parts = self.map.parts_of(lock, self.me, self.members.union(self.left));
-        let named = parts.difference(self.map.going_along(lock, parts));
+        let owners = self.map.of(lock);
+        let parts = owners.parts_of(self.me, self.members.union(self.left));
+        let named = parts.difference(owners.going_along(parts));
         named.iter().filter(|part| self.default_owner(lock, *part) != self.me).collect()
     }
 
     /// Returns the number of locks with foreign parts here. These are the listed ones of the map
-    /// ([`Ownership::listed`]), and some whose parts have fallen home since.
+    /// ([`Recency::listed`](crate::crdt::Recency::listed)), and some whose parts have fallen home since.
     pub fn away_here(&self) -> usize {
-        self.map.listed()
+        self.map.recency().listed()
     }
 
     /// Returns the number of locks of which a datacenter has parts that are named after others.
@@ -136,11 +139,11 @@ impl Owners {
     /// Asserts the invariants. Walks all rows: for tests and the simulator.
     pub(super) fn check(&self) {
         self.map.check();
-        assert_eq!(self.sum(), self.map.sums().total(), "the sum over who owns what");
-        assert_eq!(self.away, self.map.away_counts(), "the numbers of locks with parts away");
+        assert_eq!(self.sum(), OwnershipSums::of_map(&self.map).total(), "the sum over who owns what");
+        assert_eq!(self.away, AwayCounts::of_map(&self.map), "the numbers of locks with parts away");
         for lock in (0..self.map.len()).filter_map(|row| self.map.lock_at(row)) {
             // Those whose parts have fallen home stay listed until they are looked at.
-            let is_missed = !self.map.is_listed(lock) && !self.foreign_parts(lock).is_empty();
+            let is_missed = !self.map.table().is_listed(lock) && !self.foreign_parts(lock).is_empty();
             assert!(!is_missed, "lock {lock} has foreign parts here and is listed");
         }
     }
@@ -150,10 +153,11 @@ impl Owners {
     /// others.
     pub(super) fn next_versions(&self, lock: &LockName, parts: DcSet) -> LockParts {
         debug_assert!(!parts.is_empty(), "a move has parts");
-        let parts = parts.union(self.map.going_along(lock, parts));
+        let owners = self.map.of(lock);
+        let parts = parts.union(owners.going_along(parts));
         let mut moved = Vec::with_capacity(parts.len());
         for part in parts.iter() {
-            moved.push((part, self.map.register(lock, part).version() + 1));
+            moved.push((part, owners.register(part).version() + 1));
         }
         LockParts { lock: lock.clone(), parts: moved }
     }
@@ -167,6 +171,7 @@ impl Owners {
         to: DcId,
         moved: &LockParts,
     ) -> Result<(), EntryFault> {
+        let owners = self.map.of(&moved.lock);
         for (part, version) in &moved.parts {
             let (lock, part) = (moved.lock.clone(), *part);
             // Its maker may not know that the member is over: the part counts no more.
@@ -181,11 +186,11 @@ impl Owners {
             if !known.members.contains(to) && !goes_home {
                 return Err(EntryFault::TransferToStranger { lock, part, to });
             }
-            let owner = self.map.owner(&lock, part);
+            let owner = owners.owner(part);
             if owner != dc {
                 return Err(EntryFault::NotTheOwner { lock, part, owner });
             }
-            let current = self.map.register(&lock, part).version();
+            let current = owners.register(part).version();
             // By exactly one, except for parts that come from a version of the code in which the versions of
             // a part at home did not begin anew.
             if *version <= current || *version > MAX_NUMBER {
@@ -203,7 +208,7 @@ impl Owners {
     /// Writes the registers of parts that an entry moved, in whose epoch these slots were no homes.
     pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, no_homes: DcSet) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
-        let were_away = self.map.away_owners(&moved.lock);
+        let were_away = self.map.of(&moved.lock).away_owners();
         let has_ended = self.map.sponsors().left();
         for (part, version) in moved.parts.iter().filter(|(part, _)| !has_ended.contains(*part)) {
             let part_move = PartMove { lock: moved.lock.clone(), part: *part, owner: to, version: *version };
@@ -212,9 +217,9 @@ impl Owners {
                     "{double_owner}: mutual exclusion is at stake, restore one of the two from its journal"
                 );
             }
-            let before = self.map.written(&moved.lock, *part);
+            let before = self.map.of(&moved.lock).written(*part);
             self.map.apply_in(part_move, no_homes);
-            let after = self.map.written(&moved.lock, *part);
+            let after = self.map.of(&moved.lock).written(*part);
             self.sums.subtract(&moved.lock, *part, before);
             self.sums.add(&moved.lock, *part, after);
         }
@@ -226,16 +231,16 @@ impl Owners {
                     .all(|(part, _)| self.has_ended(*part) || self.owner(&moved.lock, *part) == to),
             "moved parts have their new owner, or fall home from there"
         );
-        self.away.change(were_away, self.map.away_owners(&moved.lock));
+        self.away.change(were_away, self.map.of(&moved.lock).away_owners());
         let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
         if was_away_here != is_away_here {
-            self.map.set_listed(&moved.lock, is_away_here);
+            self.map.table_mut().set_listed(&moved.lock, is_away_here);
         }
     }
 
     /// Returns the parts that go along with these parts of a lock when they move.
     pub(super) fn going_along(&self, lock: &LockName, parts: DcSet) -> DcSet {
-        self.map.going_along(lock, parts)
+        self.map.of(lock).going_along(parts)
     }
 
     /// Sets the members whose parts count, and those that have left.
@@ -274,9 +279,9 @@ impl Owners {
     /// Writes the row at this place of the map without what names members that have ended.
     pub(super) fn forget_ended(&mut self, row: usize) {
         let Some(lock) = self.map.lock_at(row).cloned() else { return };
-        let were_away = self.map.away_owners_at(row);
+        let were_away = self.map.at(row).map_or(DcSet::EMPTY, LockOwners::away_owners);
         self.map.forget_ended(row);
-        self.away.change(were_away, self.map.away_owners(&lock));
+        self.away.change(were_away, self.map.of(&lock).away_owners());
     }
 
     /// A slot whose member had ended has another one, and no register names the earlier one.
@@ -287,7 +292,7 @@ impl Owners {
 
     /// Drops the row at this place of the map if it says nothing any more; returns true if it did.
     pub(super) fn drop_settled(&mut self, row: usize) -> bool {
-        let were_away = self.map.away_owners_at(row);
+        let were_away = self.map.at(row).map_or(DcSet::EMPTY, LockOwners::away_owners);
         let is_dropped = self.map.drop_settled(row);
         if is_dropped {
             self.away.change(were_away, DcSet::EMPTY);
@@ -298,21 +303,20 @@ impl Owners {
     /// Replaces the map. Returns the one before. Locks keep their places in the order of use; those of which
     /// no use is known come first.
     pub(super) fn replace(&mut self, map: Ownership) -> Ownership {
-        debug_assert_eq!(map.readers(), 0, "a map that replaces another is read by nobody");
-        (self.sums, self.away) = (map.sums(), map.away_counts());
+        debug_assert_eq!(map.table().readers(), 0, "a map that replaces another is read by nobody");
+        (self.sums, self.away) = (OwnershipSums::of_map(&map), AwayCounts::of_map(&map));
         let before = std::mem::replace(&mut self.map, map);
-        let known = std::iter::successors(before.oldest(), |row| before.next_newer(*row));
-        let known: Vec<usize> = known.collect();
         let rows = 0..self.map.len();
         let names = rows.filter_map(|row| self.map.lock_at(row));
         let away_here = names.filter(|lock| !self.foreign_parts(lock).is_empty());
-        let unknown: Vec<LockName> = away_here.filter(|lock| !before.is_listed(lock)).cloned().collect();
-        unknown.iter().for_each(|lock| self.map.set_listed(lock, true));
-        for row in known {
+        let unknown: Vec<LockName> =
+            away_here.filter(|lock| !before.table().is_listed(lock)).cloned().collect();
+        unknown.iter().for_each(|lock| self.map.table_mut().set_listed(lock, true));
+        for row in before.recency().oldest_first() {
             let lock = before.lock_at(row).expect("a listed row is there");
             self.list_if_away_here(lock);
-            if let Some(used) = before.used_at(row) {
-                self.map.note_used(lock, used);
+            if let Some(used) = before.recency().used_at(row) {
+                self.map.table_mut().note_used(lock, used);
             }
         }
         before
@@ -320,30 +324,31 @@ impl Owners {
 
     fn list_if_away_here(&mut self, lock: &LockName) {
         if !self.foreign_parts(lock).is_empty() {
-            self.map.set_listed(lock, true);
+            self.map.table_mut().set_listed(lock, true);
         }
     }
 
     /// A lock has no foreign parts here any more, although none has moved.
     pub(super) fn unlist(&mut self, lock: &LockName) {
         debug_assert!(self.foreign_parts(lock).is_empty(), "lock {lock} has foreign parts here");
-        self.map.set_listed(lock, false);
+        self.map.table_mut().set_listed(lock, false);
     }
 
-    /// Records that a lock is in use here at that second, see [`Ownership::note_used`].
+    /// Records that a lock is in use here at that second, see
+    /// [`RegisterTable::note_used`](crate::crdt::RegisterTable::note_used).
     pub(super) fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
-        self.map.note_used(lock, second);
+        self.map.table_mut().note_used(lock, second);
     }
 
     pub(super) fn open_reader(&mut self) -> ReaderId {
-        self.map.open_reader()
+        self.map.table_mut().open_reader()
     }
 
     pub(super) fn close_reader(&mut self, reader: ReaderId) {
-        self.map.close_reader(reader);
+        self.map.table_mut().close_reader(reader);
     }
 
     pub(super) fn read(&mut self, reader: ReaderId, most: usize) -> OwnedRows {
-        self.map.read(reader, most)
+        self.map.table_mut().read(reader, most)
     }
 }

@@ -208,7 +208,7 @@ impl Reading<'_> {
         assert!(self.is_in_log, "what moves in a step is in the log before anybody reads it");
         let id = self.tables.owners.open_reader();
         debug_assert_eq!(
-            self.tables.owners.map().readers(),
+            self.tables.owners.map().table().readers(),
             self.tables.request_table.readers.len() + 1,
             "a reader reads owners and requests"
         );

@@ -38,7 +38,7 @@ impl Tables {
     pub fn activate(&mut self, name: &LockName) -> LockIndex {
         let Tables { policies, owners, view, locks, homed_since, members_since, .. } = self;
         locks.find_or_insert(name, || {
-            let is_wrong = view.bugs.has(Bug::HomeIgnored) && owners.map().is_home(name);
+            let is_wrong = view.bugs.has(Bug::HomeIgnored) && owners.map().of(name).is_home();
             let parts = if is_wrong { DcSet::only(view.me) } else { owners.parts_here(name) };
             let mut lock = Lock::new(name.clone(), policies.find(name), parts);
             lock.position = *members_since;

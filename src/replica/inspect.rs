@@ -38,7 +38,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the owner of a part of a lock, as known here.
     pub fn owner_of(self, lock: &LockName, part: DcId) -> DcId {
-        self.ownership().owner(lock, part)
+        self.ownership().of(lock).owner(part)
     }
 
     /// Returns the ownership of all parts, as known here.

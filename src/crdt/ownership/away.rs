@@ -1,7 +1,8 @@
 //! Numbers of locks by the owners that have parts of others, kept up to date.
 
-use super::{Ownership, Register, Row};
-use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
+use super::Ownership;
+use super::row::LockRow;
+use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// For each datacenter the number of locks of which it owns a part that is named after another one. That
 /// counts registers as they were written: also those of members that have ended, until they are forgotten.
@@ -15,6 +16,13 @@ impl Default for AwayCounts {
 }
 
 impl AwayCounts {
+    /// Counts the locks of a map. Walks all of it.
+    pub fn of_map(map: &Ownership) -> AwayCounts {
+        let mut counts = AwayCounts::default();
+        map.table.iter().map(LockRow::away_owners).for_each(|owners| counts.change(DcSet::EMPTY, owners));
+        counts
+    }
+
     /// Returns the number of locks of which this datacenter has such parts.
     pub fn of(&self, owner: DcId) -> u64 {
         self.0[owner.index()]
@@ -24,32 +32,5 @@ impl AwayCounts {
     pub fn change(&mut self, before: DcSet, after: DcSet) {
         before.difference(after).iter().for_each(|owner| self.0[owner.index()] -= 1);
         after.difference(before).iter().for_each(|owner| self.0[owner.index()] += 1);
-    }
-}
-
-impl Row {
-    fn away_owners(&self) -> DcSet {
-        let registers = (0_u8..).filter_map(DcId::new).zip(&self.registers);
-        let away = |(part, register): (DcId, &Register)| register.owner().filter(|owner| *owner != part);
-        registers.filter_map(away).collect()
-    }
-}
-
-impl Ownership {
-    /// Returns the datacenters that own a part of this lock which is named after another one.
-    pub fn away_owners(&self, lock: &LockName) -> DcSet {
-        self.row(lock).map_or(DcSet::EMPTY, Row::away_owners)
-    }
-
-    /// Returns the same for the `index`-th row.
-    pub fn away_owners_at(&self, index: usize) -> DcSet {
-        self.rows.get(index).map_or(DcSet::EMPTY, Row::away_owners)
-    }
-
-    /// Counts them. Walks the whole map.
-    pub fn away_counts(&self) -> AwayCounts {
-        let mut counts = AwayCounts::default();
-        self.rows.iter().for_each(|row| counts.change(DcSet::EMPTY, row.away_owners()));
-        counts
     }
 }

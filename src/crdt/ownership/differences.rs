@@ -3,24 +3,25 @@
 
 use geolock_api::names::{DcId, LockName};
 
-use super::{Ownership, Register, Row};
+use super::row::LockRow;
+use super::{LockOwners, Ownership, Register, RegisterTable};
 
 /// Look-ups of locks that come mostly in the order of the rows.
 struct InOrder<'a> {
-    map: &'a Ownership,
+    table: &'a RegisterTable,
     next: usize,
 }
 
 impl<'a> InOrder<'a> {
     fn of(map: &'a Ownership) -> InOrder<'a> {
-        InOrder { map, next: 0 }
+        InOrder { table: &map.table, next: 0 }
     }
 
-    fn row(&mut self, lock: &LockName) -> Option<&'a Row> {
-        let is_next = self.map.rows.get(self.next).is_some_and(|row| row.lock == *lock);
-        let found = if is_next { self.next } else { self.map.find(lock)? };
+    fn row(&mut self, lock: &LockName) -> Option<&'a LockRow> {
+        let is_next = self.table.get(self.next).is_some_and(|row| row.lock() == lock);
+        let found = if is_next { self.next } else { self.table.find(lock)? };
         self.next = found + 1;
-        self.map.rows.get(found)
+        self.table.get(found)
     }
 }
 
@@ -30,36 +31,32 @@ impl Ownership {
     pub fn differences<'a>(&'a self, theirs: &'a Ownership) -> impl Iterator<Item = (&'a LockName, DcId)> {
         let are_read_alike = self.sponsors == theirs.sponsors;
         let (mut in_theirs, mut in_ours) = (InOrder::of(theirs), InOrder::of(self));
-        let ours = self.rows.iter().map(move |row| (&row.lock, Some(row), in_theirs.row(&row.lock)));
-        let others = theirs.rows.iter().filter(move |row| in_ours.row(&row.lock).is_none());
-        let both = ours.chain(others.map(|row| (&row.lock, None, Some(row))));
+        let ours = self.table.iter().map(move |row| (row.lock(), Some(row), in_theirs.row(row.lock())));
+        let others = theirs.table.iter().filter(move |row| in_ours.row(row.lock()).is_none());
+        let both = ours.chain(others.map(|row| (row.lock(), None, Some(row))));
         let differ =
             both.filter(move |(_, our, their)| !are_read_alike || registers(*our) != registers(*their));
         differ.flat_map(move |(lock, our, their)| {
             let parts = (0_u8..).filter_map(DcId::new).take(registers(our).len().max(registers(their).len()));
-            let are_away = move |part: &DcId| self.is_away(our, *part) || theirs.is_away(their, *part);
+            let our = LockOwners::new(lock, our, &self.sponsors);
+            let their = LockOwners::new(lock, their, &theirs.sponsors);
+            let is_away = |owners: LockOwners<'_>, part| owners.register(part).version() > 0;
+            let are_away = move |part: &DcId| is_away(our, *part) || is_away(their, *part);
             let counted = parts.filter(are_away).filter(|part| !theirs.sponsors.left().contains(*part));
-            let differs =
-                move |part: &DcId| self.owner_in(our, lock, *part) != theirs.owner_in(their, lock, *part);
-            counted.filter(differs).map(move |part| (lock, part))
+            counted.filter(move |part| our.owner(*part) != their.owner(*part)).map(move |part| (lock, part))
         })
-    }
-
-    /// Returns true if the part has a register that counts.
-    fn is_away(&self, row: Option<&Row>, part: DcId) -> bool {
-        row.is_some_and(|row| self.sponsors.as_it_counts(part, row.register(part)).version() > 0)
     }
 }
 
-fn registers(row: Option<&Row>) -> &[Register] {
-    row.map(|row| row.registers.as_slice()).unwrap_or_default()
+fn registers(row: Option<&LockRow>) -> &[Register] {
+    row.map(LockRow::registers).unwrap_or_default()
 }
 
 /// True if the registers are the same, in whatever order they were written.
 impl PartialEq for Ownership {
     fn eq(&self, other: &Ownership) -> bool {
         self.iter().count() == other.iter().count()
-            && other.iter().all(|(lock, part, theirs)| self.register(lock, part) == theirs)
+            && other.iter().all(|(lock, part, theirs)| self.of(lock).register(part) == theirs)
     }
 }
 

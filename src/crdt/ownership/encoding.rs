@@ -7,16 +7,19 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::recency::Use;
-use super::{Ownership, Register, Registers, Row};
-use geolock_api::names::{LockName, MAX_DCS, MAX_NUMBER};
+use super::row::{LockRow, Registers};
+use super::{Ownership, Register};
+use geolock_api::names::{DcId, LockName, MAX_DCS, MAX_NUMBER};
+
+/// A row as it is encoded.
+type EncodedRow = (LockName, Vec<u64>);
 
 impl Serialize for Ownership {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut sequence = serializer.serialize_seq(Some(self.rows.len()))?;
-        for row in self.rows.iter() {
+        let mut sequence = serializer.serialize_seq(Some(self.len()))?;
+        for row in self.table.iter() {
             sequence
-                .serialize_element(&(&row.lock, row.registers.iter().map(|r| r.0).collect::<Vec<_>>()))?;
+                .serialize_element(&(row.lock(), row.registers().iter().map(|r| r.0).collect::<Vec<_>>()))?;
         }
         sequence.end()
     }
@@ -24,39 +27,64 @@ impl Serialize for Ownership {
 
 impl<'de> Deserialize<'de> for Ownership {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
-        let rows = Vec::<(LockName, Vec<u64>)>::deserialize(deserializer)?;
+        let rows = Vec::<EncodedRow>::deserialize(deserializer)?;
         // No client knows all names, so none can choose names that collide.
         let seed = rows.iter().fold(0, |seed, (lock, _)| xxh3_64_with_seed(lock.identity(), seed));
         let (mut map, mut home) = (Ownership::new(seed), BTreeSet::new());
-        for (lock, registers) in rows {
-            let mut registers: Registers = registers.into_iter().map(Register).collect();
-            let fault = |what: &str| Err(D::Error::custom(format_args!("lock {lock}: {what}")));
-            if registers.len() > MAX_DCS {
-                return fault("more parts than there are datacenters");
+        for row in rows {
+            let row = LockRow::try_from(row).map_err(D::Error::custom)?;
+            let lock = row.lock();
+            if map.table.find(lock).is_some() || home.contains(lock) {
+                return Err(D::Error::custom(format_args!("lock {lock}: it is there twice")));
             }
-            let says_nothing = |r: &Register| *r == Register::default() || r.is_home();
-            if registers.iter().any(|r| !says_nothing(r) && r.owner().is_none()) {
-                return fault("the owner of a part is no datacenter");
-            }
-            if registers.iter().any(|r| r.version() > MAX_NUMBER) {
-                return fault("no part ever moved so often");
-            }
-            if map.find(&lock).is_some() || home.contains(&lock) {
-                return fault("it is there twice");
-            }
-            // Written by a version in which parts kept their registers at home, and no lock had a home.
-            for (part, register) in (0_u8..).zip(&mut registers).filter(|_| lock.home().is_none()) {
-                if register.owner().is_some_and(|owner| owner.get() == part) {
-                    *register = Register::default();
-                }
-            }
-            let row = Row { lock, registers, usage: Use::UNKNOWN };
             if row.is_empty() {
-                home.insert(row.lock);
+                home.insert(lock.clone());
             } else {
-                map.push(row);
+                map.table.push(row);
             }
         }
         Ok(map)
+    }
+}
+
+/// A row with registers that no part can have.
+#[derive(Debug, thiserror::Error)]
+#[error("lock {lock}: {fault}")]
+pub(super) struct BadRow {
+    lock: LockName,
+    fault: &'static str,
+}
+
+impl TryFrom<EncodedRow> for LockRow {
+    type Error = BadRow;
+
+    fn try_from((lock, registers): EncodedRow) -> Result<LockRow, BadRow> {
+        let mut registers: Registers = registers.into_iter().map(Register).collect();
+        if let Some(fault) = fault(&registers) {
+            return Err(BadRow { lock, fault });
+        }
+        // Written by a version in which parts kept their registers at home, and no lock had a home.
+        if lock.home().is_none() {
+            for (part, register) in (0_u8..).filter_map(DcId::new).zip(&mut registers) {
+                if register.owner() == Some(part) {
+                    *register = Register::default();
+                }
+            }
+        }
+        Ok(LockRow::new(lock, registers))
+    }
+}
+
+/// Returns the reason why no lock has these registers, if there is one.
+fn fault(registers: &[Register]) -> Option<&'static str> {
+    let says_nothing = |r: &Register| *r == Register::default() || r.is_home();
+    if registers.len() > MAX_DCS {
+        Some("more parts than there are datacenters")
+    } else if registers.iter().any(|r| !says_nothing(r) && r.owner().is_none()) {
+        Some("the owner of a part is no datacenter")
+    } else if registers.iter().any(|r| r.version() > MAX_NUMBER) {
+        Some("no part ever moved so often")
+    } else {
+        None
     }
 }

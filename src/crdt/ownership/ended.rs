@@ -1,6 +1,8 @@
 //! Registers that name members that have ended. They read as those of parts at home, and are written so bit
 //! by bit, so that the slot of such a member may be given out again.
 
+use smallvec::SmallVec;
+
 use super::{Ownership, Register};
 use geolock_api::names::DcId;
 
@@ -8,22 +10,16 @@ impl Ownership {
     /// Writes the registers of the `index`-th row as they count: what names members that have ended is gone.
     /// Returns true if that removed the row: then another lock may have it.
     pub fn forget_ended(&mut self, index: usize) -> bool {
-        let before = self.rows.len();
-        let Some(row) = self.rows.get(index) else { return false };
-        let written = row.registers.clone();
-        for (part, register) in (0_u8..).filter_map(DcId::new).zip(written) {
-            let counted = match self.sponsors.as_it_counts(part, register) {
-                counted if !counted.is_home() => counted,
-                _ if self.sponsors.get(part).is_some() => Register::HOME,
-                _ => Register::default(),
-            };
-            if counted != register {
-                self.note_before(index);
-                self.at_mut(index).registers[part.index()] = counted;
-            }
+        let Some(row) = self.table.get(index) else { return false };
+        let counted = |(part, register)| match self.sponsors.as_it_counts(part, register) {
+            counted if !counted.is_home() => (part, counted),
+            _ if self.sponsors.get(part).is_some() => (part, Register::HOME),
+            _ => (part, Register::default()),
+        };
+        let counted: SmallVec<[(DcId, Register); 3]> = row.parts().map(counted).collect();
+        for (part, register) in counted {
+            self.table.set_at(index, part, register);
         }
-        self.drop_if_empty(index);
-        debug_assert!(self.rows.len() + 1 >= before, "at most this row is removed");
-        self.rows.len() < before
+        self.drop_settled(index)
     }
 }

@@ -4,20 +4,20 @@
 //! The owner of the map decides which rows are listed (`lock_state/owners.rs`: those of locks with parts
 //! here that have their homes elsewhere). The list is local; it is not replicated and not saved. Every
 //! operation takes the same time however long the list is, so the lock that was unused for longest is known
-//! without a scan. It costs 8 bytes a row.
+//! without a scan. It costs 8 bytes a row. It stands apart from the registers, so a scan for locks that are
+//! unused for long reads those of few.
 
 use std::num::NonZeroU32;
 
-use super::Ownership;
-use geolock_api::names::LockName;
+use crate::base::tables::List;
 
 /// Stands for no row.
 const NONE: u32 = u32::MAX;
 
 /// The place of a row in the list, and its last use.
 #[derive(Clone, Copy)]
-pub(super) struct Use {
-    /// See [`Ownership::note_used`].
+struct Use {
+    /// See [`RegisterTable::note_used`](super::RegisterTable::note_used).
     used: Option<NonZeroU32>,
     older: u32,
     newer: u32,
@@ -26,132 +26,155 @@ pub(super) struct Use {
 
 impl Use {
     /// Of a row that is not listed, and of whose use nothing is known.
-    pub const UNKNOWN: Use = Use { used: None, older: NONE, newer: NONE, listed: false };
+    const UNKNOWN: Use = Use { used: None, older: NONE, newer: NONE, listed: false };
 }
 
-/// The ends of the list.
+/// The uses of the rows of a table, and the order of those that are listed.
 #[derive(Clone)]
-pub(super) struct Recency {
+pub struct Recency {
+    /// One for each row, at the same index.
+    uses: List<Use>,
     oldest: u32,
     newest: u32,
-    len: usize,
+    listed: usize,
 }
 
 impl Default for Recency {
     fn default() -> Recency {
-        Recency { oldest: NONE, newest: NONE, len: 0 }
+        Recency { uses: List::default(), oldest: NONE, newest: NONE, listed: 0 }
     }
 }
 
-impl Ownership {
-    /// Records that a lock is in use here at that second of any clock that begins at 1, if it has parts away
-    /// from home. A listed lock becomes the most recently used one.
-    pub fn note_used(&mut self, lock: &LockName, second: NonZeroU32) {
-        let Some(row) = self.find(lock) else { return };
-        self.at_mut(row).usage.used = Some(second);
-        if self.at(row).usage.listed && self.recency.newest != row as u32 {
-            self.unlist(row);
-            self.list(row);
-        }
-    }
-
-    /// Returns the second recorded for the `index`-th lock, if there is one.
+impl Recency {
+    /// Returns the second that was recorded last for the `index`-th lock, if there is one.
     pub fn used_at(&self, index: usize) -> Option<NonZeroU32> {
-        self.rows.get(index).and_then(|row| row.usage.used)
-    }
-
-    /// Adds a lock that has parts away from home to the list, as the most recently used one, or removes it
-    /// and forgets its use. Nothing changes if it is listed already, or is not.
-    pub fn set_listed(&mut self, lock: &LockName, listed: bool) {
-        let Some(row) = self.find(lock) else { return };
-        if self.at(row).usage.listed == listed {
-            return;
-        }
-        if listed {
-            self.list(row);
-        } else {
-            self.unlist(row);
-            self.at_mut(row).usage.used = None;
-        }
-    }
-
-    /// Returns true if a lock is listed.
-    pub fn is_listed(&self, lock: &LockName) -> bool {
-        self.find(lock).is_some_and(|row| self.at(row).usage.listed)
+        self.uses.get(index).and_then(|row| row.used)
     }
 
     /// Returns the number of listed locks.
     pub fn listed(&self) -> usize {
-        self.recency.len
+        self.listed
     }
 
     /// Returns the index of the listed lock that was unused for longest.
     pub fn oldest(&self) -> Option<usize> {
-        (self.recency.oldest != NONE).then_some(self.recency.oldest as usize)
+        (self.oldest != NONE).then_some(self.oldest as usize)
     }
 
     /// Returns the index of the listed lock that was used last.
     pub fn newest(&self) -> Option<usize> {
-        (self.recency.newest != NONE).then_some(self.recency.newest as usize)
+        (self.newest != NONE).then_some(self.newest as usize)
     }
 
-    /// Returns the index of the listed lock that was used next after the `index`-th.
-    pub fn next_newer(&self, index: usize) -> Option<usize> {
-        let newer = self.rows.get(index)?.usage.newer;
-        (newer != NONE).then_some(newer as usize)
+    /// Returns the indices of the listed locks, the one that was unused for longest first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = usize> {
+        let next_newer = |index: &usize| {
+            let newer = self.at(*index).newer;
+            (newer != NONE).then_some(newer as usize)
+        };
+        std::iter::successors(self.oldest(), next_newer)
     }
 
-    fn list(&mut self, row: usize) {
-        debug_assert!(!self.at(row).usage.listed, "a row is listed once");
-        let newest = std::mem::replace(&mut self.recency.newest, row as u32);
-        let usage = &mut self.at_mut(row).usage;
-        (usage.older, usage.newer, usage.listed) = (newest, NONE, true);
-        match newest {
-            NONE => self.recency.oldest = row as u32,
-            _ => self.at_mut(newest as usize).usage.newer = row as u32,
+    /// Returns true if the `index`-th lock is listed.
+    pub(super) fn is_listed(&self, index: usize) -> bool {
+        self.at(index).listed
+    }
+
+    /// Adds a row at the end of the table. It is not listed.
+    pub(super) fn push(&mut self) {
+        self.uses.push(Use::UNKNOWN);
+    }
+
+    /// Removes a row; the last one takes its index.
+    pub(super) fn swap_remove(&mut self, index: usize) {
+        if self.is_listed(index) {
+            self.unlist(index);
         }
-        self.recency.len += 1;
-        debug_assert!(self.recency.len <= self.rows.len(), "listed rows are rows");
+        self.uses.swap_remove(index);
+        if index < self.uses.len() {
+            let Use { older, newer, listed, .. } = *self.at(index);
+            if listed {
+                self.connect(older, index as u32);
+                self.connect(index as u32, newer);
+            }
+        }
     }
 
-    fn unlist(&mut self, row: usize) {
-        debug_assert!(self.at(row).usage.listed, "a row that leaves the list is in it");
-        let Use { older, newer, used, .. } = self.at(row).usage;
+    /// Records a use. A listed row becomes the most recently used one.
+    pub(super) fn note_used(&mut self, index: usize, second: NonZeroU32) {
+        self.at_mut(index).used = Some(second);
+        if self.is_listed(index) && self.newest != index as u32 {
+            self.unlist(index);
+            self.list(index);
+        }
+    }
+
+    /// Adds a row to the list, as the most recently used one, or removes it and forgets its use. Nothing
+    /// changes if it is listed already, or is not.
+    pub(super) fn set_listed(&mut self, index: usize, listed: bool) {
+        if self.is_listed(index) == listed {
+            return;
+        }
+        if listed {
+            self.list(index);
+        } else {
+            self.unlist(index);
+            self.at_mut(index).used = None;
+        }
+    }
+
+    fn at(&self, index: usize) -> &Use {
+        self.uses.get(index).expect("every row has a use")
+    }
+
+    fn at_mut(&mut self, index: usize) -> &mut Use {
+        self.uses.get_mut(index).expect("every row has a use")
+    }
+
+    fn list(&mut self, index: usize) {
+        debug_assert!(!self.is_listed(index), "a row is listed once");
+        let newest = std::mem::replace(&mut self.newest, index as u32);
+        let row = self.at_mut(index);
+        (row.older, row.newer, row.listed) = (newest, NONE, true);
+        match newest {
+            NONE => self.oldest = index as u32,
+            _ => self.at_mut(newest as usize).newer = index as u32,
+        }
+        self.listed += 1;
+        debug_assert!(self.listed <= self.uses.len(), "listed rows are rows");
+    }
+
+    fn unlist(&mut self, index: usize) {
+        debug_assert!(self.is_listed(index), "a row that leaves the list is in it");
+        let Use { older, newer, used, .. } = *self.at(index);
         self.connect(older, newer);
-        self.at_mut(row).usage = Use { used, ..Use::UNKNOWN };
-        self.recency.len -= 1;
+        *self.at_mut(index) = Use { used, ..Use::UNKNOWN };
+        self.listed -= 1;
         debug_assert_eq!(
-            self.recency.len == 0,
-            self.recency.oldest == NONE && self.recency.newest == NONE,
+            self.listed == 0,
+            self.oldest == NONE && self.newest == NONE,
             "a list has ends if it has rows"
         );
-    }
-
-    /// Takes a row that is about to be removed out of the list.
-    pub(super) fn unlist_removed(&mut self, row: usize) {
-        if self.at(row).usage.listed {
-            self.unlist(row);
-        }
-    }
-
-    /// Corrects the neighbours of a row that has another index now.
-    pub(super) fn relink(&mut self, row: usize) {
-        let Use { older, newer, listed, .. } = self.at(row).usage;
-        if listed {
-            self.connect(older, row as u32);
-            self.connect(row as u32, newer);
-        }
     }
 
     /// Makes two rows neighbours; [`NONE`] stands for an end of the list.
     fn connect(&mut self, older: u32, newer: u32) {
         match older {
-            NONE => self.recency.oldest = newer,
-            _ => self.at_mut(older as usize).usage.newer = newer,
+            NONE => self.oldest = newer,
+            _ => self.at_mut(older as usize).newer = newer,
         }
         match newer {
-            NONE => self.recency.newest = older,
-            _ => self.at_mut(newer as usize).usage.older = older,
+            NONE => self.newest = older,
+            _ => self.at_mut(newer as usize).older = older,
         }
+    }
+
+    /// Asserts the invariants, for a table that has this number of rows.
+    pub(super) fn check(&self, rows: usize) {
+        assert_eq!(self.uses.len(), rows, "every row has a use");
+        let listed = self.oldest_first().inspect(|index| {
+            assert!(self.is_listed(*index), "row {index} is in the list of uses and says so");
+        });
+        assert_eq!(listed.take(rows + 1).count(), self.listed, "the list of uses has all listed rows");
     }
 }

@@ -22,7 +22,7 @@ fn lock(name: u8) -> LockName {
 }
 
 fn part_move(map: &Ownership, (name, part, owner): (u8, u8, u8)) -> PartMove {
-    let version = map.register(&lock(name), dc(part)).version() + 1;
+    let version = map.of(&lock(name)).register(dc(part)).version() + 1;
     PartMove { lock: lock(name), part: dc(part), owner: dc(owner), version }
 }
 
@@ -38,7 +38,7 @@ fn what_came_home_leaves_its_memory() {
     assert_eq!(map.len(), 10);
     assert!((0..100_000_u32).all(|n| {
         let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
-        map.owner(&lock, dc(0)) == dc(u8::from(n < 10))
+        map.of(&lock).owner(dc(0)) == dc(u8::from(n < 10))
     }));
 }
 
@@ -53,7 +53,7 @@ fn the_next_member_with_a_slot_owns_nothing_of_the_one_before() {
     let ended = DcSet::only(dc(1));
     map.sponsors_mut().end(ended);
     let owners = |map: &Ownership| -> Vec<DcId> {
-        (0..3).flat_map(|name| [0, 2].map(|part| map.owner(&lock(name), dc(part)))).collect()
+        (0..3).flat_map(|name| [0, 2].map(|part| map.of(&lock(name)).owner(dc(part)))).collect()
     };
     let before = owners(&map);
     let mut left = map.len();
@@ -65,7 +65,7 @@ fn the_next_member_with_a_slot_owns_nothing_of_the_one_before() {
     assert_eq!(map.len(), 1, "only the lock that is away from home has a row");
     map.sponsors_mut().admit(dc(1), dc(0));
     assert_eq!(owners(&map), before);
-    let new_part = |name| map.owner(&lock(name), dc(1));
+    let new_part = |name| map.of(&lock(name)).owner(dc(1));
     assert_eq!([0, 1, 2].map(new_part), [dc(0), dc(0), dc(2)], "with the part of its sponsor");
     assert_eq!(map.sponsors().home(&lock(2)), None, "its slot is no home any more");
     map.check();
@@ -82,7 +82,7 @@ fn a_homed_lock_whose_parts_are_at_its_former_home_is_read_as_it_was_written() {
     let bytes = crate::base::wire::encode("map", &map).expect("it is small");
     let mut read: Ownership = crate::base::wire::decode("map", &bytes).expect("it is a map");
     *read.sponsors_mut() = map.sponsors().clone();
-    assert_eq!((read.owner(&lock(2), dc(2)), read.owner(&lock(2), dc(0))), (dc(1), dc(0)));
+    assert_eq!((read.of(&lock(2)).owner(dc(2)), read.of(&lock(2)).owner(dc(0))), (dc(1), dc(0)));
 }
 
 fn applied(moves: &[PartMove]) -> Ownership {
@@ -117,7 +117,7 @@ proptest! {
             if (one.0, one.1) == (1, 2) {
                 theirs.update(dc(one.2), marker);
             }
-            prop_assert_eq!(map.owner(&lock(1), dc(2)), theirs.val);
+            prop_assert_eq!(map.of(&lock(1)).owner(dc(2)), theirs.val);
         }
     }
 
@@ -132,23 +132,34 @@ proptest! {
         let common = applied_one_by_one(Ownership::new(7), &both);
         let map = |moves: &[(u8, u8, u8)], sponsors: u8| {
             let mut map = applied_one_by_one(common.clone(), moves).reseeded(u64::from(sponsors));
-            match sponsors {
-                1 => map.sponsors_mut().admit(dc(3), dc(0)),
-                2 => map.sponsors_mut().end(DcSet::only(dc(2))),
-                _ => {}
-            }
+            change_members(&mut map, sponsors);
             map
         };
         let (ours, theirs) = (map(&here, sponsors.0), map(&there, sponsors.1));
         let names_and_parts = (0..3).flat_map(|name| (0..3).map(move |part| (lock(name), dc(part))));
         let expected: BTreeSet<(LockName, DcId)> = names_and_parts
             .filter(|(_, part)| !theirs.sponsors().left().contains(*part))
-            .filter(|(lock, part)| [&ours, &theirs].iter().any(|map| map.register(lock, *part).version() > 0))
-            .filter(|(lock, part)| ours.owner(lock, *part) != theirs.owner(lock, *part))
+            .filter(|(lock, part)| [&ours, &theirs].iter().any(|map| map.of(lock).register(*part).version() > 0))
+            .filter(|(lock, part)| ours.of(lock).owner(*part) != theirs.of(lock).owner(*part))
             .collect();
         let found: Vec<_> = ours.differences(&theirs).map(|(lock, part)| (lock.clone(), part)).collect();
         prop_assert_eq!(found.len(), expected.len(), "each of them once");
         prop_assert_eq!(BTreeSet::from_iter(found), expected);
+    }
+
+    /// Of locks with registers and without, also while a member joins, or when one has ended.
+    #[test]
+    fn the_parts_of_an_owner_are_those_with_that_owner(moves in moves(), sponsors in 0..4_u8) {
+        let mut map = applied_one_by_one(Ownership::new(7), &moves);
+        change_members(&mut map, sponsors);
+        let members: DcSet = (0..4).map(dc).collect();
+        for name in (0..3).map(lock) {
+            let owners = map.of(&name);
+            for owner in members.iter() {
+                let expected: DcSet = members.iter().filter(|part| owners.owner(*part) == owner).collect();
+                prop_assert_eq!(owners.parts_of(owner, members), expected, "{} of {}", owner, &name);
+            }
+        }
     }
 
     /// A lock that is at home takes no memory; every other lock has a row.
@@ -159,9 +170,9 @@ proptest! {
             map.apply(part_move(&map, one));
         }
         let home = |name: u8, part: u8| if name == 2 { dc(1) } else { dc(part) };
-        let away = |name: u8| (0..3).any(|part| map.owner(&lock(name), dc(part)) != home(name, part));
+        let away = |name: u8| (0..3).any(|part| map.of(&lock(name)).owner(dc(part)) != home(name, part));
         for name in 0..3 {
-            prop_assert_eq!(map.is_home(&lock(name)), !away(name));
+            prop_assert_eq!(map.of(&lock(name)).is_home(), !away(name));
         }
         prop_assert_eq!(map.len(), (0..3).filter(|name| away(*name)).count());
         let bytes = crate::base::wire::encode("ownership", &map).expect("it is small");
@@ -174,22 +185,22 @@ proptest! {
     #[test]
     fn a_reader_finds_what_was_there_when_it_began(before in moves(), after in moves(), most in 1_usize..3) {
         let mut map = applied_one_by_one(Ownership::new(7), &before);
-        let (reader, expected, mut read) = (map.open_reader(), map.copy(), Ownership::default());
+        let (reader, expected, mut read) = (map.table_mut().open_reader(), map.copy(), Ownership::default());
         for one in after {
-            read.extend(map.read(reader, most - 1));
+            read.extend(map.table_mut().read(reader, most - 1));
             map = applied_one_by_one(map, &[one]);
         }
         loop {
-            let piece = map.read(reader, most);
+            let piece = map.table_mut().read(reader, most);
             if piece.is_empty() {
                 break;
             }
             read.extend(piece);
         }
         prop_assert_eq!(&read, &expected);
-        prop_assert!(read.rows.iter().map(|row| &row.lock).eq(expected.rows.iter().map(|row| &row.lock)));
-        map.close_reader(reader);
-        prop_assert_eq!(map.readers(), 0);
+        prop_assert!(read.table.iter().map(LockRow::lock).eq(expected.table.iter().map(LockRow::lock)));
+        map.table_mut().close_reader(reader);
+        prop_assert_eq!(map.table().readers(), 0);
     }
 }
 
@@ -205,15 +216,15 @@ proptest! {
         // The part moves to dc1 if it is at home, else it comes home.
         let move_it = |map: &mut Ownership, n: u16| {
             let lock = LockName::new(&n.to_be_bytes()).expect("two bytes");
-            let version = map.register(&lock, dc(0)).version() + 1;
-            let owner = dc(u8::from(map.is_home(&lock)));
+            let version = map.of(&lock).register(dc(0)).version() + 1;
+            let owner = dc(u8::from(map.of(&lock).is_home()));
             map.apply(PartMove { lock, part: dc(0), owner, version });
         };
         (0..before).for_each(|n| move_it(&mut map, n));
-        let (reader, expected, mut read) = (map.open_reader(), map.copy(), Ownership::default());
+        let (reader, expected, mut read) = (map.table_mut().open_reader(), map.copy(), Ownership::default());
         let mut after = after.chunks(64);
         loop {
-            let piece = map.read(reader, most);
+            let piece = map.table_mut().read(reader, most);
             if piece.is_empty() {
                 break;
             }
@@ -221,7 +232,7 @@ proptest! {
             after.next().into_iter().flatten().for_each(|n| move_it(&mut map, *n));
         }
         prop_assert_eq!(&read, &expected);
-        prop_assert!(read.rows.iter().map(|row| &row.lock).eq(expected.rows.iter().map(|row| &row.lock)));
+        prop_assert!(read.table.iter().map(LockRow::lock).eq(expected.table.iter().map(LockRow::lock)));
     }
 }
 
@@ -230,6 +241,19 @@ fn applied_one_by_one(mut map: Ownership, moves: &[(u8, u8, u8)]) -> Ownership {
         map.apply(part_move(&map, *one));
     }
     map
+}
+
+/// A member joins, or one ends, or nothing changes.
+fn change_members(map: &mut Ownership, which: u8) {
+    match which {
+        1 => map.sponsors_mut().admit(dc(3), dc(0)),
+        2 => map.sponsors_mut().end(DcSet::only(dc(2))),
+        3 => {
+            map.sponsors_mut().admit(dc(3), dc(0));
+            map.sponsors_mut().split(dc(3));
+        }
+        _ => {}
+    }
 }
 
 /// Bytes that a client can influence are indexed by a hash that the client cannot predict.
@@ -241,7 +265,7 @@ fn what_is_decoded_is_hashed_with_a_seed_of_its_own() {
         let bytes = crate::base::wire::encode("ownership", &map).expect("it is small");
         crate::base::wire::decode::<Ownership>("ownership", &bytes).expect("it was written")
     };
-    let hashes = [Ownership::default(), decoded(1), decoded(0)].map(|map| map.hash(&lock(1)));
+    let hashes = [Ownership::default(), decoded(1), decoded(0)].map(|map| map.table().hash(&lock(1)));
     assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2], "{hashes:?}");
 }
 
@@ -280,7 +304,7 @@ fn bytes_that_are_no_map_are_refused() {
 
 /// The listed locks, the one that was unused for longest first.
 fn in_order_of_use(map: &Ownership) -> Vec<LockName> {
-    let rows = std::iter::successors(map.oldest(), |row| map.next_newer(*row));
+    let rows = map.recency().oldest_first();
     rows.map(|row| map.lock_at(row).expect("a listed row is there").clone()).collect()
 }
 
@@ -295,20 +319,20 @@ proptest! {
             match event {
                 // It comes home, or goes away.
                 0 => {
-                    let owner = u8::from(map.is_home(&name_of));
+                    let owner = u8::from(map.of(&name_of).is_home());
                     map.apply(part_move(&map, (name, 0, owner)));
                 }
-                1 => map.set_listed(&name_of, false),
+                1 => map.table_mut().set_listed(&name_of, false),
                 2 | 3 => {
-                    map.set_listed(&name_of, true);
-                    map.note_used(&name_of, second);
-                    expected.extend((!map.is_home(&name_of)).then_some(name_of));
+                    map.table_mut().set_listed(&name_of, true);
+                    map.table_mut().note_used(&name_of, second);
+                    expected.extend((!map.of(&name_of).is_home()).then_some(name_of));
                 }
-                _ => map.set_listed(&lock(9), true),
+                _ => map.table_mut().set_listed(&lock(9), true),
             }
             prop_assert_eq!(in_order_of_use(&map), expected.clone());
-            prop_assert_eq!(map.listed(), expected.len());
-            let newest = map.newest().and_then(|row| map.lock_at(row));
+            prop_assert_eq!(map.recency().listed(), expected.len());
+            let newest = map.recency().newest().and_then(|row| map.lock_at(row));
             prop_assert_eq!(newest, expected.last());
         }
     }

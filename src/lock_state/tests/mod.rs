@@ -127,7 +127,7 @@ impl Fixture {
 
     fn moved(&self, lock: &str, parts: &[u8]) -> LockParts {
         let lock = name(lock);
-        let version = |part| self.locks.owners().map().register(&lock, part).version() + 1;
+        let version = |part| self.locks.owners().map().of(&lock).register(part).version() + 1;
         let parts = parts.iter().map(|part| (dc(*part), version(dc(*part)))).collect();
         LockParts { lock, parts }
     }

@@ -209,7 +209,7 @@ impl Promises {
         for (lock, mode) in wants {
             let needed =
                 if *mode == Mode::Exclusive { members } else { DcSet::only(dc) }.intersection(members);
-            let durably_here = disk.facts.ownership.parts_of(lock, dc, members);
+            let durably_here = disk.facts.ownership.of(lock).parts_of(dc, members);
             if !durably_here.is_superset(needed) {
                 let what = format!(
                     "{dc} granted {lock} {mode} as {whose} with the parts {durably_here:?} durably there"
