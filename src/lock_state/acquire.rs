@@ -63,7 +63,7 @@ impl Locks {
         let mut row = tables.new_row(new, now);
         let mut learnt = false;
         for want in &row.wants {
-            learnt |= tables.locks[want.lock].note_request(want.mode, now);
+            learnt |= tables.locks[want.lock].history.note_request(want.mode, now);
         }
         if tables.view.permissions.grant && tables.is_free(&row, now) {
             debug_assert!(tables.rivals(&row).is_empty(), "request {} is granted beside a rival", row.id);

@@ -8,7 +8,7 @@ use super::hold_policy::{HoldPolicy, Usage};
 use super::policies::Distances;
 use super::queue::{Class, Order, Queue};
 use super::request::RequestIndex;
-use super::reuse_estimate::ReuseEstimate;
+use super::use_history::UseHistory;
 use crate::base::tables::row_index;
 use crate::base::time::Instant;
 use geolock_api::names::Position;
@@ -33,14 +33,7 @@ pub(super) struct Lock {
     /// Position of the last record that this lock depends on. A grant is answered only when the journal is
     /// durable up to here (`docs/algorithm.md#43-output-commit`).
     pub position: Position,
-    /// Time of the first local grant since a part last came.
-    pub acquired_at: Option<Instant>,
-    pub last_release: Option<Instant>,
-    pub last_exclusive_release: Option<Instant>,
-    /// Reuse estimates, measured while others want the lock too: `reuse` for any mode, `exclusive_reuse`
-    /// for exclusive requests.
-    pub reuse: ReuseEstimate,
-    pub exclusive_reuse: ReuseEstimate,
+    pub history: UseHistory,
     /// Time at which the requests that are not due are examined again.
     pub timer: Option<Instant>,
     /// True while the lock is in the list of marked locks.
@@ -68,11 +61,7 @@ impl Lock {
             holders: Holders::default(),
             queue: Queue::default(),
             position: Position::default(),
-            acquired_at: None,
-            last_release: None,
-            last_exclusive_release: None,
-            reuse: ReuseEstimate::default(),
-            exclusive_reuse: ReuseEstimate::default(),
+            history: UseHistory::default(),
             timer: None,
             dirty: false,
             recheck_shared: false,
@@ -95,18 +84,15 @@ impl Lock {
     /// Returns true if it is held or wanted exclusively here, or was so a moment ago.
     pub fn is_used_exclusively(&self) -> bool {
         self.holders.mode == Some(Mode::Exclusive)
-            || self.last_exclusive_release.is_some()
+            || self.history.last_exclusive_release.is_some()
             || self.queue.first_local_conflict(Mode::Shared).is_some()
     }
 
     /// Returns the usage of the lock, as seen by a request for `mode` of a datacenter at `distance`.
     pub fn usage(&self, mode: Mode, distance: Option<Duration>) -> Usage {
-        let (last_release, reuse) = match mode {
-            Mode::Exclusive => (self.last_release, self.reuse),
-            Mode::Shared => (self.last_exclusive_release, self.exclusive_reuse),
-        };
+        let (last_release, reuse) = self.history.against(mode);
         Usage {
-            acquired_at: self.acquired_at,
+            acquired_at: self.history.acquired_at,
             last_release,
             held: self.is_held_against(mode),
             wanted: self.queue.first_local_conflict(mode).is_some(),
@@ -115,24 +101,14 @@ impl Lock {
         }
     }
 
-    /// Records a local request for the lock. The time is measured only after a release with other waiters,
-    /// because a lock that no other datacenter wants stays anyway. Returns true if a reuse estimate changed:
-    /// then remote requests may become due at another time than the timer says.
-    pub fn note_request(&mut self, mode: Mode, now: Instant) -> bool {
-        let learnt = self.reuse.note_request(now);
-        learnt | (mode == Mode::Exclusive && self.exclusive_reuse.note_request(now))
-    }
-
     /// Records a release by a holder in `mode`.
     pub fn note_release(&mut self, mode: Mode, now: Instant) {
-        debug_assert!(self.last_release.is_none_or(|last| last <= now), "time does not go back");
         debug_assert!(
             mode == Mode::Shared || self.holders.requests.is_empty(),
             "one exclusive holder leaves"
         );
-        self.last_release = Some(now);
+        self.history.note_release(mode, now);
         if mode == Mode::Exclusive {
-            self.last_exclusive_release = Some(now);
             self.recheck_shared = true;
         }
         if self.queue.is_empty() {
@@ -140,11 +116,11 @@ impl Lock {
         }
         if self.holders.requests.is_empty() {
             let wanted = self.queue.first_local_conflict(Mode::Exclusive).is_some();
-            self.reuse.note_release(wanted, now);
+            self.history.reuse.note_release(wanted, now);
         }
         if mode == Mode::Exclusive {
             let wanted = self.queue.first_local_conflict(Mode::Shared).is_some();
-            self.exclusive_reuse.note_release(wanted, now);
+            self.history.exclusive_reuse.note_release(wanted, now);
         }
     }
 
@@ -173,7 +149,7 @@ impl Lock {
     /// waiter is about to use the lock, so a remote request ordered after it is not due on the ground that
     /// the lock is unused (`docs/algorithm.md#55-remote-requests`).
     fn first_user(&self, against: Mode) -> Option<Order> {
-        match self.acquired_at {
+        match self.history.acquired_at {
             None => self.queue.first_local_conflict(against),
             Some(_) => None,
         }
@@ -181,7 +157,7 @@ impl Lock {
 
     /// Returns the time at which the next remote request becomes due, if one waits for that.
     pub fn next_due(&self, policy: &HoldPolicy, distances: &Distances, now: Instant) -> Option<Instant> {
-        if self.queue.is_empty() || self.parts.is_empty() || self.acquired_at.is_none() {
+        if self.queue.is_empty() || self.parts.is_empty() || self.history.acquired_at.is_none() {
             return None;
         }
         let due = |mode, dc| policy.recheck_at(&self.usage(mode, distances.to(dc)), now);
@@ -204,7 +180,7 @@ impl Lock {
             self.name
         );
         self.parts.insert(part);
-        self.acquired_at = None;
+        self.history.acquired_at = None;
         self.position = self.position.max(position);
         self.recheck_shared = true;
     }

@@ -252,7 +252,7 @@ impl LockTable {
                 "lock {} has one exclusive holder",
                 lock.name
             );
-            lock.acquired_at.get_or_insert(now);
+            lock.history.acquired_at.get_or_insert(now);
             ready = ready.max(lock.position);
         }
         ready
@@ -338,7 +338,8 @@ impl LockTable {
             if !lock.is_idle() {
                 continue;
             }
-            let idle_end = lock.last_release.unwrap_or(Instant::ZERO) + policies.idle_after(lock.rule);
+            let idle_end =
+                lock.history.last_release.unwrap_or(Instant::ZERO) + policies.idle_after(lock.rule);
             if idle_end > now || lock.position > durable || lock.dirty {
                 lock.in_idle_list = true;
                 self.idle.push(lock.rule, (now + IDLE_RETRY).max(idle_end), index);
@@ -346,7 +347,7 @@ impl LockTable {
             }
             let lock = self.remove(index);
             self.forgets = true;
-            unused(&lock.name, lock.last_release.unwrap_or(now));
+            unused(&lock.name, lock.history.last_release.unwrap_or(now));
         }
     }
 

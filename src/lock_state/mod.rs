@@ -40,6 +40,7 @@ mod schedule;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod use_history;
 mod view;
 mod waiting;
 

@@ -48,7 +48,7 @@ impl Policies {
     /// Returns true if the next exclusive request here is expected before a part of the lock could be at
     /// `home`.
     pub fn is_exclusive_sooner(&self, lock: &Lock, home: DcId) -> bool {
-        lock.exclusive_reuse.is_sooner_than(cost(self.distances.to(home)))
+        lock.history.exclusive_reuse.is_sooner_than(cost(self.distances.to(home)))
     }
 
     /// Returns the time without use after which nothing depends on the usage of a lock any more.
