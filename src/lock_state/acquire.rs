@@ -4,8 +4,8 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::locks::Locks;
 use super::request::{Request, RequestIndex, State, Want};
+use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Wants;
@@ -47,19 +47,25 @@ pub(crate) struct Fresh {
 /// Result of an acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acquired {
-    /// [`Locks::next_granted`] returns the request.
+    /// [`super::Locks::next_granted`] returns the request.
     Granted(RequestIndex),
     Waiting(RequestIndex),
     /// The request left no trace.
     NotFree,
 }
 
-impl Locks {
+/// Takes the calls of this datacenter's clients, see [`super::Locks::local_requests`].
+pub(crate) struct LocalRequests<'a> {
+    pub(super) tables: &'a mut Tables,
+    pub(super) schedule: &'a mut Schedule,
+}
+
+impl LocalRequests<'_> {
     /// Grants the request at once, or inserts it into the queues.
-    pub fn acquire(&mut self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
-        debug_assert!(self.find(new.id).is_none(), "request {} is new", new.id);
+    pub fn acquire(self, new: &NewRequest<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
+        let LocalRequests { tables, schedule } = self;
+        debug_assert!(tables.requests.find(new.id).is_none(), "request {} is new", new.id);
         debug_assert_eq!(new.wants.validate(), Ok(()), "the wants of {} were checked", new.id);
-        let tables = &mut self.tables;
         let mut row = tables.new_row(new, now);
         let mut learnt = false;
         for want in &row.wants {
@@ -68,7 +74,7 @@ impl Locks {
         if tables.view.permissions.grant && tables.is_free(&row, now) {
             debug_assert!(tables.rivals(&row).is_empty(), "request {} is granted beside a rival", row.id);
             let index = tables.requests.insert(row);
-            self.schedule.grant(tables, index, now);
+            schedule.grant(tables, index, now);
             return Acquired::Granted(index);
         }
         if learnt {
@@ -85,7 +91,7 @@ impl Locks {
         tables.note_wait(index);
         for i in 0..tables.requests[index].wants.len() {
             let lock = tables.requests[index].wants[i].lock;
-            self.schedule.publish(tables, lock);
+            schedule.publish(tables, lock);
             tables.locks.note_idle(lock, &tables.policies, now);
         }
         Acquired::Waiting(index)
@@ -96,8 +102,8 @@ impl Locks {
     ///
     /// Returns `None` if the request cannot be held: its parts are not here, or a conflicting holder has a
     /// higher token.
-    pub fn conflicts_of(&mut self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
-        let tables = &mut self.tables;
+    pub fn conflicts_of(self, held: &HeldRequest<'_>, now: Instant) -> Option<Vec<RequestId>> {
+        let tables = self.tables;
         let row = tables.new_row(&held.request, now);
         note_idle(tables, &row, now);
         let here = row.wants.iter().all(|want| tables.view.has_parts(&tables.locks[want.lock], want.mode));
@@ -111,46 +117,46 @@ impl Locks {
     }
 
     /// Holds a request again that was held before a restart. No holder conflicts, see
-    /// [`Locks::conflicts_of`].
-    pub fn reclaim(&mut self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
-        let row = self.tables.new_row(&held.request, now);
-        assert!(self.tables.rivals(&row).is_empty(), "request {} is reclaimed beside a rival", row.id);
-        let index = self.tables.requests.insert(row);
-        self.schedule.grant(&mut self.tables, index, now);
-        self.schedule.forget_granted(index);
-        self.set_token(index, held.token);
+    /// [`LocalRequests::conflicts_of`].
+    pub fn reclaim(self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
+        let LocalRequests { tables, schedule } = self;
+        let row = tables.new_row(&held.request, now);
+        assert!(tables.rivals(&row).is_empty(), "request {} is reclaimed beside a rival", row.id);
+        let index = tables.requests.insert(row);
+        schedule.grant(tables, index, now);
+        schedule.forget_granted(index);
+        tables.requests.set_token(index, held.token);
         index
     }
 
     /// Sets the token of a fresh grant. Returns the facts that the caller needs to answer it.
-    pub fn set_token(&mut self, request: RequestIndex, token: FencingToken) -> Fresh {
+    pub fn set_token(self, request: RequestIndex, token: FencingToken) -> Fresh {
         let (id, local, ready) = self.tables.requests.set_token(request, token);
         Fresh { id, ready, since: local.since, was_published: local.publication.was_published() }
     }
 
     /// Ends a held request. `position`: the record of that, if there is one. A later grant is answered only
     /// when the journal is durable up to there.
-    pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
+    pub fn release(self, request: RequestIndex, position: Position, now: Instant) {
         self.tables.release(request, position, now);
-        self.gives_back |= self.tables.requests.is_empty();
     }
 
     /// A commit under a held request, which stays held: a later grant of its locks is answered only when the
     /// journal is durable up to `position`.
-    pub fn note_commit(&mut self, request: RequestIndex, position: Position) {
-        let Tables { locks, requests, .. } = &mut self.tables;
+    pub fn note_commit(self, request: RequestIndex, position: Position) {
+        let Tables { locks, requests, .. } = self.tables;
         let row = &requests[request];
         assert!(row.is_held(), "request {} is committed under while it is held", row.id);
         row.wants.iter().for_each(|want| locks.note_commit(want.lock, position));
     }
 
     /// Ends a waiting request.
-    pub fn cancel(&mut self, request: RequestIndex, now: Instant) {
-        let local = self.get(request).local().expect("requests of others are withdrawn by them");
+    pub fn cancel(self, request: RequestIndex, now: Instant) {
+        let LocalRequests { tables, schedule } = self;
+        let local = tables.requests[request].local().expect("requests of others are withdrawn by them");
         assert_eq!(local.state, State::Waiting, "only waiting requests are cancelled");
-        self.schedule.withdraw(&mut self.tables, request);
-        self.tables.forget_waiting(request, now);
-        self.gives_back |= self.tables.requests.is_empty();
+        schedule.withdraw(tables, request);
+        tables.forget_waiting(request, now);
     }
 }
 
@@ -171,7 +177,7 @@ fn request_delay(tables: &Tables, row: &Request) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Permissions, Published};
+    use super::super::{Locks, Permissions, Published};
     use super::*;
     use geolock_api::names::{DcId, DcSet, LockName, Mode};
 
@@ -195,7 +201,11 @@ mod tests {
     fn ask(locks: &mut Locks, n: u64, wants: &Wants, if_not_free: IfNotFree, now: Instant) -> Acquired {
         let (lease, label) = (LeaseId::new(dc(0), 1), "test".into());
         let (id, at) = (RequestId { dc: dc(0), n }, Timestamp::from_millis(100 + n));
-        let acquired = locks.acquire(&NewRequest { id, at, wants, lease, label: &label }, if_not_free, now);
+        let acquired = locks.local_requests().acquire(
+            &NewRequest { id, at, wants, lease, label: &label },
+            if_not_free,
+            now,
+        );
         locks.schedule(now);
         acquired
     }
@@ -228,12 +238,12 @@ mod tests {
             panic!("all are held");
         };
         locks.tables.locks.looks = 0;
-        locks.release(most, Position::default(), at(1));
+        locks.local_requests().release(most, Position::default(), at(1));
         locks.schedule(at(1));
         assert!(locks.tables.locks.looks <= 3 * MANY, "{} looks at {MANY} locks", locks.tables.locks.looks);
-        locks.release(last, Position::default(), at(2));
+        locks.local_requests().release(last, Position::default(), at(2));
         locks.schedule(at(2));
-        assert!(locks.get(all).is_held());
+        assert!(locks.requests()[all].is_held());
     }
 
     #[test]
@@ -265,7 +275,7 @@ mod tests {
             };
             if turn == 0 {
                 let id = RequestId { dc: dc(1), n: 1 };
-                locks.apply_request(&Published {
+                locks.log_operations().apply_request(&Published {
                     id,
                     at: Timestamp::from_millis(150),
                     wants: &writer,
@@ -276,7 +286,7 @@ mod tests {
             let now = at(10 * turn + 8);
             locks.expire(now);
             locks.schedule(now);
-            locks.release(request, Position::default(), now);
+            locks.local_requests().release(request, Position::default(), now);
             locks.schedule(now);
         }
         let before = locks.next_deadline();

@@ -5,13 +5,12 @@ use crate::base::bugs::Bug;
 use smallvec::SmallVec;
 
 use super::lock::LockIndex;
-use super::locks::Locks;
-use super::owners::Known;
 use super::request::{Origin, Request, RequestRow, Want};
+use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
-use crate::causal_log::{EntryFault, LockParts, Op, Wants};
-use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Mode, Position, RequestId};
+use crate::causal_log::{LockParts, Op, Wants};
+use geolock_api::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 
 /// A published request: a [`RequestRow`], or one in an entry.
 pub(crate) struct Published<'a> {
@@ -27,61 +26,16 @@ impl<'a> From<&'a RequestRow> for Published<'a> {
     }
 }
 
-impl Locks {
-    /// Checks the operations of an entry of `dc` (`docs/algorithm.md#46-validation`). `known`: the
-    /// datacenters of the epoch of the entry.
-    pub fn validate(&self, dc: DcId, known: Known, ops: &[Op]) -> Result<(), EntryFault> {
-        let mut requests = Vec::new();
-        let mut moved = Vec::new();
-        for op in ops {
-            match op {
-                Op::Request { id, wants, .. } => {
-                    validate_request(&self.tables, dc, *id, wants)?;
-                    self.validate_homes(known, wants.locks().iter().map(|(lock, _)| lock))?;
-                    requests.push(*id);
-                }
-                Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
-                Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } | Op::Leave => {}
-                Op::Freed { slot, .. } if !known.left.contains(*slot) => {
-                    return Err(EntryFault::NotOver { slot: *slot });
-                }
-                Op::Freed { .. } => {}
-                Op::Split { part } => self.validate_split(dc, *part)?,
-                Op::Done { part } => self.validate_done(*part)?,
-                Op::Transfer { to, parts } => {
-                    let owners = &self.tables.owners;
-                    self.validate_homes(known, parts.iter().map(|moved| &moved.lock))?;
-                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, *to, lock))?;
-                    moved.extend(
-                        parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
-                    );
-                }
-            }
-        }
-        if let Some(id) = first_twice(&mut requests) {
-            return Err(EntryFault::DuplicateRequest { id });
-        }
-        match first_twice(&mut moved) {
-            Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
-            None => Ok(()),
-        }
-    }
+/// Applies the operations of the log, see [`super::Locks::log_operations`].
+pub(crate) struct LogOperations<'a> {
+    pub(super) tables: &'a mut Tables,
+    pub(super) schedule: &'a mut Schedule,
+}
 
-    /// Checks that the homes of these locks are members, or were.
-    fn validate_homes<'a>(
-        &self,
-        known: Known,
-        locks: impl IntoIterator<Item = &'a LockName>,
-    ) -> Result<(), EntryFault> {
-        match locks.into_iter().find(|lock| lock.home().is_some_and(|home| !known.ever().contains(home))) {
-            Some(lock) => Err(EntryFault::UnknownHome { lock: lock.clone() }),
-            None => Ok(()),
-        }
-    }
-
+impl LogOperations<'_> {
     /// Adds a request to the request table.
     pub fn apply_request(&mut self, published: &Published<'_>) {
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         let Published { id, at, wants, seq } = *published;
         debug_assert!(tables.is_news(id), "request {id} was validated as new");
         tables.note_before(id);
@@ -104,7 +58,7 @@ impl Locks {
 
     /// Removes a request from the request table; an unknown id is no error.
     pub fn apply_withdraw(&mut self, id: RequestId, now: Instant) {
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         tables.note_before(id);
         if id.dc == tables.view.me {
             tables.request_table.remove_orphan(id);
@@ -118,7 +72,6 @@ impl Locks {
         }
         tables.request_table.remove(id);
         tables.forget_waiting(index, now);
-        self.gives_back |= tables.requests.is_empty();
     }
 
     /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
@@ -140,7 +93,7 @@ impl Locks {
         // Parts that are given to a member that was evicted fall home.
         let is_here = || parts.iter().any(|part| owners.owner(&moved.lock, part) == me);
         let to = if has_ended && is_here() { me } else { to };
-        self.schedule.note_moved(&mut self.tables, (from, to), (&moved.lock, parts), position);
+        self.schedule.note_moved(self.tables, (from, to), (&moved.lock, parts), position);
     }
 
     /// Records the entry of this datacenter that published its requests, and removes the orphans that it
@@ -150,9 +103,11 @@ impl Locks {
             match op {
                 Op::Request { id, .. } => {
                     debug_assert_eq!(id.dc, self.tables.view.me, "an own entry publishes own requests");
-                    let index = self.find(*id).expect("a request is published in the step in which it waits");
-                    self.tables.requests.note_published(index, seq);
-                    self.tables.request_table.insert(*id, index, seq);
+                    let Tables { requests, request_table, .. } = &mut *self.tables;
+                    let index = requests.find(*id);
+                    let index = index.expect("a request is published in the step in which it waits");
+                    requests.note_published(index, seq);
+                    request_table.insert(*id, index, seq);
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
                 Op::Transfer { .. }
@@ -165,23 +120,4 @@ impl Locks {
             }
         }
     }
-}
-
-fn validate_request(tables: &Tables, dc: DcId, id: RequestId, wants: &Wants) -> Result<(), EntryFault> {
-    if id.dc != dc {
-        return Err(EntryFault::ForeignRequest { id });
-    }
-    if id.n > MAX_NUMBER {
-        return Err(EntryFault::RequestNumber { id });
-    }
-    if !tables.is_news(id) {
-        return Err(EntryFault::DuplicateRequest { id });
-    }
-    wants.validate().map_err(|error| EntryFault::Wants { id, error })
-}
-
-/// Returns an element that the list contains more than once.
-fn first_twice<T: Ord + Copy>(list: &mut [T]) -> Option<T> {
-    list.sort_unstable();
-    list.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }

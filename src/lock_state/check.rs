@@ -66,7 +66,7 @@ fn check_requests(locks: &Locks, first_local: &FirstLocal) {
     let further: u64 = requests.iter().map(|(_, row)| row.further()).sum();
     assert_eq!(further, requests.counts().further, "the count of locks beyond the first of requests");
     for (index, row) in requests.iter() {
-        assert_eq!(locks.find(row.id), Some(index), "request {} is found by its id", row.id);
+        assert_eq!(locks.tables.requests.find(row.id), Some(index), "request {} is found by its id", row.id);
         parked += u64::from(row.parked);
         let seq = match &row.origin {
             Origin::Remote { seq } => Some(*seq),
@@ -108,7 +108,7 @@ fn check_requests(locks: &Locks, first_local: &FirstLocal) {
 
 /// The rule of publishing: `docs/algorithm.md#52-publishing`.
 fn check_published(locks: &Locks, request: RequestIndex, first_local: &FirstLocal) {
-    let (row, view) = (locks.get(request), &locks.tables.view);
+    let (row, view) = (&locks.tables.requests[request], &locks.tables.view);
     let Some(local) = row.local() else { return };
     if local.state != State::Waiting
         || row.parked

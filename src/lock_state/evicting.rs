@@ -5,29 +5,32 @@
 //! parts count no more. A transfer to it that was made before its maker knew the end falls home when it is
 //! applied.
 
-use super::locks::Locks;
+use super::apply::LogOperations;
+use super::member_changes::MemberChanges;
+use super::tables::Tables;
 use crate::base::bugs::Bug;
 use crate::base::time::Instant;
 use geolock_api::names::{DcSet, RequestId};
 
-impl Locks {
-    /// This datacenter enters the epoch in which these members are evicted. Call [`Locks::rest_on`] with the
-    /// record of that.
+impl MemberChanges<'_> {
+    /// This datacenter enters the epoch in which these members are evicted. Call [`MemberChanges::rest_on`]
+    /// with the record of that.
     pub fn end_evicted(&mut self, evicted: DcSet, now: Instant) {
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         debug_assert!(!evicted.contains(tables.view.me), "{} does not enter its own end", tables.view.me);
         tables.view.members = tables.view.members.difference(evicted);
         tables.view.leaving = tables.view.leaving.difference(evicted);
         let left = tables.owners.left().union(evicted);
         tables.owners.set_members(tables.view.members, left);
         let outlive = tables.view.bugs.has(Bug::RequestsOutlive);
-        let requests = if outlive { Vec::new() } else { self.requests_of(evicted) };
-        requests.into_iter().for_each(|id| self.apply_withdraw(id, now));
+        let requests = if outlive { Vec::new() } else { requests_of(tables, evicted) };
+        let mut log = LogOperations { tables, schedule: self.schedule };
+        requests.into_iter().for_each(|id| log.apply_withdraw(id, now));
         self.end(evicted);
     }
+}
 
-    fn requests_of(&self, evicted: DcSet) -> Vec<RequestId> {
-        let published = self.tables.request_table.published().keys();
-        published.filter(|id| evicted.contains(id.dc)).copied().collect()
-    }
+fn requests_of(tables: &Tables, evicted: DcSet) -> Vec<RequestId> {
+    let published = tables.request_table.published().keys();
+    published.filter(|id| evicted.contains(id.dc)).copied().collect()
 }

@@ -1,11 +1,12 @@
-//! Descriptions and listings of locks, for people. Off the hot path; each call examines a bounded number of
-//! rows.
+//! Descriptions and listings of locks, for people, and questions of the replica. Off the hot path; each call
+//! examines a bounded number of rows.
 
 use super::hot_locks::Heat;
 use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
 use super::request::{Request, RequestIndex, RequestRow, State, Want};
 use super::tables::Tables;
+use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
 use crate::base::time::{Instant, Timestamp};
 use crate::base::work;
@@ -93,6 +94,19 @@ impl<'a> Inspect<'a> {
     /// Returns the number of rows in the lock table.
     pub fn active(self) -> usize {
         self.0.locks.len()
+    }
+
+    /// Returns the wants of a request, as the request gave them.
+    pub fn wants(self, request: RequestIndex) -> impl Iterator<Item = (&'a LockName, Mode)> {
+        self.0.requests[request].wants.iter().map(move |want| (&self.0.locks[want.lock].name, want.mode))
+    }
+
+    /// Returns true if nothing is left here but what is at home.
+    pub fn has_nothing(self) -> bool {
+        let Tables { view, owners, requests, request_table, .. } = self.0;
+        let counts = requests.counts();
+        let has_foreign = owners.away_here() > 0 && !view.bugs.has(Bug::LeavesWithParts);
+        counts.held + counts.waiting == 0 && !has_foreign && !request_table.has_orphans()
     }
 
     /// Returns true if a local holder uses this part: any part if the lock is held exclusively, only the own

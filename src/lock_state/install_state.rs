@@ -8,8 +8,8 @@
 //! only one side has stays if the other side's vector does not cover the entry that published it; covered and
 //! absent means withdrawn.
 
+use super::apply::LogOperations;
 use super::inspect::Inspect;
-use super::locks::Locks;
 use super::owners::Known;
 use super::request::{Origin, RequestRow};
 use crate::base::time::Instant;
@@ -125,7 +125,7 @@ impl Inspect<'_> {
     }
 }
 
-impl Locks {
+impl LogOperations<'_> {
     /// Installs a validated view, which the journal has at `position`; [`Position::default`] when it is read
     /// again. `applied`: the vector that was applied here before.
     pub fn install_state(
@@ -143,7 +143,7 @@ impl Locks {
         // The maps are compared whole, in one step: an exception to the bound of a step
         // (`docs/algorithm.md#122-not-promised`).
         work::count(self.tables.owners.map().len() + theirs.len() + requests.len());
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         tables.request_table.close_readers();
         let changes = tables.owners.map().differences(&theirs);
         let changes: Vec<(LockName, DcId)> = changes.map(|(lock, part)| (lock.clone(), part)).collect();
@@ -154,7 +154,7 @@ impl Locks {
         }
         if known.is_some() {
             // A part that is settled there may still go along here, and some may have left.
-            self.note_parts_here(position);
+            self.schedule.note_parts_here(self.tables, position);
         }
         let is_withdrawn = |id: RequestId, seq| {
             seq <= vector.get(id.dc) && requests.binary_search_by_key(&id, |row| row.id).is_err()

@@ -7,16 +7,14 @@
 //! trip to the new member. After that, every other member names the part of each lock whose sponsor's part it
 //! owns, some locks per step: the part of an idle lock goes home.
 
-use super::leaving::Parting;
 use super::lock::LockIndex;
-use super::locks::Locks;
+use super::member_changes::MemberChanges;
 use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
 use crate::base::work;
-use crate::causal_log::EntryFault;
-use crate::crdt::{Sponsored, Sponsors};
+use crate::crdt::Sponsored;
 use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 
 /// Most rows that one step examines.
@@ -42,10 +40,10 @@ pub(crate) struct Naming {
     homed_left: usize,
 }
 
-impl Locks {
+impl MemberChanges<'_> {
     /// This datacenter enters an epoch with a new member, whose part goes along with that of `sponsor`.
     pub fn admit(&mut self, part: DcId, sponsor: DcId) {
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         debug_assert!(tables.view.members.contains(sponsor), "the sponsor {sponsor} is a member");
         debug_assert!(part != tables.view.me, "a member knows its own admission from its state");
         if tables.owners.has_ended(part) {
@@ -64,54 +62,12 @@ impl Locks {
     /// The sponsor has split the part off.
     pub fn split(&mut self, part: DcId) {
         self.tables.owners.sponsors_mut().split(part);
-        self.note_parts_here(Position::default());
-    }
-
-    /// Updates the lock table after the owners of parts without a register may have changed, or the parts
-    /// that count, by the record at `position`.
-    pub(super) fn note_parts_here(&mut self, position: Position) {
-        let tables = &mut self.tables;
-        tables.members_since = tables.members_since.max(position);
-        for index in (0..tables.locks.end()).map(LockIndex::from_row) {
-            let Some(lock) = tables.locks.get_mut(index) else { continue };
-            lock.position = lock.position.max(position);
-            let here = tables.owners.parts_here(&lock.name);
-            if lock.parts != here {
-                lock.parts = here;
-                tables.locks.mark(index);
-            }
-        }
-        self.schedule.repark_all();
+        self.schedule.note_parts_here(self.tables, Position::default());
     }
 
     /// Nothing goes along with the sponsor's part any more.
     pub fn settle(&mut self, part: DcId) {
         self.tables.owners.sponsors_mut().settle(part);
-    }
-
-    /// Sets the members and sponsors of a state that is about to be installed.
-    pub fn install_members(&mut self, parting: Parting, members: DcSet, sponsors: Sponsors) {
-        let tables = &mut self.tables;
-        debug_assert!(members.contains(tables.view.me), "{} is a member", tables.view.me);
-        (tables.view.members, tables.view.leaving) = (members, parting.leaving);
-        tables.owners.set_members(members, parting.left);
-        tables.owners.set_sponsors(sponsors);
-    }
-
-    /// Returns the members of the epoch that this datacenter has entered.
-    pub fn members(&self) -> DcSet {
-        self.tables.view.members
-    }
-
-    /// Returns all datacenters that a lock known here may have as its home: members, and those that have
-    /// left.
-    pub fn homes(&self) -> DcSet {
-        self.tables.view.members.union(self.tables.owners.left())
-    }
-
-    /// Returns the parts that are not settled.
-    pub fn sponsors(&self) -> &Sponsors {
-        self.tables.owners.sponsors()
     }
 
     /// Begins to name the part of a new member for locks that are here.
@@ -121,7 +77,7 @@ impl Locks {
         if of.sponsor == self.tables.view.me && !self.tables.view.bugs.has(Bug::HomedUnnamed) {
             naming.homed_left = self.tables.owners.map().len();
         }
-        naming.begin_walk(&self.tables);
+        naming.begin_walk(self.tables);
         naming
     }
 
@@ -134,25 +90,11 @@ impl Locks {
         }
         match is_sponsor {
             true if naming.homed_left > 0 => {
-                naming.name_homed(&mut self.tables, &mut self.schedule);
+                naming.name_homed(self.tables, self.schedule);
                 false
             }
-            true => naming.name_held(&mut self.tables, &mut self.schedule),
-            false => naming.name_away(&mut self.tables, &mut self.schedule),
-        }
-    }
-
-    pub(super) fn validate_split(&self, dc: DcId, part: DcId) -> Result<(), EntryFault> {
-        match self.sponsors().get(part) {
-            Some(row) if row.sponsor == dc && !row.split => Ok(()),
-            _ => Err(EntryFault::NotTheSponsor { part }),
-        }
-    }
-
-    pub(super) fn validate_done(&self, part: DcId) -> Result<(), EntryFault> {
-        match self.sponsors().get(part) {
-            Some(row) if row.split => Ok(()),
-            _ => Err(EntryFault::NotSplit { part }),
+            true => naming.name_held(self.tables, self.schedule),
+            false => naming.name_away(self.tables, self.schedule),
         }
     }
 }

@@ -11,8 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::locks::Locks;
-use crate::base::bugs::Bug;
+use super::member_changes::MemberChanges;
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// The members that leave or have left.
@@ -24,11 +23,11 @@ pub struct Parting {
     pub left: DcSet,
 }
 
-impl Locks {
+impl MemberChanges<'_> {
     /// This datacenter gives nothing to `dc`, which leaves, any more.
     pub fn begin_leaving(&mut self, dc: DcId) {
         if dc == self.tables.view.me {
-            return self.return_all_idle();
+            return self.idle_return.keep_none();
         }
         self.tables.view.leaving.insert(dc);
         self.schedule.repark_all();
@@ -36,7 +35,7 @@ impl Locks {
 
     /// `dc` has left, as the entry at `position` says: its parts count no more.
     pub fn take_leave(&mut self, dc: DcId, position: Position) {
-        let tables = &mut self.tables;
+        let tables = &mut *self.tables;
         if dc == tables.view.me {
             return;
         }
@@ -45,28 +44,16 @@ impl Locks {
         tables.view.members.remove(dc);
         let left = tables.owners.left().union(DcSet::only(dc));
         tables.owners.set_members(tables.view.members, left);
-        self.note_parts_here(position);
-        self.schedule.mark_all(&mut self.tables);
+        self.schedule.note_parts_here(tables, position);
+        self.schedule.mark_all(tables);
     }
 
     /// The end of these members is entered: what they own is at home, their parts count no more, and locks
-    /// that had their home there have none. Call [`Locks::rest_on`] with the record of that.
+    /// that had their home there have none. Call [`MemberChanges::rest_on`] with the record of that.
     pub fn end(&mut self, ended: DcSet) {
         self.tables.owners.end(ended);
-        self.scan_rows();
-        self.note_parts_here(Position::default());
-        self.schedule.mark_all(&mut self.tables);
-    }
-
-    /// Grants from now on depend on the record at `position`.
-    pub fn rest_on(&mut self, position: Position) {
-        self.note_parts_here(position);
-    }
-
-    /// Returns true if nothing is left here but what is at home.
-    pub fn has_nothing(&self) -> bool {
-        let counts = self.request_counts();
-        let has_foreign = self.owners().away_here() > 0 && !self.tables.view.bugs.has(Bug::LeavesWithParts);
-        counts.held + counts.waiting == 0 && !has_foreign && !self.tables.request_table.has_orphans()
+        self.idle_return.scan_all(self.tables);
+        self.schedule.note_parts_here(self.tables, Position::default());
+        self.schedule.mark_all(self.tables);
     }
 }

@@ -6,37 +6,40 @@
 //! and publishes requests. The cost of a step depends on the locks that it touches, not on the number of
 //! waiting requests elsewhere.
 //!
-//! `Locks` decides what an event changes. The tables know what there is, and the schedule decides what
-//! follows from a change; it is given the tables.
+//! The tables know what there is, and the schedule decides what follows from a change. `Locks` owns both and
+//! has the order of a step: timers, sweeps, consequences, rows that are dropped. What an event changes is
+//! decided by the sub-machine for its kind, which borrows the parts that it may change: [`LocalRequests`],
+//! [`LogOperations`], [`MemberChanges`], and [`Replay`] at a start.
 
 use crate::base::bugs::Bugs;
 use std::time::Duration;
 
+use super::acquire::LocalRequests;
+use super::apply::LogOperations;
 use super::hold_policy::HoldRule;
 use super::hot_locks::HotLocks;
-use super::idle_return::{IdleReturn, MAX_AWAY_LOCKS};
+use super::idle_return::{IdleReturn, MAX_AWAY_LOCKS, second};
 use super::inspect::Inspect;
 use super::lock_table::LockTable;
+use super::member_changes::MemberChanges;
 use super::owners::Owners;
 use super::policies::Policies;
-use super::request::{Request, RequestIndex};
+use super::replay::Replay;
+use super::request::RequestIndex;
 use super::request_table::{Reading, RequestTable};
-use super::requests::{RequestCounts, Requests};
+use super::requests::Requests;
 use super::schedule::{MoveCounts, Schedule};
 use super::tables::Tables;
 use super::view::{Permissions, View};
 use crate::base::time::Instant;
 use crate::causal_log::Op;
-use crate::crdt::Ownership;
-use geolock_api::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
+use geolock_api::names::{DcId, DcSet, LockName, Position};
 
 /// The locks and requests of one datacenter.
 pub(crate) struct Locks {
     pub(super) tables: Tables,
     pub(super) schedule: Schedule,
     idle_return: IdleReturn,
-    /// The lock table or the table of requests became empty: its memory is being released.
-    pub(super) gives_back: bool,
 }
 
 impl Locks {
@@ -52,9 +55,10 @@ impl Locks {
             policies,
             homed_since: Position::default(),
             members_since: Position::default(),
+            gives_back: false,
         };
         let (schedule, idle_return) = (Schedule::default(), IdleReturn::new(MAX_AWAY_LOCKS));
-        Locks { tables, schedule, idle_return, gives_back: false }
+        Locks { tables, schedule, idle_return }
     }
 
     /// The same with another limit of locks with foreign parts here, see
@@ -75,12 +79,24 @@ impl Locks {
         self.tables.homed_since = position;
     }
 
+    /// Returns the cluster as this datacenter sees it.
+    #[inline]
+    pub fn view(&self) -> &View {
+        &self.tables.view
+    }
+
+    /// Returns the requests that are known here.
+    #[inline]
+    pub fn requests(&self) -> &Requests {
+        &self.tables.requests
+    }
+
     /// Returns the owners of all parts.
     pub fn owners(&self) -> &Owners {
         &self.tables.owners
     }
 
-    /// Returns a view for descriptions and listings.
+    /// Returns the reader of the tables.
     pub fn inspect(&self) -> Inspect<'_> {
         Inspect(&self.tables)
     }
@@ -90,31 +106,31 @@ impl Locks {
         Reading { is_in_log: self.schedule.is_in_log(), tables: &mut self.tables }
     }
 
-    /// Returns the numbers of requests now.
+    /// Lends what a call of a client changes.
     #[inline]
-    pub fn request_counts(&self) -> RequestCounts {
-        self.tables.requests.counts()
+    pub fn local_requests(&mut self) -> LocalRequests<'_> {
+        LocalRequests { tables: &mut self.tables, schedule: &mut self.schedule }
+    }
+
+    /// Lends what an operation of the log changes.
+    pub fn log_operations(&mut self) -> LogOperations<'_> {
+        LogOperations { tables: &mut self.tables, schedule: &mut self.schedule }
+    }
+
+    /// Lends what a change of the members changes.
+    pub fn member_changes(&mut self) -> MemberChanges<'_> {
+        let Locks { tables, schedule, idle_return } = self;
+        MemberChanges { tables, schedule, idle_return }
+    }
+
+    /// Lends what is read from the disk at a start.
+    pub fn replay(&mut self) -> Replay<'_> {
+        Replay(&mut self.tables)
     }
 
     /// Returns the numbers of moves so far.
     pub fn move_counts(&self) -> MoveCounts {
         self.schedule.counts()
-    }
-
-    #[inline]
-    pub fn get(&self, request: RequestIndex) -> &Request {
-        &self.tables.requests[request]
-    }
-
-    /// Returns the row of a request that is known here.
-    #[inline]
-    pub fn find(&self, id: RequestId) -> Option<RequestIndex> {
-        self.tables.requests.find(id)
-    }
-
-    /// Returns the wants of a request, as the request gave them.
-    pub fn wants(&self, request: RequestIndex) -> impl Iterator<Item = (&LockName, Mode)> {
-        self.get(request).wants.iter().map(|want| (&self.tables.locks[want.lock].name, want.mode))
     }
 
     #[inline]
@@ -147,11 +163,6 @@ impl Locks {
         }
         self.schedule.mark_all(&mut self.tables);
         true
-    }
-
-    /// See [`Permissions::is_alone`].
-    pub fn is_alone(&self) -> bool {
-        self.tables.view.permissions.is_alone()
     }
 
     /// Sets the distance to `dc`, one way.
@@ -192,38 +203,10 @@ impl Locks {
         if self.schedule.is_in_log() { Vec::new() } else { self.schedule.take_ops(&self.tables) }
     }
 
-    /// Sets the ownership map from a checkpoint, before anything is known of any lock.
-    pub fn restore_ownership(&mut self, ownership: Ownership) {
-        assert!(self.tables.locks.is_empty(), "ownership is restored before anything else");
-        self.tables.owners.replace(ownership);
-    }
-
     /// A fault, as by a bug or by broken memory: parts move without an entry.
     #[cfg(test)]
     pub fn corrupt_ownership(&mut self, to: DcId, moved: &crate::causal_log::LockParts) {
         self.tables.owners.move_parts(to, moved);
-    }
-
-    /// This datacenter leaves: all foreign parts are returned as soon as they are not in use.
-    pub(super) fn return_all_idle(&mut self) {
-        self.idle_return.keep_none();
-    }
-
-    /// Some rows of the ownership map may say nothing any more: the next rounds drop them.
-    pub(super) fn scan_rows(&mut self) {
-        self.idle_return.scan_all(&self.tables);
-    }
-
-    /// Drops the locks that became idle with the last entry, which was read from the journal. Otherwise a
-    /// restart would keep a row for every lock that was in use since the last checkpoint.
-    pub fn forget_replayed(&mut self, now: Instant) {
-        let Tables { owners, locks, .. } = &mut self.tables;
-        locks.forget_all_idle(|name| owners.note_used(name, super::idle_return::second(now)));
-    }
-
-    /// All that is durable was read: from now on the rules hold for every lock.
-    pub fn end_replay(&mut self) {
-        self.tables.locks.mark_all();
     }
 
     /// Begins a round of idle returns; the following steps examine its rows.
@@ -236,7 +219,7 @@ impl Locks {
     pub fn has_work(&self, now: Instant) -> bool {
         self.schedule.is_sweeping()
             || self.idle_return.is_running()
-            || self.gives_back
+            || self.tables.gives_back
             || self.tables.locks.has_idle(now)
     }
 
@@ -267,15 +250,15 @@ impl Locks {
     /// `most` of them, unless more were inserted meanwhile.
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
-        let Tables { policies, owners, locks, requests, .. } = &mut self.tables;
+        let Tables { policies, owners, locks, requests, gives_back, .. } = &mut self.tables;
         let most = locks.begin_to_forget(most);
         if locks.is_idle_due(now) {
-            let unused = |name: &LockName, since| owners.note_used(name, super::idle_return::second(since));
+            let unused = |name: &LockName, since| owners.note_used(name, second(since));
             locks.forget_idle(most, durable, policies, now, unused);
-            self.gives_back |= locks.is_empty();
+            *gives_back |= locks.is_empty();
         }
-        if self.gives_back {
-            self.gives_back = locks.give_back() | requests.give_back();
+        if *gives_back {
+            *gives_back = locks.give_back() | requests.give_back();
         }
     }
 }

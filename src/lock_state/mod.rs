@@ -1,13 +1,14 @@
 //! Pure. The lock table, the request table, and every decision about locks: order, grants, transfers, hold
 //! policy.
 //!
-//! `locks.rs` is the entrance. Requests of clients come in by `acquire.rs`, operations of the log by
-//! `apply.rs`, and the state of another datacenter by `install_state.rs`. They change the tables
-//! (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/` decides what
-//! follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock leaves,
-//! `idle_return.rs` when its unused parts go home. `joining.rs` has the parts of members that join,
-//! `leaving.rs` those of members that leave, `evicting.rs` and `forgetting.rs` what is left of one that has
-//! ended. `waiting.rs` counts what waits for each.
+//! `locks.rs` is the entrance, and lends each kind of event the parts that it may change: `acquire.rs`
+//! requests of clients, `apply.rs` operations of the log and `install_state.rs` the state of another
+//! datacenter, `member_changes.rs` the members (`joining.rs` those that join, `leaving.rs` those that leave,
+//! `evicting.rs` and `forgetting.rs` what is left of one that has ended), `replay.rs` the disk. They change
+//! the tables (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/`
+//! decides what follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock
+//! leaves, `idle_return.rs` when its unused parts go home. The others only read: `validate.rs` checks
+//! entries, `inspect.rs` describes, and `waiting.rs` counts the requests that wait for each datacenter.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
@@ -28,10 +29,12 @@ mod leaving;
 mod lock;
 mod lock_table;
 mod locks;
+mod member_changes;
 mod names;
 mod owners;
 mod policies;
 mod queue;
+mod replay;
 mod request;
 mod request_table;
 mod requests;
@@ -41,6 +44,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod use_history;
+mod validate;
 mod view;
 mod waiting;
 

@@ -255,8 +255,14 @@ impl Owners {
         self.left
     }
 
+    /// Returns all datacenters that a lock known here may have as its home: members, and those that have
+    /// left.
+    pub fn homes(&self) -> DcSet {
+        self.members.union(self.left)
+    }
+
     /// Returns the parts that are not settled.
-    pub(super) fn sponsors(&self) -> &Sponsors {
+    pub fn sponsors(&self) -> &Sponsors {
         self.map.sponsors()
     }
 

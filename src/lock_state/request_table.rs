@@ -267,13 +267,18 @@ mod tests {
             let seq = *seq;
             let id = RequestId { dc: dc(*of), n: *n };
             if asking.remove(&id) {
-                locks.apply_withdraw(id, Instant::ZERO);
+                locks.log_operations().apply_withdraw(id, Instant::ZERO);
                 continue;
             }
             asking.insert(id);
             let lock = LockName::new(&[*of, *n as u8]).expect("two bytes");
             let wants = Wants::All(vec![(lock, Mode::Exclusive)]);
-            locks.apply_request(&Published { id, at: Timestamp::from_millis(seq), wants: &wants, seq });
+            locks.log_operations().apply_request(&Published {
+                id,
+                at: Timestamp::from_millis(seq),
+                wants: &wants,
+                seq,
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use crate::base::time::Instant;
 use geolock_api::names::{DcId, FencingToken, Position, RequestId};
 
 /// A row for each request, by index and by id, and how many there are of each kind.
-pub(super) struct Requests {
+pub(crate) struct Requests {
     rows: Rows<Request, RequestIndex>,
     by_id: IdIndex,
     counts: RequestCounts,
@@ -29,7 +29,7 @@ pub(crate) struct RequestCounts {
 }
 
 impl Requests {
-    pub fn new(me: DcId) -> Requests {
+    pub(super) fn new(me: DcId) -> Requests {
         Requests { rows: Rows::new(), by_id: IdIndex::new(me), counts: RequestCounts::default() }
     }
 
@@ -38,7 +38,7 @@ impl Requests {
         self.counts
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
@@ -48,23 +48,23 @@ impl Requests {
         self.by_id.get(id, |request| self.rows[request].id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (RequestIndex, &Request)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIndex, &Request)> {
         self.rows.iter()
     }
 
     /// Returns an upper bound: every row is below it.
-    pub fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.rows.end()
     }
 
     /// Returns the request of a row, with its index, if there is one.
-    pub fn at(&self, row: usize) -> Option<(RequestIndex, &Request)> {
+    pub(super) fn at(&self, row: usize) -> Option<(RequestIndex, &Request)> {
         let index = RequestIndex::from_row(row);
         Some((index, self.rows.get(index)?))
     }
 
     #[inline]
-    pub fn insert(&mut self, row: Request) -> RequestIndex {
+    pub(super) fn insert(&mut self, row: Request) -> RequestIndex {
         let id = row.id;
         self.counts.further += row.further();
         self.counts.parked += u64::from(row.parked);
@@ -80,7 +80,7 @@ impl Requests {
 
     /// Removes a request that is in no queue any more.
     #[inline]
-    pub fn remove(&mut self, request: RequestIndex) -> Request {
+    pub(super) fn remove(&mut self, request: RequestIndex) -> Request {
         let id = self.rows[request].id;
         debug_assert_eq!(self.find(id), Some(request), "request {id} is found by its id");
         let row = self.rows.remove(request);
@@ -98,7 +98,12 @@ impl Requests {
     /// Makes a waiting request a held one. `enter`: makes it a holder of its locks, and returns the position
     /// of the journal that the grant depends on.
     #[inline]
-    pub fn hold(&mut self, request: RequestIndex, now: Instant, enter: impl FnOnce(&mut [Want]) -> Position) {
+    pub(super) fn hold(
+        &mut self,
+        request: RequestIndex,
+        now: Instant,
+        enter: impl FnOnce(&mut [Want]) -> Position,
+    ) {
         let row = &mut self.rows[request];
         let ready = enter(&mut row.wants);
         let local = row.local_mut().expect("only local requests are granted");
@@ -111,7 +116,11 @@ impl Requests {
 
     /// Sets the token of a granted request. Returns its row as it is then, and the position of the journal
     /// that the grant depends on.
-    pub fn set_token(&mut self, request: RequestIndex, token: FencingToken) -> (RequestId, &Local, Position) {
+    pub(super) fn set_token(
+        &mut self,
+        request: RequestIndex,
+        token: FencingToken,
+    ) -> (RequestId, &Local, Position) {
         let row = &mut self.rows[request];
         let id = row.id;
         let local = row.local_mut().expect("only local requests are granted");
@@ -124,19 +133,19 @@ impl Requests {
 
     /// Sets the place of a holder among those of one of its locks.
     #[inline]
-    pub fn set_holder_place(&mut self, request: RequestIndex, want: u32, holder: u32) {
+    pub(super) fn set_holder_place(&mut self, request: RequestIndex, want: u32, holder: u32) {
         debug_assert!(self.rows[request].is_held(), "a holder that moves holds");
         self.rows[request].wants[want as usize].holder = holder;
     }
 
     /// Records which of its locks was not free for a waiting request.
-    pub fn set_stopped_at(&mut self, request: RequestIndex, want: usize) {
+    pub(super) fn set_stopped_at(&mut self, request: RequestIndex, want: usize) {
         let local = self.rows[request].local_mut().expect("only local requests are granted");
         debug_assert_eq!(local.state, State::Waiting, "a request that stops at a lock waits");
         local.stopped_at = want as u32;
     }
 
-    pub fn set_parked(&mut self, request: RequestIndex, parked: bool) {
+    pub(super) fn set_parked(&mut self, request: RequestIndex, parked: bool) {
         let row = &mut self.rows[request];
         assert!(row.parked != parked, "request {} changes its place", row.id);
         row.parked = parked;
@@ -148,7 +157,7 @@ impl Requests {
     }
 
     /// Records that the entry of this step publishes a request. Returns false if it was published before.
-    pub fn publish(&mut self, request: RequestIndex) -> bool {
+    pub(super) fn publish(&mut self, request: RequestIndex) -> bool {
         let local = self.rows[request].local_mut().expect("only local requests are published");
         let is_new = local.publication == Publication::Unpublished;
         debug_assert_eq!(local.state, State::Waiting, "a request is published while it waits");
@@ -160,7 +169,7 @@ impl Requests {
     }
 
     /// Records the entry that published a request.
-    pub fn note_published(&mut self, request: RequestIndex, seq: u64) {
+    pub(super) fn note_published(&mut self, request: RequestIndex, seq: u64) {
         let row = &mut self.rows[request];
         let id = row.id;
         let local = row.local_mut().expect("only local requests are published");
@@ -171,7 +180,7 @@ impl Requests {
 
     /// Records that a request is not to be published, or to be withdrawn. Returns its publication before.
     #[inline]
-    pub fn withdraw(&mut self, request: RequestIndex) -> (RequestId, Publication) {
+    pub(super) fn withdraw(&mut self, request: RequestIndex) -> (RequestId, Publication) {
         let row = &mut self.rows[request];
         let id = row.id;
         let local = row.local_mut().expect("only own requests are withdrawn");
@@ -187,7 +196,7 @@ impl Requests {
 
     /// Releases some memory if there are no rows and there were many. Returns true if there is more to
     /// release.
-    pub fn give_back(&mut self) -> bool {
+    pub(super) fn give_back(&mut self) -> bool {
         self.rows.give_back()
     }
 }

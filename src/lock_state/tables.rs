@@ -31,6 +31,8 @@ pub(super) struct Tables {
     /// Journal position of the last record by which locks need fewer parts, or parts got another owner
     /// without a transfer.
     pub members_since: Position,
+    /// The lock table or the table of requests became empty: its memory is being released.
+    pub gives_back: bool,
 }
 
 impl Tables {
@@ -96,7 +98,7 @@ impl Tables {
         requests.hold(request, now, |wants| locks.enter(request, wants, view, now));
     }
 
-    /// Removes a held request from its locks, see [`super::Locks::release`].
+    /// Removes a held request from its locks, see [`super::acquire::LocalRequests::release`].
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
         let row = self.requests.remove(request);
         assert!(row.is_held(), "only held requests are released");
@@ -106,6 +108,7 @@ impl Tables {
                 self.requests.set_holder_place(moved, place, want.holder);
             }
         }
+        self.gives_back |= self.requests.is_empty();
     }
 
     /// Inserts a request into the queues of its locks.
@@ -123,6 +126,7 @@ impl Tables {
         self.dequeue(request);
         let row = self.requests.remove(request);
         row.wants.iter().for_each(|want| self.locks.note_idle(want.lock, &self.policies, now));
+        self.gives_back |= self.requests.is_empty();
     }
 
     /// Returns true if, as seen here, `request` needs a datacenter that is away, or an entry that cannot be

@@ -26,19 +26,19 @@ impl Permissions {
 }
 
 /// The members, those of them that are away, and the permissions.
-pub(super) struct View {
-    pub me: DcId,
+pub(crate) struct View {
+    pub(super) me: DcId,
     pub members: DcSet,
     /// Unreachable, or not serving.
-    pub away: DcSet,
+    pub(super) away: DcSet,
     /// These leave: this datacenter has said, in its log, that it gives them nothing any more.
-    pub leaving: DcSet,
+    pub(super) leaving: DcSet,
     pub permissions: Permissions,
-    pub bugs: Bugs,
+    pub(super) bugs: Bugs,
 }
 
 impl View {
-    pub fn new(me: DcId, members: DcSet) -> View {
+    pub(super) fn new(me: DcId, members: DcSet) -> View {
         assert!(members.contains(me), "{me} is a member of its own cluster {members:?}");
         View {
             me,
@@ -52,14 +52,14 @@ impl View {
 
     /// Returns true if no part is given to `dc` now.
     #[inline]
-    pub fn takes_none(&self, dc: DcId) -> bool {
+    pub(super) fn takes_none(&self, dc: DcId) -> bool {
         let leaving = if self.bugs.has(Bug::GivenToLeaver) { DcSet::EMPTY } else { self.leaving };
         self.away.union(leaving).contains(dc)
     }
 
     /// Returns true if the parts that a local grant in `mode` needs are here.
     #[inline]
-    pub fn has_parts(&self, lock: &Lock, mode: Mode) -> bool {
+    pub(super) fn has_parts(&self, lock: &Lock, mode: Mode) -> bool {
         lock.has_parts(mode, self.me, self.members)
     }
 }

@@ -28,7 +28,7 @@ impl Replica {
         assert_eq!(self.ids.may_stamp, !self.lifecycle.is_starting(), "nothing is stamped in a start");
         assert!(self.ids.reservations.recorded().n >= self.ids.next_n, "request numbers are bounded");
         let by_lease: usize = self.clients.leases.iter().map(|lease| lease.requests.len()).sum();
-        let counts = self.locks.request_counts();
+        let counts = self.locks.requests().counts();
         assert_eq!(
             by_lease as u64,
             counts.held + counts.waiting,

@@ -276,7 +276,7 @@ impl Applier<'_> {
     /// (`docs/algorithm.md#46-validation`).
     pub(super) fn validate(&self, entry: &Entry) -> Result<(), EntryFault> {
         let known = self.members.of(entry);
-        self.locks.validate(entry.dc, known, &entry.ops)?;
+        self.locks.inspect().validate(entry.dc, known, &entry.ops)?;
         let commits = || entry.ops.iter().filter_map(Op::as_commit);
         if commits().count() > 1 {
             return Err(CommitFault::Second.into());
@@ -346,17 +346,17 @@ impl Applier<'_> {
                     if id.dc == self.config.dc {
                         self.ids.next_n = self.ids.next_n.max(id.n + 1);
                     }
-                    self.locks.apply_request(&Published { id: *id, at: *at, wants, seq: entry.seq });
+                    let published = Published { id: *id, at: *at, wants, seq: entry.seq };
+                    self.locks.log_operations().apply_request(&published);
                 }
-                Op::Withdraw { id } => self.locks.apply_withdraw(*id, self.now.mono),
+                Op::Withdraw { id } => self.locks.log_operations().apply_withdraw(*id, self.now.mono),
                 Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Freed { .. } | Op::Leave => {
                     lend!(Writer, self).take_in_membership(entry.dc, op, position)
                 }
                 Op::Transfer { to, parts } => {
                     let between = (entry.dc, *to);
-                    parts
-                        .iter()
-                        .for_each(|lock| self.locks.apply_transfer(between, lock, no_homes, position));
+                    let mut log = self.locks.log_operations();
+                    parts.iter().for_each(|lock| log.apply_transfer(between, lock, no_homes, position));
                 }
             }
         }

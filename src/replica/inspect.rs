@@ -171,7 +171,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the home of a lock, if that is one.
     pub fn home_of(self, lock: &LockName) -> Option<DcId> {
-        self.0.locks.sponsors().home(lock)
+        self.0.locks.owners().sponsors().home(lock)
     }
 
     /// Returns the members that have freed each slot that is over: nothing that names its last member is

@@ -78,7 +78,7 @@ impl Replica {
             self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;
             lend!(Peering, self).on_heartbeat_due();
             lend!(WatchCalls, self).on_watch_heartbeat();
-            let counts = self.locks.request_counts();
+            let counts = self.locks.requests().counts();
             if counts.held + counts.waiting == 0 {
                 self.clients.client_requests.give_back();
             }
@@ -206,7 +206,7 @@ impl Replica {
             let Some(output) = self.out.output_commit.next() else { break };
             work::count(1);
             if let Output::Grant(id) = output
-                && let Some(request) = self.locks.find(id)
+                && let Some(request) = self.locks.requests().find(id)
             {
                 lend!(Requests, self).time_grant(request);
             }
@@ -236,13 +236,13 @@ impl Replica {
     fn emit(&mut self, output: Output) {
         match output {
             Output::Grant(id) => {
-                if let Some(request) = self.locks.find(id) {
+                if let Some(request) = self.locks.requests().find(id) {
                     lend!(Requests, self).tell_granted(request);
                     lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
             Output::GrantAgain(id) => {
-                if let Some(request) = self.locks.find(id) {
+                if let Some(request) = self.locks.requests().find(id) {
                     lend!(AcquireCalls, self).answer_grant(request);
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
+use crate::base::tables::RowIndex;
 use crate::crdt::default_owner;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
@@ -177,6 +178,22 @@ impl Schedule {
         let lock = &mut tables.locks[index];
         parts.intersection(here).iter().for_each(|part| lock.gain_part(part, position));
         tables.locks.mark(index);
+    }
+
+    /// Updates the lock table after the owners of parts without a register may have changed, or the parts
+    /// that count, by the record at `position`.
+    pub fn note_parts_here(&mut self, tables: &mut Tables, position: Position) {
+        tables.members_since = tables.members_since.max(position);
+        for index in (0..tables.locks.end()).map(LockIndex::from_row) {
+            let Some(lock) = tables.locks.get_mut(index) else { continue };
+            lock.position = lock.position.max(position);
+            let here = tables.owners.parts_here(&lock.name);
+            if lock.parts != here {
+                lock.parts = here;
+                tables.locks.mark(index);
+            }
+        }
+        self.repark_all();
     }
 
     /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the

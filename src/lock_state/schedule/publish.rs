@@ -107,16 +107,16 @@ mod tests {
         let (id, at) = (RequestId { dc: dc(0), n: 7 }, Timestamp::from_millis(3));
         let label = "test".into();
         let new = NewRequest { id, at, wants: &wants, lease: LeaseId::new(dc(0), 1), label: &label };
-        let Acquired::Waiting(request) = locks.acquire(&new, IfNotFree::Wait, now) else {
+        let Acquired::Waiting(request) = locks.local_requests().acquire(&new, IfNotFree::Wait, now) else {
             panic!("a part is elsewhere");
         };
         locks.schedule(now);
         let ops = locks.take_ops();
         assert_eq!(ops, [Op::Request { id, at, wants: wants.clone() }]);
-        locks.note_own_entry(1, &ops, now);
+        locks.log_operations().note_own_entry(1, &ops, now);
 
         locks.permit(Permissions { grant: true, append: false });
-        locks.cancel(request, now);
+        locks.local_requests().cancel(request, now);
         locks.schedule(now);
         assert_eq!(locks.take_ops(), []);
         let kept: Vec<_> =

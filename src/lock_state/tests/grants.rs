@@ -81,8 +81,8 @@ fn a_request_that_does_not_wait_leaves_no_trace() {
     let mut f = Fixture::new();
     assert_eq!(f.try_acquire(1, &[("a", EXCLUSIVE)], IfNotFree::GiveUp), Acquired::NotFree);
     assert_eq!(f.settle(), [""; 0]);
-    assert_eq!(f.locks.find(Fixture::id(1)), None);
-    assert_eq!(f.locks.request_counts().waiting, 0);
+    assert_eq!(f.locks.requests().find(Fixture::id(1)), None);
+    assert_eq!(f.locks.requests().counts().waiting, 0);
 }
 
 #[test]
@@ -93,14 +93,15 @@ fn a_grant_depends_on_what_last_gave_its_locks_their_meaning() {
             panic!("the own part is here")
         };
         assert_eq!(f.locks.next_granted(), Some(request));
-        assert_eq!(f.locks.get(request).token(), None);
-        let fresh = f.locks.set_token(request, FencingToken(n));
-        assert_eq!(f.locks.get(request).token(), Some(FencingToken(n)));
+        assert_eq!(f.locks.requests()[request].token(), None);
+        let fresh = f.locks.local_requests().set_token(request, FencingToken(n));
+        assert_eq!(f.locks.requests()[request].token(), Some(FencingToken(n)));
         assert!(!fresh.was_published);
         fresh.ready
     };
     assert_eq!(ready(&mut f, 1, "a"), Position::default(), "it was always here");
-    f.locks.release(f.index(1), Position(9), f.now);
+    let request = f.index(1);
+    f.locks.local_requests().release(request, Position(9), f.now);
     assert_eq!(ready(&mut f, 2, "a"), Position(9), "the record of the release");
     f.transfer(1, 0, "b", &[1]);
     assert_eq!(ready(&mut f, 3, "b"), Position(7), "the entry by which a part came");
@@ -128,9 +129,9 @@ fn a_reclaimed_request_is_held_with_its_token() {
         let token = FencingToken(token);
         Fixture::new_request(n, &wants, |request| {
             let held = HeldRequest { request, token };
-            let conflicts = f.locks.conflicts_of(&held, f.now);
+            let conflicts = f.locks.local_requests().conflicts_of(&held, f.now);
             if conflicts.as_ref().is_some_and(Vec::is_empty) {
-                f.locks.reclaim(&held, f.now);
+                f.locks.local_requests().reclaim(&held, f.now);
             }
             conflicts
         })
@@ -138,7 +139,7 @@ fn a_reclaimed_request_is_held_with_its_token() {
     assert_eq!(conflicts(&mut f, 1, "b", 50), None, "its parts are not here");
     assert_eq!(conflicts(&mut f, 2, "a", 60), Some(Vec::new()));
     assert_eq!(f.settle(), [""; 0], "its client knows already");
-    assert_eq!(f.locks.get(f.index(2)).token(), Some(FencingToken(60)));
+    assert_eq!(f.locks.requests()[f.index(2)].token(), Some(FencingToken(60)));
     assert_eq!(conflicts(&mut f, 3, "a", 59), None, "the holder has a higher token");
     assert_eq!(conflicts(&mut f, 4, "a", 61), Some(vec![Fixture::id(2)]));
 }

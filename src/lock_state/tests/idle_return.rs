@@ -49,7 +49,7 @@ impl Fixture {
             let lock = LockName::new(&n.to_be_bytes()).expect("four bytes");
             map.apply(PartMove { lock, part, owner: dc(0), version: 1 });
         }
-        f.locks.restore_ownership(map);
+        f.locks.replay().restore_ownership(map);
         f
     }
 
@@ -63,7 +63,7 @@ impl Fixture {
             most = most.max(work::take());
             let ops = self.locks.take_ops();
             self.seq[0] += 1;
-            self.locks.note_own_entry(self.seq[0], &ops, self.now);
+            self.locks.log_operations().note_own_entry(self.seq[0], &ops, self.now);
         }
         most
     }

@@ -27,7 +27,7 @@ fn a_view_brings_parts_and_the_waiter_is_granted() {
     let vector = vector([1, 1, 1]);
     let foreign = Foreign::new(vector.clone(), ownership.clone(), std::iter::empty());
     assert_eq!(f.locks.inspect().validate_foreign(&foreign, &applied), Ok(()));
-    f.locks.install_state(foreign, &applied, Position(8), f.now);
+    f.locks.log_operations().install_state(foreign, &applied, Position(8), f.now);
     assert_eq!(f.settle(), ["grant 1", "withdraw 1"]);
     assert_eq!(f.locks.owners().map(), &ownership);
 }
@@ -47,7 +47,7 @@ fn rows_of_the_request_table_stay_unless_the_view_has_seen_their_end() {
     });
     let foreign =
         Foreign { requests: requests.to_vec(), ..Foreign::new(vector, ownership, std::iter::empty()) };
-    f.locks.install_state(foreign, &applied, Position(8), f.now);
+    f.locks.log_operations().install_state(foreign, &applied, Position(8), f.now);
     assert_eq!(f.settle(), [""; 0]);
     let rows: Vec<(DcId, u64)> =
         f.locks.inspect().request_table().iter().map(|row| (row.id.dc, row.id.n)).collect();

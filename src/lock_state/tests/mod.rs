@@ -78,7 +78,7 @@ impl Fixture {
     }
 
     fn index(&self, n: u64) -> RequestIndex {
-        self.locks.find(Fixture::id(n)).expect("it waits or is held")
+        self.locks.requests().find(Fixture::id(n)).expect("it waits or is held")
     }
 
     fn new_request<T>(n: u64, wants: &Wants, with: impl FnOnce(NewRequest<'_>) -> T) -> T {
@@ -87,7 +87,9 @@ impl Fixture {
     }
 
     fn try_acquire(&mut self, n: u64, locks: &[(&str, Mode)], if_not_free: IfNotFree) -> Acquired {
-        Fixture::new_request(n, &wants(locks), |new| self.locks.acquire(&new, if_not_free, self.now))
+        Fixture::new_request(n, &wants(locks), |new| {
+            self.locks.local_requests().acquire(&new, if_not_free, self.now)
+        })
     }
 
     /// A client acquires these locks.
@@ -97,19 +99,21 @@ impl Fixture {
     }
 
     fn release(&mut self, n: u64) -> Vec<String> {
-        self.locks.release(self.index(n), Position::default(), self.now);
+        let request = self.index(n);
+        self.locks.local_requests().release(request, Position::default(), self.now);
         self.settle()
     }
 
     fn cancel(&mut self, n: u64) -> Vec<String> {
-        self.locks.cancel(self.index(n), self.now);
+        let request = self.index(n);
+        self.locks.local_requests().cancel(request, self.now);
         self.settle()
     }
 
     /// An entry of another datacenter publishes its request.
     fn remote(&mut self, from: u8, n: u64, locks: &[(&str, Mode)]) -> Vec<String> {
         self.seq[usize::from(from)] += 1;
-        self.locks.apply_request(&Published {
+        self.locks.log_operations().apply_request(&Published {
             id: RequestId { dc: dc(from), n },
             at: Timestamp::from_millis(n),
             wants: &wants(locks),
@@ -121,7 +125,7 @@ impl Fixture {
     /// An entry of another datacenter withdraws its request.
     fn withdraw(&mut self, from: u8, n: u64) -> Vec<String> {
         self.seq[usize::from(from)] += 1;
-        self.locks.apply_withdraw(RequestId { dc: dc(from), n }, self.now);
+        self.locks.log_operations().apply_withdraw(RequestId { dc: dc(from), n }, self.now);
         self.settle()
     }
 
@@ -137,8 +141,8 @@ impl Fixture {
         self.seq[usize::from(from)] += 1;
         let moved = self.moved(lock, parts);
         let ops = [Op::Transfer { to: dc(to), parts: vec![moved.clone()] }];
-        assert_eq!(self.locks.validate(dc(from), known(), &ops), Ok(()));
-        self.locks.apply_transfer((dc(from), dc(to)), &moved, DcSet::EMPTY, Position(7));
+        assert_eq!(self.locks.inspect().validate(dc(from), known(), &ops), Ok(()));
+        self.locks.log_operations().apply_transfer((dc(from), dc(to)), &moved, DcSet::EMPTY, Position(7));
         self.settle()
     }
 
@@ -187,7 +191,7 @@ impl Fixture {
             self.locks.schedule(self.now);
             while let Some(request) = self.locks.next_granted() {
                 self.token += 1;
-                let fresh = self.locks.set_token(request, FencingToken(self.token));
+                let fresh = self.locks.local_requests().set_token(request, FencingToken(self.token));
                 told.push(format!("grant {}", fresh.id.n));
             }
             let ops = self.locks.take_ops();
@@ -196,7 +200,7 @@ impl Fixture {
             }
             ops.iter().for_each(|op| told.extend(lines(op)));
             self.seq[0] += 1;
-            self.locks.note_own_entry(self.seq[0], &ops, self.now);
+            self.locks.log_operations().note_own_entry(self.seq[0], &ops, self.now);
         }
         self.locks.check();
         told

@@ -9,7 +9,7 @@ fn a_request_that_needs_a_datacenter_which_is_away_stops_nobody_and_keeps_its_pl
     assert_eq!(f.acquire(2, &[("a", EXCLUSIVE)]), ["publish 2"]);
     assert_eq!(f.acquire(3, &[("a", SHARED)]), [""; 0]);
     assert_eq!(f.set_away(&[1]), ["grant 3"]);
-    assert_eq!(f.locks.request_counts().parked, 1);
+    assert_eq!(f.locks.requests().counts().parked, 1);
     assert_eq!(f.acquire(4, &[("a", SHARED)]), ["grant 4"]);
     assert_eq!(f.set_away(&[]), [""; 0]);
     assert_eq!(f.acquire(5, &[("a", SHARED)]), [""; 0], "2 is before it again");
@@ -39,7 +39,7 @@ fn a_request_is_unparked_when_the_parts_that_were_away_come() {
     assert_eq!(f.acquire(1, &[("a", EXCLUSIVE)]), [""; 0], "it is parked, so it is not published");
     assert_eq!(f.acquire(2, &[("a", SHARED)]), ["grant 2"]);
     assert_eq!(f.transfer(2, 1, "a", &[1]), ["publish 1"]);
-    assert_eq!(f.locks.request_counts().parked, 0);
+    assert_eq!(f.locks.requests().counts().parked, 0);
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn a_server_that_cannot_make_entries_parks_what_needs_one() {
     f.acquire(1, &[("a", SHARED)]);
     assert_eq!(f.acquire(2, &[("a", EXCLUSIVE)]), ["publish 2"]);
     assert_eq!(f.permit(Permissions { grant: true, append: false }), [""; 0]);
-    assert!(f.locks.is_alone());
+    assert!(f.locks.view().permissions.is_alone());
     assert_eq!(f.settle(), [""; 0]);
-    assert_eq!(f.locks.request_counts().parked, 1);
+    assert_eq!(f.locks.requests().counts().parked, 1);
     assert_eq!(f.acquire(3, &[("a", SHARED)]), ["grant 3"]);
     assert_eq!(f.acquire(4, &[("b", EXCLUSIVE)]), [""; 0]);
     assert_eq!(f.permit(SERVING), ["publish 4"]);
     assert_eq!(f.settle(), [""; 0]);
-    assert_eq!(f.locks.request_counts().parked, 0);
+    assert_eq!(f.locks.requests().counts().parked, 0);
 }
 
 /// The sweep of all requests takes several steps; each is bounded.
@@ -68,9 +68,9 @@ fn many_requests_are_parked_in_several_steps() {
     }
     f.settle();
     f.set_away(&[1]);
-    let parked = f.locks.request_counts().parked;
+    let parked = f.locks.requests().counts().parked;
     assert!(parked > 0 && parked < 2_998 && f.locks.has_work(f.now), "{parked} are parked");
     f.settle();
-    assert_eq!((f.settle(), f.locks.request_counts().parked), (Vec::new(), 2_998));
+    assert_eq!((f.settle(), f.locks.requests().counts().parked), (Vec::new(), 2_998));
     assert!(!f.locks.has_work(f.now));
 }

@@ -9,7 +9,7 @@ fn any_number_of_waiters_costs_one_published_request() {
     for n in 2..10 {
         assert_eq!(f.acquire(n, &[("a", if n % 2 == 0 { SHARED } else { EXCLUSIVE })]), [""; 0]);
     }
-    assert_eq!(f.locks.request_counts().published, 1);
+    assert_eq!(f.locks.requests().counts().published, 1);
     assert_eq!(
         f.cancel(1),
         ["grant 2", "withdraw 1", "publish 3"],
@@ -38,7 +38,7 @@ fn a_request_is_published_whole_with_its_time() {
     let wants = wants(&[("a", SHARED), ("b", EXCLUSIVE)]);
     let ops = f.locks.take_ops();
     assert_eq!(ops, [Op::Request { id, at, wants: wants.clone() }]);
-    f.locks.note_own_entry(1, &ops, f.now);
+    f.locks.log_operations().note_own_entry(1, &ops, f.now);
     assert_eq!(f.locks.inspect().request_table(), [RequestRow { id, at, wants, seq: 1 }]);
 }
 
@@ -62,7 +62,8 @@ fn what_a_transfer_takes_from_a_waiter_is_asked_for_at_once() {
     f.remote(1, 2, &[("a", EXCLUSIVE)]);
     f.acquire(3, &[("a", EXCLUSIVE)]);
     assert_eq!(f.pass(ms(1_000)), [""; 0], "it is due, and the lock is held");
-    f.locks.release(f.index(1), Position::default(), f.now);
+    let request = f.index(1);
+    f.locks.local_requests().release(request, Position::default(), f.now);
     f.locks.schedule(f.now);
     let ops = f.locks.take_ops();
     let told: Vec<String> = ops.iter().flat_map(lines).collect();
@@ -75,11 +76,17 @@ fn withdrawals_come_first_in_an_entry_and_transfers_by_receiver() {
     f.gather("a");
     f.gather("b");
     f.acquire(1, &[("c", EXCLUSIVE)]);
-    f.locks.cancel(f.index(1), f.now);
+    let request = f.index(1);
+    f.locks.local_requests().cancel(request, f.now);
     let publish = |f: &mut Fixture, from, n, lock| {
         let wants = wants(&[(lock, EXCLUSIVE)]);
         let id = RequestId { dc: dc(from), n };
-        f.locks.apply_request(&Published { id, at: Timestamp::from_millis(n), wants: &wants, seq: n });
+        f.locks.log_operations().apply_request(&Published {
+            id,
+            at: Timestamp::from_millis(n),
+            wants: &wants,
+            seq: n,
+        });
     };
     publish(&mut f, 2, 2, "a");
     publish(&mut f, 1, 3, "b");
@@ -91,9 +98,10 @@ fn withdrawals_come_first_in_an_entry_and_transfers_by_receiver() {
 fn a_request_that_is_over_before_its_entry_is_made_is_not_published() {
     let mut f = Fixture::new();
     f.try_acquire(1, &[("a", EXCLUSIVE)], IfNotFree::Wait);
-    f.locks.cancel(f.index(1), f.now);
+    let request = f.index(1);
+    f.locks.local_requests().cancel(request, f.now);
     assert_eq!(f.settle(), [""; 0]);
-    assert_eq!(f.locks.request_counts().published, 0);
+    assert_eq!(f.locks.requests().counts().published, 0);
 }
 
 #[test]
@@ -102,7 +110,7 @@ fn own_requests_of_before_a_restart_are_orphans_until_they_are_withdrawn() {
     f.permit(Permissions { grant: false, append: false });
     f.gather("a");
     assert_eq!(f.remote(0, 1, &[("a", EXCLUSIVE)]), [""; 0]);
-    assert_eq!((f.locks.find(Fixture::id(1)), f.locks.inspect().asked()), (None, 1));
+    assert_eq!((f.locks.requests().find(Fixture::id(1)), f.locks.inspect().asked()), (None, 1));
     assert_eq!(f.locks.inspect().waiters(&name("a"), 9).1, 0, "it is in no queue");
     assert_eq!(f.permit(Permissions { grant: false, append: true }), ["withdraw 1"]);
     assert_eq!(f.locks.inspect().asked(), 0);

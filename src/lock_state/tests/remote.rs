@@ -131,9 +131,9 @@ fn a_request_delay_lets_earlier_requests_of_others_go_first() {
     let mut f = Fixture::with(HoldRule { request_delay: ms(10), ..HoldRule::default() });
     f.try_acquire(5, &[("a", EXCLUSIVE)], IfNotFree::Wait);
     f.locks.schedule(f.now);
-    assert_eq!(f.locks.get(f.index(5)).at, Timestamp::from_millis(15));
+    assert_eq!(f.locks.requests()[f.index(5)].at, Timestamp::from_millis(15));
     f.settle();
     assert_eq!(f.remote(1, 9, &[("a", EXCLUSIVE)]), ["dc0 of a to dc1"]);
     assert_eq!(f.acquire(6, &[("b", SHARED)]), ["grant 6"]);
-    assert_eq!(f.locks.get(f.index(6)).at, Timestamp::from_millis(6), "its part is here");
+    assert_eq!(f.locks.requests()[f.index(6)].at, Timestamp::from_millis(6), "its part is here");
 }

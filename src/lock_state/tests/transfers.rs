@@ -10,7 +10,7 @@ fn only_the_owner_gives_parts_away() {
     let fault = |from, to, parts: &[(u8, u64)]| {
         let parts = parts.iter().map(|(part, version)| (dc(*part), *version)).collect();
         let parts = vec![LockParts { lock: lock.clone(), parts }];
-        f.locks.validate(dc(from), known(), &[Op::Transfer { to: dc(to), parts }]).err()
+        f.locks.inspect().validate(dc(from), known(), &[Op::Transfer { to: dc(to), parts }]).err()
     };
     let (lock, part) = (name("a"), dc(1));
     assert_eq!(fault(1, 0, &[(1, 1)]), None);
@@ -33,13 +33,13 @@ fn only_the_owner_gives_parts_away() {
 #[test]
 fn a_datacenter_publishes_its_own_requests_once() {
     let mut f = Fixture::new();
-    let fault = |f: &Fixture, from, op| f.locks.validate(dc(from), known(), &[op]).err();
+    let fault = |f: &Fixture, from, op| f.locks.inspect().validate(dc(from), known(), &[op]).err();
     let id = RequestId { dc: dc(1), n: 1 };
     let request = || Op::Request { id, at: Timestamp::from_millis(1), wants: wants(&[("a", EXCLUSIVE)]) };
     assert_eq!(fault(&f, 2, request()), Some(EntryFault::ForeignRequest { id }));
     assert_eq!(fault(&f, 2, Op::Withdraw { id }), Some(EntryFault::ForeignWithdraw { id }));
     assert_eq!(
-        f.locks.validate(dc(1), known(), &[request(), request()]),
+        f.locks.inspect().validate(dc(1), known(), &[request(), request()]),
         Err(EntryFault::DuplicateRequest { id })
     );
     assert_eq!(fault(&f, 1, request()), None);

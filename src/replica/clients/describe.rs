@@ -97,7 +97,8 @@ pub(in crate::replica) struct Describer<'a> {
 impl Describer<'_> {
     pub(in crate::replica) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
-        if let Err(refusal) = self.lifecycle.versions().admit_homes(self.config, self.locks.homes(), [&lock])
+        if let Err(refusal) =
+            self.lifecycle.versions().admit_homes(self.config, self.locks.owners().homes(), [&lock])
         {
             return self.out.refuse(call, refusal);
         }
@@ -131,7 +132,7 @@ impl Describer<'_> {
             request: row.id,
             at: row.at,
             mode: row.mode,
-            label: self.locks.get(row.request).local().map(|local| local.label.clone()),
+            label: self.locks.requests()[row.request].local().map(|local| local.label.clone()),
             parked: row.parked,
         }
     }
@@ -139,7 +140,7 @@ impl Describer<'_> {
     pub(in crate::replica) fn local_holders(&self, lock: &LockName, most: usize) -> Vec<HolderInfo> {
         let holders = self.locks.inspect().holders(lock, most).into_iter();
         let info = |holder: crate::lock_state::Holder| {
-            let row = self.locks.get(holder.request);
+            let row = &self.locks.requests()[holder.request];
             Some(HolderInfo {
                 dc: self.config.dc,
                 request: row.id,

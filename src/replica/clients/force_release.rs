@@ -176,7 +176,7 @@ impl ClientCalls<'_> {
         if let Err(refusal) = self
             .lifecycle
             .versions()
-            .admit_homes(self.config, self.locks.homes(), [&force.lock])
+            .admit_homes(self.config, self.locks.owners().homes(), [&force.lock])
             .and_then(|()| lend!(LeaseCalls, self).admit_force())
         {
             return self.out.refuse(call, refusal);
@@ -202,7 +202,7 @@ impl LeaseCalls<'_> {
 
     fn force_out(&mut self, victim: &Holder, force: &ForceRelease) -> Arc<ForceReleased> {
         let request = victim.request;
-        let row = self.locks.get(request);
+        let row = &self.locks.requests()[request];
         let local = row.local().expect("who holds a lock here is a client of this datacenter");
         let forced = Arc::new(ForceReleased {
             number: self.clients.audit.next_number(),

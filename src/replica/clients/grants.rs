@@ -22,7 +22,7 @@ impl AcquireCalls<'_> {
     pub(in crate::replica) fn tell_grants(&mut self) {
         while let Some(request) = self.locks.next_granted() {
             let token = self.ids.token(self.out);
-            let fresh = self.locks.set_token(request, token);
+            let fresh = self.locks.local_requests().set_token(request, token);
             self.out.counts.grants_local += u64::from(!fresh.was_published);
             self.out.counts.grants += 1;
             let client = self.clients.client_requests.get_mut(request);
@@ -41,7 +41,7 @@ impl AcquireCalls<'_> {
 
     /// Returns the position that the reply to a grant waits for.
     pub(in crate::replica) fn ready_at(&self, request: RequestIndex) -> Position {
-        let row = self.locks.get(request);
+        let row = &self.locks.requests()[request];
         let Some(State::Held { token, ready, .. }) = row.state() else {
             return Position::default();
         };
@@ -67,7 +67,7 @@ impl AcquireCalls<'_> {
 
     /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
     pub(in crate::replica) fn answer_grant(&mut self, request: RequestIndex) {
-        let row = self.locks.get(request);
+        let row = &self.locks.requests()[request];
         if let (id, Some(State::Held { token, .. })) = (row.id, row.state()) {
             self.answer_fresh(request, id, token);
         }
@@ -77,8 +77,10 @@ impl AcquireCalls<'_> {
         let client = self.clients.client_requests.get_mut(request);
         if let Some(key) = client.txn {
             client.call = None;
-            let lease =
-                self.locks.get(request).local().expect("clients hold requests of this datacenter").lease;
+            let lease = self.locks.requests()[request]
+                .local()
+                .expect("clients hold requests of this datacenter")
+                .lease;
             return lend!(TxnCalls, self).on_txn_locks(lease, key, id, token);
         }
         if let Some(call) = client.call.take() {
@@ -89,7 +91,7 @@ impl AcquireCalls<'_> {
 
     /// Replies to the acquire of a held request once more: its client lost the reply.
     pub(in crate::replica) fn answer_grant_again(&mut self, request: RequestIndex) {
-        let id = self.locks.get(request).id;
+        let id = self.locks.requests()[request].id;
         let ready = self.ready_at(request);
         if self.out.output_commit.may_emit(ready) {
             self.answer_grant(request);
@@ -113,7 +115,7 @@ pub(in crate::replica) struct Requests<'a> {
 impl Requests<'_> {
     /// Records how long a request waited, when its reply is emitted.
     pub(in crate::replica) fn time_grant(&mut self, request: RequestIndex) {
-        let Some(Local { since, publication, .. }) = self.locks.get(request).local() else { return };
+        let Some(Local { since, publication, .. }) = self.locks.requests()[request].local() else { return };
         self.time_wait(*since, publication.was_published());
     }
 
@@ -123,14 +125,14 @@ impl Requests<'_> {
         if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
-    /// Ends a held request; `position` as in [`crate::lock_state::Locks::release`].
+    /// Ends a held request; `position` as in [`crate::lock_state::LocalRequests::release`].
     pub(in crate::replica) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
         if let Some(call) = self.forget_client_side(request, false) {
             self.out.refuse(call, Refusal::Cancelled);
         }
         self.out.counts.releases += 1;
-        self.locks.release(request, position, self.now.mono);
+        self.locks.local_requests().release(request, position, self.now.mono);
     }
 
     /// Ends a waiting request; its acquire is refused with `why`.
@@ -143,7 +145,7 @@ impl Requests<'_> {
     /// Ends a waiting request. Returns the call that waits for a reply, if there is one.
     pub(in crate::replica) fn end_waiting_silently(&mut self, request: RequestIndex) -> Option<CallId> {
         let call = self.forget_client_side(request, true);
-        self.locks.cancel(request, self.now.mono);
+        self.locks.local_requests().cancel(request, self.now.mono);
         call
     }
 

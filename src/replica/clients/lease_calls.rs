@@ -188,7 +188,7 @@ impl LeaseCalls<'_> {
         self.data.transactions.outcomes.end_lease(lease, secret, self.now.mono);
         work::count(1 + self.clients.leases.get(index).requests.len());
         for request in self.clients.leases.get(index).requests.sorted() {
-            if self.locks.get(request).is_held() {
+            if self.locks.requests()[request].is_held() {
                 // It was granted, and the reply waited for the journal.
                 if let Some(call) = self.clients.client_requests.get_mut(request).call.take() {
                     self.out.refuse(call, Refusal::LeaseEnded);
@@ -281,14 +281,19 @@ impl LeaseCalls<'_> {
         let id = reclaim.request;
         // No reading above the reservation and no number at or above the next one was ever used.
         let known = id.dc == self.config.dc && id.n > lease.id.n() && id.n < self.ids.next_n;
-        let over = self.locks.find(id).is_some() || self.clients.audit.was_forced_out(lease.id, id);
+        let over =
+            self.locks.requests().find(id).is_some() || self.clients.audit.was_forced_out(lease.id, id);
         let token = self.ids.stamp_of(reclaim.token);
         let is_taken = |key| lease.keys.get(key).is_some() || lease.finished.is_over_by_itself(key);
         let key_taken = reclaim.key.is_some_and(is_taken);
         let has_homes = self
             .lifecycle
             .versions()
-            .admit_homes(self.config, self.locks.homes(), reclaim.wants.locks().iter().map(|(lock, _)| lock))
+            .admit_homes(
+                self.config,
+                self.locks.owners().homes(),
+                reclaim.wants.locks().iter().map(|(lock, _)| lock),
+            )
             .is_ok();
         if !known || !has_homes || key_taken || over || token > self.ids.reservations.recorded().clock {
             return false;
@@ -296,13 +301,15 @@ impl LeaseCalls<'_> {
         let request =
             NewRequest { id, at: token, wants: &reclaim.wants, lease: lease.id, label: &reclaim.label };
         let held = HeldRequest { request, token: reclaim.token };
-        let Some(rivals) = self.locks.conflicts_of(&held, self.now.mono) else { return false };
+        let Some(rivals) = self.locks.local_requests().conflicts_of(&held, self.now.mono) else {
+            return false;
+        };
         for rival in rivals {
             lend!(Requests, self).lose(rival);
         }
         // A rolled-back disk does not know that its clock was ever that far.
         self.ids.clock.observe(token);
-        let request = self.locks.reclaim(&held, self.now.mono);
+        let request = self.locks.local_requests().reclaim(&held, self.now.mono);
         self.clients.note_client_side(
             index,
             request,
@@ -321,7 +328,8 @@ impl Requests<'_> {
     /// The lock was not here when its holders were granted it or reclaimed it: they lose it.
     pub(in crate::replica) fn take_from_holders(&mut self, lock: &LockName) {
         let holders = self.locks.inspect().holders(lock, self.config.local.max_held);
-        let ids: Vec<RequestId> = holders.iter().map(|holder| self.locks.get(holder.request).id).collect();
+        let ids: Vec<RequestId> =
+            holders.iter().map(|holder| self.locks.requests()[holder.request].id).collect();
         work::count(holders.len());
         ids.into_iter().for_each(|id| self.lose(id));
     }
@@ -329,8 +337,8 @@ impl Requests<'_> {
     /// A reclaimed request conflicts with one that has a higher token, or its parts were not here: it loses
     /// its locks.
     fn lose(&mut self, request: RequestId) {
-        let Some(row) = self.locks.find(request) else { return };
-        let lease = self.locks.get(row).local().map(|local| local.lease);
+        let Some(row) = self.locks.requests().find(request) else { return };
+        let lease = self.locks.requests()[row].local().map(|local| local.lease);
         let session = lease.and_then(|lease| self.clients.leases.session_of(lease));
         self.end_held(row, Position::default());
         if let (Some(lease), Some(session)) = (lease, session) {

@@ -279,7 +279,7 @@ impl AcquireCalls<'_> {
         if self.lifecycle.disk_space() == DiskSpace::Full {
             return Err(Refusal::DiskFull);
         }
-        let (local, counts) = (&self.config.local, self.locks.request_counts());
+        let (local, counts) = (&self.config.local, self.locks.requests().counts());
         #[cold]
         fn exhausted(limit: Limit) -> Result<(), Refusal> {
             Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
@@ -309,7 +309,7 @@ impl AcquireCalls<'_> {
         // This uses up the key, or another copy of the call might be granted after the refusal.
         if let Err(refusal) = self.lifecycle.versions().admit_homes(
             self.config,
-            self.locks.members(),
+            self.locks.view().members,
             acquire.request.wants.locks().iter().map(|(lock, _)| lock),
         ) {
             return self.out.refuse(call, refusal);
@@ -335,11 +335,12 @@ impl AcquireCalls<'_> {
         let request = NewRequest { id, at, wants: &new.wants, lease: of_lease, label: &new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
-        let (request, wait) = match (self.locks.acquire(&request, if_not_free, self.now.mono), new.wait) {
-            (Acquired::NotFree, _) => return None,
-            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
-            (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
-        };
+        let (request, wait) =
+            match (self.locks.local_requests().acquire(&request, if_not_free, self.now.mono), new.wait) {
+                (Acquired::NotFree, _) => return None,
+                (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
+                (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
+            };
         self.clients.leases.get_mut(lease).waiting += 1;
         let client = ClientRequest { names: names_weight(&new.wants), ..client };
         self.clients.note_client_side(lease, request, client);
@@ -357,11 +358,11 @@ impl AcquireCalls<'_> {
         key: IdempotencyKey,
         wants: &Wants,
     ) -> Result<(), Refusal> {
-        if !self.locks.wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
+        if !self.locks.inspect().wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
             return Err(Refusal::IdempotencyKeyReused(key));
         }
         self.clients.client_requests.get_mut(request).call = Some(call);
-        if self.locks.get(request).is_held() {
+        if self.locks.requests()[request].is_held() {
             self.answer_grant_again(request);
         }
         Ok(())
@@ -389,7 +390,7 @@ impl AcquireCalls<'_> {
             return self.out.refuse(call, Refusal::ForceReleased(forced));
         }
         match found {
-            Found::Request(request) if self.locks.get(request).is_held() => {
+            Found::Request(request) if self.locks.requests()[request].is_held() => {
                 lend!(Requests, self).end_held(request, Position::default());
                 self.out.reply(call, Reply::Released);
             }
@@ -409,7 +410,7 @@ impl AcquireCalls<'_> {
         let found = if was_deferred { Found::Over } else { self.find_target(row, target) };
         match found {
             Found::Request(request) => {
-                if self.locks.get(request).is_held() {
+                if self.locks.requests()[request].is_held() {
                     lend!(Requests, self).end_held(request, Position::default());
                 } else {
                     self.out.counts.cancels += 1;
@@ -445,7 +446,7 @@ impl AcquireCalls<'_> {
                 // Leases and requests share one series of numbers: an id older than the lease was never its
                 // own.
                 let was = id.dc == self.config.dc && id.n > row.id.n() && id.n < self.ids.next_n;
-                match self.locks.find(id) {
+                match self.locks.requests().find(id) {
                     Some(request) if self.is_of(request, row.id) => (Some(request), true),
                     Some(_) => (None, false),
                     None => (None, was),
@@ -460,7 +461,7 @@ impl AcquireCalls<'_> {
     }
 
     fn is_of(&self, request: RequestIndex, lease: LeaseId) -> bool {
-        self.locks.get(request).local().is_some_and(|local| local.lease == lease)
+        self.locks.requests()[request].local().is_some_and(|local| local.lease == lease)
     }
 }
 

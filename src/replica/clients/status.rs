@@ -111,7 +111,7 @@ impl StatusView<'_> {
 
     /// Returns gauges and counters.
     pub(in crate::replica) fn counts(&self) -> Counts {
-        let (requests, moves) = (self.locks.request_counts(), self.locks.move_counts());
+        let (requests, moves) = (self.locks.requests().counts(), self.locks.move_counts());
         let store = self.data.store.counts();
         Counts {
             leases: self.clients.leases.len() as u64,

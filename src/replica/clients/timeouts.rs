@@ -127,7 +127,7 @@ impl Requests<'_> {
         if let Some(until) = client.wait_until.take() {
             self.clients.waits.remove(until - client.asks_ahead(), request);
             if !self.clients.descriptions.ahead.by_request.is_empty() {
-                self.clients.descriptions.ahead.take(self.locks.get(request).id);
+                self.clients.descriptions.ahead.take(self.locks.requests()[request].id);
             }
         }
     }
@@ -161,7 +161,7 @@ impl Timeouts<'_> {
                 break;
             }
             let Some(request) = self.clients.waits.pop_expired(self.now.mono) else { break };
-            let looked_at = self.locks.get(request).wants.len();
+            let looked_at = self.locks.requests()[request].wants.len();
             wants += looked_at;
             work::count(looked_at);
             let client = self.clients.client_requests.get_mut(request);
@@ -192,7 +192,7 @@ impl Timeouts<'_> {
         for peer in asked.iter() {
             self.out.send(self.log, peer, Message::AskHolders { query, locks: locks.clone() });
         }
-        self.clients.descriptions.ahead.insert(query, self.locks.get(request).id, locks, asked);
+        self.clients.descriptions.ahead.insert(query, self.locks.requests()[request].id, locks, asked);
     }
 
     fn time_out(&mut self, request: RequestIndex) {
@@ -201,7 +201,7 @@ impl Timeouts<'_> {
         let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
         let mut locks: Vec<LockDescription> =
             names.iter().map(|name| lend!(Describer, self).describe(name, EXPLAINED)).collect();
-        let asked = self.clients.descriptions.ahead.take(self.locks.get(request).id);
+        let asked = self.clients.descriptions.ahead.take(self.locks.requests()[request].id);
         for lock in &mut locks {
             lock.unknown = lock.owner_dcs().intersection(self.members.peers());
             if let Some(asked) = &asked {

@@ -161,7 +161,7 @@ impl Writer<'_> {
         let kind = self.enter(epoch);
         let made = self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
         if matches!(kind, Kind::Ends(..) | Kind::Evicts(_)) {
-            self.locks.rest_on(made);
+            self.locks.member_changes().rest_on(made);
         }
     }
 
@@ -173,13 +173,13 @@ impl Writer<'_> {
         let kind = self.members.enter(epoch);
         match kind {
             Kind::Admits(Admitted { dc, generation, sponsor }) => {
-                self.locks.admit(dc, sponsor);
+                self.locks.member_changes().admit(dc, sponsor);
                 self.log.admit(dc, generation.base());
             }
-            Kind::Leaves(dc) => self.locks.begin_leaving(dc),
+            Kind::Leaves(dc) => self.locks.member_changes().begin_leaving(dc),
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
-                self.locks.end(DcSet::only(dc));
+                self.locks.member_changes().end(DcSet::only(dc));
                 self.log.peers_mut().set_members(self.members.all());
             }
             Kind::Evicts(evicted) => self.enter_end(evicted.members),
@@ -221,9 +221,9 @@ impl Decisions<'_> {
         let left = state.parting.left.union(self.members.ended).difference(me);
         let parting = Parting { leaving: state.parting.leaving.difference(me), left };
         let counting = all.difference(left);
-        self.locks.install_members(parting, counting, state.sponsors());
+        self.locks.member_changes().install_members(parting, counting, state.sponsors());
         if state.parting.leaving.contains(self.config.dc) {
-            self.locks.begin_leaving(self.config.dc);
+            self.locks.member_changes().begin_leaving(self.config.dc);
         }
         self.log.peers_mut().set_members(all);
         for join in &state.joins {

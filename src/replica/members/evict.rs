@@ -144,7 +144,7 @@ impl Writer<'_> {
             let is_reached = past.is_reached_by(applied) && applied <= cut;
             assert!(is_reached || bug, "{dc} ends at {cut}, and {applied} is applied");
         }
-        self.locks.end_evicted(evicted, self.now.mono);
+        self.locks.member_changes().end_evicted(evicted, self.now.mono);
         self.log.peers_mut().set_members(self.members.all());
         self.ids.fence = self.members.fence();
         self.settle_complete();

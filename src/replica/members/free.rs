@@ -143,7 +143,7 @@ impl Writer<'_> {
         if self.config.bugs.has(Bug::RowsNotForgotten) {
             *left = 0;
         }
-        self.locks.forget_ended(left);
+        self.locks.member_changes().forget_ended(left);
         if *left == 0 {
             slots.named = slots.named.difference(*of);
             slots.walk = None;
@@ -156,7 +156,7 @@ impl Writer<'_> {
         if self.members.slots.names(slot) && !self.config.bugs.has(Bug::RowsNotForgotten) {
             let mut left = self.locks.owners().map().len();
             while left > 0 {
-                self.locks.forget_ended(&mut left);
+                self.locks.member_changes().forget_ended(&mut left);
             }
         }
     }

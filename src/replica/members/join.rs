@@ -107,10 +107,10 @@ impl Writer<'_> {
 
     fn help_to_join(&mut self, part: DcId) {
         let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
-        let (join, row) = (&self.members.joins[place], self.locks.sponsors().get(part));
+        let (join, row) = (&self.members.joins[place], self.locks.owners().sponsors().get(part));
         if let (Task::Name, Some(row)) = (self.members.task(join, row), row) {
-            let mut naming = join.naming.unwrap_or_else(|| self.locks.begin_naming(row));
-            let is_over = self.locks.name_some(&mut naming);
+            let mut naming = join.naming.unwrap_or_else(|| self.locks.member_changes().begin_naming(row));
+            let is_over = self.locks.member_changes().name_some(&mut naming);
             self.members.joins[place].naming = (!is_over).then_some(naming);
             let ops = self.locks.take_ops();
             if !ops.is_empty() {
@@ -127,7 +127,7 @@ impl Writer<'_> {
     }
 
     pub(in crate::replica) fn take_in_split(&mut self, part: DcId) {
-        self.locks.split(part);
+        self.locks.member_changes().split(part);
     }
 
     /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.
@@ -139,11 +139,11 @@ impl Writer<'_> {
 
     /// Settles the parts of which all older members that are left have said that they are done.
     pub(super) fn settle_complete(&mut self) {
-        let is_split = |part| self.locks.sponsors().get(part).is_some_and(|row| row.split);
+        let is_split = |part| self.locks.owners().sponsors().get(part).is_some_and(|row| row.split);
         let is_complete = |join: &&Join| join.done.is_superset(join.older) && is_split(join.part());
         let complete: DcSet = self.members.joins.iter().filter(is_complete).map(Join::part).collect();
         self.members.joins.retain(|join| !complete.contains(join.part()));
-        complete.iter().for_each(|part| self.locks.settle(part));
+        complete.iter().for_each(|part| self.locks.member_changes().settle(part));
         if complete.contains(self.config.dc) {
             self.members.settled_by = Some(self.out.position);
             self.members.goes_on_at = Some(self.out.position);
@@ -166,7 +166,7 @@ impl Decisions<'_> {
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
         let Some(generation) = self.members.unsettled_generation() else { return };
-        let is_done = self.members.contains(me) && self.locks.sponsors().get(me).is_none();
+        let is_done = self.members.contains(me) && self.locks.owners().sponsors().get(me).is_none();
         let is_durable = match self.members.settled_by {
             Some(position) => self.out.output_commit.may_emit(position),
             None => self.log.durable().covers(self.log.applied()),

@@ -76,7 +76,7 @@ impl Writer<'_> {
             && !may_be_held
             && self.data.transactions.len() == 0
             && !self.data.expiry.has_done()
-            && self.locks.has_nothing()
+            && self.locks.inspect().has_nothing()
             && !self.out.is_regaining();
         if !is_free {
             self.data.counter_escrow.stop_handing();
@@ -89,7 +89,7 @@ impl Writer<'_> {
     pub(in crate::replica) fn take_in_leave(&mut self, dc: DcId, position: Position) {
         self.members.parting.leaving.remove(dc);
         self.members.parting.left.insert(dc);
-        self.locks.take_leave(dc, position);
+        self.locks.member_changes().take_leave(dc, position);
     }
 }
 
@@ -116,7 +116,7 @@ impl Decisions<'_> {
 impl Requests<'_> {
     /// This datacenter leaves, and others give it nothing any more: who waits has to ask another one.
     pub(in crate::replica) fn turn_waiters_away(&mut self) {
-        if self.locks.request_counts().waiting == 0 {
+        if self.locks.requests().counts().waiting == 0 {
             return;
         }
         for request in self.locks.inspect().some_waiting(TURNED_AWAY_PER_STEP) {

@@ -72,7 +72,7 @@ impl Peers {
 
     /// Returns the members that are away, as seen from here.
     pub fn away(&self, members: &Members, lifecycle: &Lifecycle, locks: &Locks) -> DcSet {
-        match locks.is_alone() || lifecycle.clock_behind_ms().is_some() {
+        match locks.view().permissions.is_alone() || lifecycle.clock_behind_ms().is_some() {
             true => members.peers(),
             false => self.reachability.away(),
         }

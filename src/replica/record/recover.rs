@@ -97,10 +97,10 @@ impl Recovery {
         replica.log.restore(checkpoint.applied, stamps, hashes, &checkpoint.log, replica.now.mono);
         replica.watches.history.restore(checkpoint.past, &checkpoint.log);
         let mut ownership = checkpoint.ownership.reseeded(replica.config.local.hash_seed);
-        *ownership.sponsors_mut() = replica.locks.sponsors().clone();
-        replica.locks.restore_ownership(ownership);
+        *ownership.sponsors_mut() = replica.locks.owners().sponsors().clone();
+        replica.locks.replay().restore_ownership(ownership);
         for row in &checkpoint.requests {
-            replica.locks.apply_request(&row.into());
+            replica.locks.log_operations().apply_request(&row.into());
         }
         for lease in checkpoint.leases {
             replica.clients.open_again(&lease, replica.config.lease_time(replica.now));
@@ -198,7 +198,7 @@ impl Recovery {
     fn restart(mut self) -> Replica {
         let replica = &mut self.replica;
         let restarted = replica.out.position > Position::default();
-        replica.locks.end_replay();
+        replica.locks.replay().end();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
         let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
@@ -262,7 +262,7 @@ fn replay_entry(replica: &mut Replica, entry: &Arc<Entry>) -> Result<(), String>
     lend!(Applier, replica).validate(entry).map_err(|fault| fault.to_string())?;
     lend!(Applier, replica).take_in(entry, Position::default());
     replica.watches.history.remember(entry);
-    replica.locks.forget_replayed(replica.now.mono);
+    replica.locks.replay().forget_idle(replica.now.mono);
     // All of it is durable, and nobody reads an older snapshot.
     while replica.data.store.fold(usize::MAX) {}
     Ok(())
@@ -292,7 +292,7 @@ pub(in crate::replica) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
         all_speak: replica.lifecycle.versions().all(),
         fork: replica.lifecycle.fork(),
         lead_ms: replica.ids.lead.millis,
-        members_state: replica.members.state(replica.locks.sponsors()),
+        members_state: replica.members.state(replica.locks.owners().sponsors()),
         lost_commits: replica.data.transactions.outcomes.lost(),
         commit_contents: Vec::new(),
     }

@@ -127,7 +127,7 @@ fn only_held_requests_of_the_lease_are_guards() {
     let waits = c.lock(0, "x");
     assert!(!c.is_answered(0, waits));
     let waiting = RequestId { n: held.request.n + 1, ..held.request };
-    assert!(c.nodes[0].replica.locks.find(waiting).is_some(), "requests are numbered one by one");
+    assert!(c.nodes[0].replica.locks.requests().find(waiting).is_some(), "requests are numbered one by one");
     let later = RequestId { n: held.request.n + 1_000, ..held.request };
     let before = RequestId { n: 1, ..held.request };
     for (key, strange) in (1..).zip([waiting, later, before]) {

@@ -120,12 +120,13 @@ impl Requests<'_> {
     }
 
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
-        let names = self.locks.wants(request).map(|(name, _)| (name.identity(), name.as_bytes()));
+        let names = self.locks.inspect().wants(request).map(|(name, _)| (name.identity(), name.as_bytes()));
         let matches = self.watches.followers.locks.matches(names);
         if matches.is_empty() {
             return;
         }
-        let all: Vec<_> = self.locks.wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
+        let all: Vec<_> =
+            self.locks.inspect().wants(request).map(|(name, mode)| (name.clone(), mode)).collect();
         for (call, places) in matches {
             let locks = places.into_iter().map(|place| all[place].clone()).collect();
             let Some(holding) = holding(self.locks, request, locks) else { return };
@@ -208,6 +209,6 @@ impl WatchCalls<'_> {
 }
 
 fn holding(locks: &Locks, request: RequestIndex, wants: Vec<(LockName, Mode)>) -> Option<Holding> {
-    let (row, token) = (locks.get(request), locks.get(request).token()?);
+    let (row, token) = (&locks.requests()[request], locks.requests()[request].token()?);
     Some(Holding { request: row.id, token, label: row.local()?.label.clone(), locks: wants })
 }

@@ -248,7 +248,7 @@ impl WatchCalls<'_> {
         }
         self.lifecycle.versions().admit_homes(
             self.config,
-            self.locks.homes(),
+            self.locks.owners().homes(),
             watch.patterns.iter().filter_map(Pattern::as_lock),
         )?;
         if self.watches.rows.range(all_of(call.session)).count() >= MAX_PER_SESSION {

@@ -138,7 +138,7 @@ impl TxnCalls<'_> {
             None => Ok(false),
             Some(Txn::Waiting(waiting)) => {
                 waiting.call = call;
-                let request = waiting.request.and_then(|request| self.locks.find(request));
+                let request = waiting.request.and_then(|request| self.locks.requests().find(request));
                 if let Some(request) = request {
                     let client = self.clients.client_requests.get_mut(request);
                     client.call = client.call.is_some().then_some(call);
@@ -163,14 +163,14 @@ impl TxnCalls<'_> {
         if let Some(locks) = &begin.locks {
             if let Err(refusal) = self.lifecycle.versions().admit_homes(
                 self.config,
-                self.locks.members(),
+                self.locks.view().members,
                 locks.wants.locks().iter().map(|(lock, _)| lock),
             ) {
                 return self.out.refuse(call, refusal);
             }
             let client = ClientRequest { call: Some(call), txn: Some(id.key), ..ClientRequest::default() };
             match lend!(AcquireCalls, self).start_request(lease, locks, client) {
-                Some(index) => request = Some(self.locks.get(index).id),
+                Some(index) => request = Some(self.locks.requests()[index].id),
                 None => {
                     let refusal = not_free(locks.wait);
                     return self.out.refuse(call, refusal);
@@ -385,7 +385,7 @@ impl TxnCalls<'_> {
                 Waiter::Txn(id) => {
                     let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
                     let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
-                    let request = waiting.request.and_then(|request| self.locks.find(request));
+                    let request = waiting.request.and_then(|request| self.locks.requests().find(request));
                     self.data.transactions.rows.remove(&id);
                     if let Some(request) = request {
                         lend!(Requests, self).end_held(request, geolock_api::names::Position::default());
@@ -402,8 +402,8 @@ impl Requests<'_> {
     fn give_up(&mut self, id: TxnId) {
         let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.remove(&id) else { return };
         self.data.transactions.waits.forget_txn(id);
-        match waiting.request.and_then(|request| self.locks.find(request)) {
-            Some(request) if self.locks.get(request).is_held() => {
+        match waiting.request.and_then(|request| self.locks.requests().find(request)) {
+            Some(request) if self.locks.requests()[request].is_held() => {
                 let waits_for_snapshot = waiting.token.is_some();
                 self.end_held(request, geolock_api::names::Position::default());
                 if waits_for_snapshot {

@@ -70,14 +70,14 @@ impl TxnCalls<'_> {
             return;
         }
         for request in under {
-            if let Some(request) = self.locks.find(*request) {
-                self.locks.note_commit(request, position);
+            if let Some(request) = self.locks.requests().find(*request) {
+                self.locks.local_requests().note_commit(request, position);
             }
         }
     }
 
     fn guard(&self, lease: LeaseId, request: RequestId) -> Guard {
-        let Some(index) = self.locks.find(request) else {
+        let Some(index) = self.locks.requests().find(request) else {
             if let Some(forced) = self.clients.audit.taken(lease, Target::Id(request)) {
                 return Guard::Forced(forced.clone());
             }
@@ -85,7 +85,7 @@ impl TxnCalls<'_> {
             let was = request.dc == self.config.dc && request.n > lease.n() && request.n < self.ids.next_n;
             return if was { Guard::Lost } else { Guard::Never };
         };
-        let row = self.locks.get(index);
+        let row = &self.locks.requests()[index];
         let is_own = row.local().is_some_and(|local| local.lease == lease);
         let client = self.clients.client_requests.get(index);
         // The locks of a transaction end with it, and its client never learns its request.

@@ -237,7 +237,7 @@ impl Requests<'_> {
     /// Releases the locks and the snapshot of an open transaction. `position`: of its commit, if it has one.
     fn close(&mut self, id: TxnId, open: Open, position: Position) {
         self.forget_open(id, open.expires, open.at);
-        if let Some(request) = open.request.and_then(|request| self.locks.find(request)) {
+        if let Some(request) = open.request.and_then(|request| self.locks.requests().find(request)) {
             self.end_held(request, position);
         }
     }

@@ -115,7 +115,7 @@ impl StateTransfer<'_> {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.ids.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }
-        if let Some(mut state) = self.members.state(self.locks.sponsors()) {
+        if let Some(mut state) = self.members.state(self.locks.owners().sponsors()) {
             state.silent.clear();
             state.recovery = None;
             state.losses.clear();

@@ -196,7 +196,7 @@ impl Replica {
             lend!(Decisions, self).install_members(state);
             self.ids.fence = self.members.fence();
         }
-        self.locks.install_state(foreign, &before, position, self.now.mono);
+        self.locks.log_operations().install_state(foreign, &before, position, self.now.mono);
         let beyond = membership_beyond(head, &self.log);
         lend!(Writer, self).take_in_beyond(&beyond, position);
         let Head { vector, stamps } = head;
