@@ -25,7 +25,7 @@ impl Replica {
             self.out.output_commit.durable() <= self.out.position,
             "nothing is durable that was not persisted"
         );
-        assert_eq!(self.ids.may_stamp, !self.lifecycle.is_starting(), "nothing is stamped in a start");
+        assert_eq!(self.ids.may_stamp, !self.lifecycle.state.is_starting(), "nothing is stamped in a start");
         assert!(self.ids.reservations.recorded().n >= self.ids.next_n, "request numbers are bounded");
         let by_lease: usize = self.clients.leases.iter().map(|lease| lease.requests.len()).sum();
         let counts = self.locks.requests().counts();

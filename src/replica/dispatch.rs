@@ -39,17 +39,17 @@ impl Replica {
             }
             Message::Entries(entries) => self.on_entries(peer, entries)?,
             Message::HeartbeatV2(heartbeat) => {
-                self.lifecycle.versions().admit(2)?;
+                self.lifecycle.versions.admit(2)?;
                 lend!(Peering, self).on_heartbeat_with_versions(peer, &heartbeat)?;
             }
             Message::HeartbeatV1(mut heartbeat) => {
-                self.lifecycle.versions().admit(1)?;
+                self.lifecycle.versions.admit(1)?;
                 // Version 1 does not carry them.
                 heartbeat.terms = Terms::of(self.members.configured(), &self.config.agreed);
                 lend!(Peering, self).on_heartbeat(peer, &heartbeat)?;
             }
             Message::EntriesV1(entries) => {
-                self.lifecycle.versions().admit(1)?;
+                self.lifecycle.versions.admit(1)?;
                 self.on_entries(peer, entries)?;
             }
             Message::HeldBack { durable } => {

@@ -49,7 +49,7 @@ enum Admission {
 
 impl Replica {
     pub(super) fn on_entries(&mut self, peer: DcId, entries: Vec<Arc<Entry>>) -> Result<(), Violation> {
-        if self.lifecycle.is_forked() {
+        if self.lifecycle.state.is_forked() {
             return Ok(());
         }
         for entry in &entries {
@@ -61,7 +61,7 @@ impl Replica {
             return Ok(());
         }
         // It is requested again when there is room.
-        if self.lifecycle.disk_space() == DiskSpace::Full {
+        if self.lifecycle.stalls.disk() == DiskSpace::Full {
             return Ok(());
         }
         let waits = self.peers.awaits_heads(peer, &self.lifecycle);
@@ -76,7 +76,7 @@ impl Replica {
         {
             let fork = fork_in_entry(&self.config, &self.log, peer, entry);
             lend!(Peering, self).note_fork(fork);
-            if self.lifecycle.is_forked() {
+            if self.lifecycle.state.is_forked() {
                 return Ok(());
             }
             match lend!(Applier, self).admit(entry) {
@@ -97,7 +97,7 @@ impl Replica {
     /// Applies the held-back entries of all links until none can be applied any more.
     pub(super) fn drain_inbox(&mut self) {
         self.peers.links.clear_retry();
-        if self.lifecycle.disk_space() == DiskSpace::Full || self.lifecycle.is_forked() {
+        if self.lifecycle.stalls.disk() == DiskSpace::Full || self.lifecycle.state.is_forked() {
             return;
         }
         let missing = loop {
@@ -131,7 +131,7 @@ impl Replica {
         while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
             let fork = fork_in_entry(&self.config, &self.log, peer, &entry);
             lend!(Peering, self).note_fork(fork);
-            if self.lifecycle.is_forked() {
+            if self.lifecycle.state.is_forked() {
                 return Ok(None);
             }
             match lend!(Applier, self).admit(&entry) {
@@ -323,7 +323,7 @@ impl Applier<'_> {
         self.take_in_ops(entry, position);
         // Its maker knew that all members know version 2.
         if entry.prev != 0 {
-            self.lifecycle.versions_mut().note_all(CHAINED);
+            self.lifecycle.versions.note_all(CHAINED);
         }
         self.log.apply(entry.clone(), position, self.now.mono);
     }

@@ -118,7 +118,7 @@ impl Replica {
             Event::Tick => {}
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
-            Event::Load { load } => self.lifecycle.on_load(load),
+            Event::Load { load } => self.lifecycle.admission.set_load(load),
             Event::LinkUp { peer, version } => lend!(Peering, self).on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
@@ -135,7 +135,7 @@ impl Replica {
             Event::Recover { plan } => lend!(ForcedRecovery, self).on_recover(plan),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
-            Event::Drain => self.lifecycle.on_drain(),
+            Event::Drain => self.lifecycle.admission.drain(),
         }
         self.finish_step();
     }

@@ -72,7 +72,7 @@ impl Replica {
             self.drain_inbox();
         }
         if self.ids.renew_reservation_at <= now.mono {
-            self.ids.renew_reservation(&mut self.out, now, self.lifecycle.disk_space());
+            self.ids.renew_reservation(&mut self.out, now, self.lifecycle.stalls.disk());
         }
         if self.peers.heartbeat_at <= now.mono {
             self.peers.heartbeat_at = now.mono + self.config.agreed.heartbeat;

@@ -63,8 +63,8 @@ impl Writer<'_> {
         self.locks.log_operations().note_own_entry(seq, &ops, self.now.mono);
         let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.members.epoch().0);
         // An entry of version 1 has no field for the lead.
-        let lead_ms = if self.lifecycle.versions().are_chained() { self.ids.lead.millis } else { 0 };
-        assert!(!self.lifecycle.is_forked(), "nothing is added to one of two histories");
+        let lead_ms = if self.lifecycle.versions.are_chained() { self.ids.lead.millis } else { 0 };
+        assert!(!self.lifecycle.state.is_forked(), "nothing is added to one of two histories");
         let entry = Arc::new(Entry { cluster, epoch, dc, seq, at, deps, ops, prev, lead_ms });
         let position = self.out.persist(Record::Entry(entry.clone()));
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
@@ -80,7 +80,7 @@ impl Writer<'_> {
     /// Returns the hash of the predecessor for the next own entry.
     pub(super) fn own_head(&self) -> u64 {
         let me = self.config.dc;
-        let is_named = self.lifecycle.versions().are_chained();
+        let is_named = self.lifecycle.versions.are_chained();
         if is_named { self.log.chain().hash_at(me, self.log.applied().get(me)) } else { 0 }
     }
 

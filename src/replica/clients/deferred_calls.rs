@@ -208,7 +208,7 @@ impl Deferral<'_> {
     /// Returns true if a call must be deferred.
     pub(in crate::replica) fn must_defer(&self, request: &Call) -> bool {
         let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
-        (needs_clock && self.lifecycle.is_starting())
+        (needs_clock && self.lifecycle.state.is_starting())
             || self.may_be_commit_of_before(request).is_some()
             || self.awaits_reclaim(request).is_some()
     }
@@ -260,7 +260,7 @@ impl Deferral<'_> {
         let finished = &mut self.clients.leases.get_mut(index).finished;
         match request {
             _ if finished.is_over(id.key) => {}
-            _ if self.lifecycle.is_starting() => finished.wait(id.key),
+            _ if self.lifecycle.state.is_starting() => finished.wait(id.key),
             Call::Begin(_) => {
                 finished.begin(Some(id.key));
                 self.clients.deferred.turns.insert(id);
@@ -276,8 +276,8 @@ impl ClientCalls<'_> {
         let (beside, most) = (self.data.transactions.kept_bytes(), self.config.local.max_transaction_bytes);
         if self.clients.deferred.has_room(weight(&request), beside, most) {
             let deferral = lend!(Deferral, self);
-            let is_judged =
-                !deferral.lifecycle.is_starting() && deferral.may_be_commit_of_before(&request).is_none();
+            let is_judged = !deferral.lifecycle.state.is_starting()
+                && deferral.may_be_commit_of_before(&request).is_none();
             let lease = deferral.awaits_reclaim(&request).filter(|_| is_judged);
             lend!(Deferral, self).keep_turn(call, &request);
             match lease {
@@ -375,7 +375,9 @@ impl AcquireCalls<'_> {
 /// Returns true if calls that concern the time before the start can be judged. Reclaims renew leases, which
 /// only a member may do that is backed.
 pub(in crate::replica) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
-    !lifecycle.is_starting() && lifecycle.has_own_log(log.applied()) && lifecycle.is_backed()
+    !lifecycle.state.is_starting()
+        && lifecycle.own_log.is_whole(log.applied())
+        && lifecycle.member_lease.is_backed()
 }
 
 #[cfg(test)]

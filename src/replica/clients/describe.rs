@@ -98,7 +98,7 @@ impl Describer<'_> {
     pub(in crate::replica) fn on_describe(&mut self, call: CallId, lock: LockName) {
         // Other datacenters may be asked about it.
         if let Err(refusal) =
-            self.lifecycle.versions().admit_homes(self.config, self.locks.owners().homes(), [&lock])
+            self.lifecycle.versions.admit_homes(self.config, self.locks.owners().homes(), [&lock])
         {
             return self.out.refuse(call, refusal);
         }

@@ -175,7 +175,7 @@ impl ClientCalls<'_> {
     pub(in crate::replica) fn on_force_release(&mut self, call: CallId, force: &ForceRelease) {
         if let Err(refusal) = self
             .lifecycle
-            .versions()
+            .versions
             .admit_homes(self.config, self.locks.owners().homes(), [&force.lock])
             .and_then(|()| lend!(LeaseCalls, self).admit_force())
         {
@@ -195,7 +195,7 @@ impl ClientCalls<'_> {
 impl LeaseCalls<'_> {
     fn admit_force(&self) -> Result<(), Refusal> {
         match self.clients.leases.in_grace() {
-            0 => self.lifecycle.admit_write(),
+            0 => self.lifecycle.stalls.admit_write(),
             leases => Err(Refusal::HoldersUnknown(leases)),
         }
     }

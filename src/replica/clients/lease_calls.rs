@@ -69,14 +69,15 @@ impl LeaseCalls<'_> {
         if ttl < min || ttl > max {
             return self.out.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }
-        if self.lifecycle.is_draining() {
+        if self.lifecycle.admission.is_draining() {
             return self.out.refuse(call, Refusal::Draining);
         }
         if let Err(refusal) = self
             .lifecycle
+            .stalls
             .admit_write()
             .and_then(|()| self.admit_backed())
-            .and_then(|()| admit_load(self.lifecycle.load(), self.out.counts.calls_shed))
+            .and_then(|()| admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed))
         {
             return self.out.refuse(call, refusal);
         }
@@ -135,7 +136,7 @@ impl LeaseCalls<'_> {
     /// valid.
     fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
         let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
-        if self.lifecycle.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
+        if self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
             return Some(self.clients.leases.renew(index, can_be_judged, most, now));
         }
         let lease = self.clients.leases.get(index);
@@ -143,11 +144,11 @@ impl LeaseCalls<'_> {
     }
 
     fn longest_lease(&self) -> Duration {
-        self.lifecycle.longest_lease(self.config.local.max_lease_ttl)
+        self.lifecycle.member_lease.longest_lease(self.config.local.max_lease_ttl)
     }
 
     fn admit_backed(&self) -> Result<(), Refusal> {
-        let is_backed = self.lifecycle.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked);
+        let is_backed = self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked);
         if is_backed { Ok(()) } else { Err(self.not_backed()) }
     }
 
@@ -288,7 +289,7 @@ impl LeaseCalls<'_> {
         let key_taken = reclaim.key.is_some_and(is_taken);
         let has_homes = self
             .lifecycle
-            .versions()
+            .versions
             .admit_homes(
                 self.config,
                 self.locks.owners().homes(),

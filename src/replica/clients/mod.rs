@@ -91,7 +91,7 @@ impl Clients {
     /// Returns the secret of a lease while commits of it may come back that the disk had lost: its client
     /// needs the secret to ask for their outcomes.
     pub(super) fn secret_while_joining(&self, index: LeaseIndex, lifecycle: &Lifecycle) -> Option<Secret> {
-        (!lifecycle.has_joined()).then(|| self.leases.get(index).secret)
+        (!lifecycle.own_log.has_joined()).then(|| self.leases.get(index).secret)
     }
 
     /// Registers a request with its lease.
@@ -143,7 +143,7 @@ impl ClientCalls<'_> {
     pub(super) fn on_client(&mut self, call: CallId, client: ClientId, request: Call) {
         // Fast path for the most frequent calls, before anything large is moved.
         match &request {
-            Call::Acquire(acquire) if !self.lifecycle.is_starting() => {
+            Call::Acquire(acquire) if !self.lifecycle.state.is_starting() => {
                 return lend!(AcquireCalls, self).on_acquire(call, acquire);
             }
             Call::Release { lease, proof, target } => {
@@ -261,10 +261,10 @@ impl AcquireCalls<'_> {
                 None => {}
             }
         }
-        if self.lifecycle.is_draining() {
+        if self.lifecycle.admission.is_draining() {
             return Err(Refusal::Draining);
         }
-        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
+        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
         if acquire.request.label.len() > MAX_LABEL {
             return Err(Refusal::LabelTooLong { len: acquire.request.label.len(), max: MAX_LABEL });
         }
@@ -276,7 +276,7 @@ impl AcquireCalls<'_> {
     #[inline]
     pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
         // A full disk cannot even reserve a clock reading.
-        if self.lifecycle.disk_space() == DiskSpace::Full {
+        if self.lifecycle.stalls.disk() == DiskSpace::Full {
             return Err(Refusal::DiskFull);
         }
         let (local, counts) = (&self.config.local, self.locks.requests().counts());
@@ -284,7 +284,7 @@ impl AcquireCalls<'_> {
         fn exhausted(limit: Limit) -> Result<(), Refusal> {
             Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
         }
-        if self.lifecycle.is_starting() || counts.waiting >= local.max_waiting as u64 {
+        if self.lifecycle.state.is_starting() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
         // A further lock of a request costs as much as a further request.
@@ -307,7 +307,7 @@ impl AcquireCalls<'_> {
     fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
         self.clients.leases.get_mut(lease).finished.begin(acquire.key);
         // This uses up the key, or another copy of the call might be granted after the refusal.
-        if let Err(refusal) = self.lifecycle.versions().admit_homes(
+        if let Err(refusal) = self.lifecycle.versions.admit_homes(
             self.config,
             self.locks.view().members,
             acquire.request.wants.locks().iter().map(|(lock, _)| lock),
@@ -333,7 +333,7 @@ impl AcquireCalls<'_> {
         let at = self.ids.stamp(self.out);
         let of_lease = self.clients.leases.get(lease).id;
         let request = NewRequest { id, at, wants: &new.wants, lease: of_lease, label: &new.label };
-        let waits = new.wait != Wait::Try && self.lifecycle.admit_write().is_ok();
+        let waits = new.wait != Wait::Try && self.lifecycle.stalls.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
         let (request, wait) =
             match (self.locks.local_requests().acquire(&request, if_not_free, self.now.mono), new.wait) {

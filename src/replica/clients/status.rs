@@ -46,12 +46,16 @@ impl StatusView<'_> {
         Status {
             dc: self.config.dc,
             phase: self.lifecycle.phase(),
-            draining: self.lifecycle.is_draining(),
-            clock_skew: self.lifecycle.has_clock_skew() || self.lifecycle.is_contradicted(),
-            clock_behind_ms: self.lifecycle.clock_behind_ms().unwrap_or(0),
-            backed_for_ms: self.lifecycle.backed_for(self.now.mono).map(|backed| backed.as_millis() as u64),
-            disk_space: self.lifecycle.disk_space(),
-            load: self.lifecycle.load(),
+            draining: self.lifecycle.admission.is_draining(),
+            clock_skew: self.lifecycle.stalls.has_clock_skew() || self.lifecycle.state.is_contradicted(),
+            clock_behind_ms: self.lifecycle.stalls.clock_behind_ms().unwrap_or(0),
+            backed_for_ms: self
+                .lifecycle
+                .member_lease
+                .backed_for(self.now.mono)
+                .map(|backed| backed.as_millis() as u64),
+            disk_space: self.lifecycle.stalls.disk(),
+            load: self.lifecycle.admission.load(),
             applied: self.log.applied().clone(),
             durable: (**self.log.durable()).clone(),
             members: self.members_status(&waiting),

@@ -266,7 +266,7 @@ impl Peering<'_> {
             return Ok(());
         }
         self.compare_heads(peer, durable, heads);
-        if !self.lifecycle.is_forked() {
+        if !self.lifecycle.state.is_forked() {
             self.note_vector(peer, durable, self.log.peer(peer).links());
         }
         Ok(())

@@ -116,12 +116,12 @@ impl Clocks<'_> {
             return;
         }
         // The last run went on after that until this one began, at most. The report took some time.
-        let since = self.now.mono.saturating_since(self.lifecycle.began_at());
+        let since = self.now.mono.saturating_since(self.lifecycle.run.began_at());
         let since = since.saturating_sub(self.config.agreed.peer_timeout);
         let age = Duration::from_millis(age_ms).saturating_sub(since);
         let ahead = (age / 10).min(self.config.local.max_lease_ttl / 2);
         self.ids.lead.floor = self.ids.lead.floor.max(clock.plus(age + ahead + MARGIN));
-        if !self.lifecycle.has_joined() {
+        if !self.lifecycle.own_log.has_joined() {
             // The same for numbers: no run has used more of them than its clock had milliseconds for. Not
             // further, or another start on an old disk would use the same numbers again.
             self.ids.advance_number_past_millis(self.out, clock.plus(age).millis());

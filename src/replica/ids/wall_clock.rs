@@ -32,9 +32,9 @@ impl Clocks<'_> {
             // No reading was used, so the wall clock may have been set right meanwhile. The peers judge it
             // before it counts.
             self.ids.clock.set(self.now);
-            self.lifecycle.on_clock_set(self.ids.clock.physical_millis());
+            self.lifecycle.run.set_clock(self.ids.clock.physical_millis());
         }
-        if contradicted != self.lifecycle.is_contradicted() {
+        if contradicted != self.lifecycle.state.is_contradicted() {
             self.out.report(Report::ClockContradicted { ahead_ms: contradicted.then(|| self.least_ahead()) });
         }
         let judgement = match contradicted {
@@ -43,7 +43,7 @@ impl Clocks<'_> {
             false => Judgement::Right,
         };
         self.lifecycle.on_clock_judged(judgement, self.now.mono + self.config.agreed.heartbeat);
-        self.ids.may_stamp = !self.lifecycle.is_starting();
+        self.ids.may_stamp = !self.lifecycle.state.is_starting();
         if judgement == Judgement::Contradicted {
             self.log.peers().linked().iter().for_each(|peer| self.tell_wall_clock(peer));
         }
@@ -86,13 +86,13 @@ impl Clocks<'_> {
     fn waits_for_a_word(&self) -> bool {
         let latest = self.ids.reservations.recorded().clock.plus(self.config.agreed.max_clock_skew);
         let is_later = self.ids.clock.physical_millis() > latest.millis();
-        is_later && self.lifecycle.is_asking() && self.heard_clocks().count() == 0
+        is_later && self.lifecycle.own_log.is_asking() && self.heard_clocks().count() == 0
     }
 
     /// While nothing is stamped, the peers get this in place of heartbeats.
     pub(in crate::replica) fn tell_wall_clock(&mut self, peer: DcId) {
         // A peer of version 1 does not know this message.
-        if self.lifecycle.is_starting() && self.lifecycle.versions().are_chained() {
+        if self.lifecycle.state.is_starting() && self.lifecycle.versions.are_chained() {
             let (durable, heads) = ((**self.log.durable()).clone(), heads_to_tell(self.config, self.log));
             self.out.send(self.log, peer, Message::WallClock { millis: self.now.wall.0, durable, heads });
         }
@@ -117,7 +117,7 @@ impl Clocks<'_> {
 impl Replica {
     pub(in crate::replica) fn begin_stamping(&mut self) {
         // A client that reclaims may name a reading of just before the crash.
-        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.disk_space());
+        self.ids.renew_reservation(&mut self.out, self.now, self.lifecycle.stalls.disk());
         lend!(Clocks, self).note_skew();
         lend!(Peering, self).on_heartbeat_due();
         lend!(ClientCalls, self).run_deferred();

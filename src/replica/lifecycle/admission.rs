@@ -4,17 +4,19 @@ use crate::base::capacity::Load;
 
 /// The state of admission.
 #[derive(Default)]
-pub(super) struct Admission {
+pub(in crate::replica) struct Admission {
     /// The server is about to stop. This never ends.
     draining: bool,
     load: Load,
 }
 
 impl Admission {
+    /// The server is about to stop.
     pub fn drain(&mut self) {
         self.draining = true;
     }
 
+    #[inline]
     pub fn is_draining(&self) -> bool {
         self.draining
     }
@@ -23,6 +25,7 @@ impl Admission {
         self.load = load;
     }
 
+    #[inline]
     pub fn load(&self) -> Load {
         self.load
     }

@@ -106,7 +106,7 @@ impl Peering<'_> {
             Fork { dc, seq, ours, theirs: 0, peer }
         });
         self.note_fork(fork);
-        !self.lifecycle.is_forked()
+        !self.lifecycle.state.is_forked()
     }
 
     /// A peer has these logs up to `durable`, with these hashes of the last entries.
@@ -125,7 +125,7 @@ impl Peering<'_> {
 
     /// Two histories of one log exist: this datacenter stops. If that is known already, nothing changes.
     pub(in crate::replica) fn note_fork(&mut self, fork: Option<Fork>) {
-        let Some(fork) = fork.filter(|_| !self.lifecycle.is_forked()) else { return };
+        let Some(fork) = fork.filter(|_| !self.lifecycle.state.is_forked()) else { return };
         // The decisions that this step has already made, such as the end of a wait, belong to the history
         // here.
         let ops = self.locks.take_ops();
@@ -134,6 +134,7 @@ impl Peering<'_> {
         }
         self.locks.permit(Permissions { grant: false, append: false });
         self.lifecycle.on_fork(fork);
+        assert!(!self.lifecycle.permissions().append, "nothing is added to one of two histories");
         self.out.persist(Record::Forked(fork));
         self.out.report(Report::Forked(fork));
         lend!(StateTransfer, self).stop_transfers();

@@ -80,12 +80,12 @@ impl LogRecovery<'_> {
         if self.members.awaits_state() {
             return;
         }
-        if !self.lifecycle.on_own_log(seq, self.log.applied()) {
+        if !self.lifecycle.own_log.note_known(seq, self.log.applied()) {
             return;
         }
         let ours = self.log.applied().get(self.config.dc);
         // While the old disk catches up, its entries come one after the other; this is not reported.
-        if !self.lifecycle.is_doubted() || seq > ours + 1 {
+        if !self.lifecycle.own_log.is_doubted() || seq > ours + 1 {
             self.out.report(Report::OwnLogBehind { ours, theirs: seq });
         }
         self.note_older_copy();
@@ -100,10 +100,10 @@ impl LogRecovery<'_> {
     /// locks are not free before these leases are over. A doubt that has begun is not begun again: nothing
     /// was granted since.
     fn note_older_copy(&mut self) {
-        if !self.lifecycle.has_joined() && self.config.bugs.has(Bug::LostDiskNotDoubted) {
+        if !self.lifecycle.own_log.has_joined() && self.config.bugs.has(Bug::LostDiskNotDoubted) {
             return;
         }
-        if !self.lifecycle.is_doubted() {
+        if !self.lifecycle.own_log.is_doubted() {
             self.mark_restored();
         }
     }
@@ -122,13 +122,14 @@ impl LogRecovery<'_> {
         let seen = seen_by_all(self.members.all(), &floors);
         if let Some(seen) = seen.filter(|seen| !self.log.applied().covers(seen)) {
             self.note_older_copy();
-            self.lifecycle.on_relied_on(&seen);
+            self.lifecycle.own_log.note_relied_on(&seen);
         }
     }
 
     /// Every member was heard, nothing is missing, and unknown leases are over.
     pub(in crate::replica) fn join(&mut self) {
-        if self.lifecycle.is_doubted() {
+        assert!(!self.lifecycle.own_log.has_joined(), "a directory joins once");
+        if self.lifecycle.own_log.is_doubted() {
             self.ids.pass_lost_tokens(self.out);
         }
         self.lifecycle.on_joined();
@@ -138,7 +139,7 @@ impl LogRecovery<'_> {
     /// Asks the members without a link to this datacenter, through the linked ones.
     pub(in crate::replica) fn ask_unlinked(&mut self) {
         let linked = self.log.peers().linked();
-        if self.lifecycle.to_ask(linked).is_empty() {
+        if self.lifecycle.own_log.to_ask(linked).is_empty() {
             return;
         }
         let run = match self.lifecycle.questions.run() {

@@ -22,7 +22,7 @@ use crate::replica::peers::stability::Floor;
 use geolock_api::names::{DcId, DcSet};
 
 /// The knowledge of the own log.
-pub(super) struct OwnLog {
+pub(in crate::replica) struct OwnLog {
     me: DcId,
     peers: DcSet,
     /// How long a restarted datacenter waits for members.
@@ -52,8 +52,10 @@ enum Directory {
     Joined,
 }
 
+/// The events. Those that can change [`OwnLog::is_recovered`] are passed in through the lifecycle.
 impl OwnLog {
-    pub fn new(me: DcId, peers: DcSet, patience: Duration) -> OwnLog {
+    pub(super) fn new(me: DcId, peers: DcSet, patience: Duration) -> OwnLog {
+        assert!(!peers.contains(me), "nobody is a peer of itself");
         OwnLog {
             me,
             peers,
@@ -66,41 +68,100 @@ impl OwnLog {
         }
     }
 
-    pub fn set_peers(&mut self, peers: DcSet) {
+    pub(super) fn set_peers(&mut self, peers: DcSet) {
+        assert!(!peers.contains(self.me), "nobody is a peer of itself");
         self.peers = peers;
-        if self.unheard().is_empty() {
-            self.asks_until = None;
-        }
+        self.end_asking_if_all_were_heard();
     }
 
     /// The data here may be incomplete, and leases that it does not know may live until then.
-    pub fn doubt(&mut self, leases_until: Instant) {
+    pub(super) fn doubt(&mut self, leases_until: Instant) {
+        assert!(self.relied_on.is_none(), "a doubt that a peer has caused is not begun again");
         self.directory = Directory::Doubted { leases_until: Some(leases_until) };
     }
 
-    pub fn join(&mut self) {
+    pub(super) fn join(&mut self) {
         self.directory = Directory::Joined;
     }
 
-    pub fn has_joined(&self) -> bool {
-        self.directory == Directory::Joined
-    }
-
-    pub fn is_doubted(&self) -> bool {
-        matches!(self.directory, Directory::Doubted { .. })
-    }
-
     /// The disk was read: everything that is known to exist is here.
-    pub fn restart(&mut self, applied: &VersionVector) {
+    pub(super) fn restart(&mut self, applied: &VersionVector) {
+        assert_eq!(self.known, 0, "nobody was heard before the restart");
         self.known = applied.get(self.me);
     }
 
     /// A restarted datacenter begins to ask. Time counts from now, because reading the journal may have taken
     /// any time.
-    pub fn ask(&mut self, now: Instant) {
+    pub(super) fn ask(&mut self, now: Instant) {
+        assert!(!self.is_asking() && self.heard.is_empty(), "a run begins to ask once, before it hears");
         if !self.peers.is_empty() {
             self.asks_until = Some(now + self.patience);
         }
+    }
+
+    pub(super) fn hear(&mut self, peer: DcId) {
+        assert_ne!(peer, self.me, "an answer comes from another member");
+        self.heard.insert(peer);
+        self.end_asking_if_all_were_heard();
+    }
+
+    fn end_asking_if_all_were_heard(&mut self) {
+        if self.unheard().is_empty() {
+            self.asks_until = None;
+        }
+    }
+
+    /// Some member has own entries up to `seq`. Returns true if that shows, for the first time, that this
+    /// disk lacks so many: then the datacenter has to be doubted.
+    #[must_use]
+    pub fn note_known(&mut self, seq: u64, applied: &VersionVector) -> bool {
+        let lacks_more = seq > applied.get(self.me).max(self.known);
+        self.known = self.known.max(seq);
+        lacks_more
+    }
+
+    /// Peers know that everything in `seen` was applied here, and some of it is not. The datacenter is
+    /// doubted.
+    pub fn note_relied_on(&mut self, seen: &VersionVector) {
+        assert!(!self.has_joined(), "a directory that lacks something is doubted");
+        let relied_on = self.relied_on.get_or_insert_default();
+        seen.iter().for_each(|(dc, seq)| relied_on.raise(dc, seq));
+    }
+
+    /// Ends the wait for silent members when its time is over. Returns true if it ends.
+    pub(super) fn end_asking(&mut self, now: Instant, linked: DcSet) -> bool {
+        let is_over = self.asks_until(linked).is_some_and(|until| until <= now);
+        if is_over {
+            self.asks_until = None;
+        }
+        is_over
+    }
+
+    /// Ends the wait for leases that this directory does not know.
+    pub(super) fn end_leases(&mut self, now: Instant) {
+        if let Directory::Doubted { leases_until } = &mut self.directory {
+            leases_until.take_if(|until| *until <= now);
+        }
+    }
+
+    /// Returns true, once, if everything is applied again that peers rely on.
+    pub(super) fn end_relied_on(&mut self, applied: &VersionVector) -> bool {
+        self.relied_on.take_if(|seen| applied.covers(seen)).is_some()
+    }
+}
+
+/// The questions.
+impl OwnLog {
+    /// Returns true if every member was heard once, now or before a restart, and all that they knew of the
+    /// own log is here.
+    pub fn has_joined(&self) -> bool {
+        self.directory == Directory::Joined
+    }
+
+    /// Returns true if the directory is thought to be an old copy, or an empty one in the place of a used
+    /// one.
+    pub fn is_doubted(&self) -> bool {
+        matches!(self.directory, Directory::Doubted { .. })
     }
 
     /// Returns true if this run still waits for members because it has restarted.
@@ -108,34 +169,17 @@ impl OwnLog {
         self.asks_until.is_some()
     }
 
-    /// Returns true if some member has still to announce how much it has of the own log.
-    pub fn needs_answers(&self) -> bool {
-        !self.has_joined() || self.is_asking()
-    }
-
-    /// Returns the members that were not heard in this run.
-    pub fn unheard(&self) -> DcSet {
-        self.peers.difference(self.heard)
-    }
-
-    pub fn hear(&mut self, peer: DcId) {
-        self.heard.insert(peer);
-        if self.unheard().is_empty() {
-            self.asks_until = None;
+    /// Returns the members without a link that have still to be asked how much they have of the own log.
+    pub fn to_ask(&self, linked: DcSet) -> DcSet {
+        match !self.has_joined() || self.is_asking() {
+            true => self.unheard().difference(linked),
+            false => DcSet::EMPTY,
         }
     }
 
-    /// Some member has own entries up to `seq`. Returns true if that is more than is here, and news.
-    pub fn note_known(&mut self, seq: u64, applied: &VersionVector) -> bool {
-        let lacks_more = seq > applied.get(self.me).max(self.known);
-        self.known = self.known.max(seq);
-        lacks_more
-    }
-
-    /// Peers know that everything in `seen` was applied here, and some of it is not.
-    pub fn note_relied_on(&mut self, seen: &VersionVector) {
-        let relied_on = self.relied_on.get_or_insert_default();
-        seen.iter().for_each(|(dc, seq)| relied_on.raise(dc, seq));
+    /// Returns the members that were not heard in this run.
+    fn unheard(&self) -> DcSet {
+        self.peers.difference(self.heard)
     }
 
     /// Returns true if everything is applied that the heard members know to have been here.
@@ -155,35 +199,14 @@ impl OwnLog {
         self.has_joined() && !self.is_asking()
     }
 
-    /// Returns true if the directory can join.
-    pub fn may_join(&self, applied: &VersionVector) -> bool {
+    /// Returns true if the directory can join, as far as the own log is concerned.
+    pub(super) fn may_join(&self, applied: &VersionVector) -> bool {
         match self.directory {
             Directory::New | Directory::Doubted { leases_until: None } => {
                 self.unheard().is_empty() && self.has_all_that_is_known(applied)
             }
             Directory::Doubted { leases_until: Some(_) } | Directory::Joined => false,
         }
-    }
-
-    /// Ends the wait for silent members when its time is over. Returns true if it ends.
-    pub fn end_asking(&mut self, now: Instant, linked: DcSet) -> bool {
-        let is_over = self.asks_until(linked).is_some_and(|until| until <= now);
-        if is_over {
-            self.asks_until = None;
-        }
-        is_over
-    }
-
-    /// Ends the wait for leases that this directory does not know.
-    pub fn end_leases(&mut self, now: Instant) {
-        if let Directory::Doubted { leases_until } = &mut self.directory {
-            leases_until.take_if(|until| *until <= now);
-        }
-    }
-
-    /// Returns true, once, if everything is applied again that peers rely on.
-    pub fn end_relied_on(&mut self, applied: &VersionVector) -> bool {
-        self.relied_on.take_if(|seen| applied.covers(seen)).is_some()
     }
 
     /// Returns until when we wait for members that were not heard since the restart. If a link to one of them
@@ -196,7 +219,7 @@ impl OwnLog {
     }
 
     /// Returns when time alone may change something.
-    pub fn next_deadline(&self, linked: DcSet) -> Instant {
+    pub(super) fn next_deadline(&self, linked: DcSet) -> Instant {
         let leases = match self.directory {
             Directory::Doubted { leases_until } => leases_until,
             Directory::New | Directory::Joined => None,
@@ -206,11 +229,15 @@ impl OwnLog {
     }
 
     /// Asserts the invariants.
-    pub fn check(&self, applied: &VersionVector) {
+    pub(super) fn check(&self, applied: &VersionVector) {
         if self.has_joined() {
             assert!(self.has_all_that_is_known(applied), "a directory that lacks something is doubted");
         }
+        if self.is_recovered() {
+            assert!(self.is_whole(applied), "a log that is recovered is whole");
+        }
         assert!(!self.is_asking() || !self.unheard().is_empty(), "who was heard is not waited for");
+        assert!(!self.peers.contains(self.me) && !self.heard.contains(self.me), "nobody hears itself");
     }
 }
 
@@ -279,12 +306,15 @@ mod tests {
     #[test]
     fn a_restart_asks_until_every_member_was_heard() {
         let mut log = restarted();
-        assert!(log.is_asking() && log.needs_answers() && !log.is_recovered());
+        assert!(log.is_asking() && !log.to_ask(DcSet::EMPTY).is_empty() && !log.is_recovered());
         log.hear(dc(1));
         assert!(log.is_asking());
         log.hear(dc(2));
         assert!(
-            !log.is_asking() && !log.needs_answers() && log.is_recovered() && log.is_whole(&applied(5, 0))
+            !log.is_asking()
+                && log.to_ask(DcSet::EMPTY).is_empty()
+                && log.is_recovered()
+                && log.is_whole(&applied(5, 0))
         );
     }
 

@@ -42,7 +42,7 @@ pub(in crate::replica) struct PeerVersions {
 }
 
 impl PeerVersions {
-    pub fn new(me: DcId, peers: DcSet) -> PeerVersions {
+    pub(super) fn new(me: DcId, peers: DcSet) -> PeerVersions {
         // A cluster of one member has no other one to wait for.
         let all = if peers.is_empty() { VERSION } else { 1 };
         let mut versions = PeerVersions { peers, spoken: [1; MAX_DCS], all, recorded: all };
@@ -50,12 +50,12 @@ impl PeerVersions {
         versions
     }
 
-    pub fn set_peers(&mut self, peers: DcSet) {
+    pub(super) fn set_peers(&mut self, peers: DcSet) {
         self.peers = peers;
     }
 
     /// Notes that a member speaks this version, as itself or another member reports.
-    pub fn note(&mut self, dc: DcId, version: u16) {
+    fn note(&mut self, dc: DcId, version: u16) {
         let spoken = &mut self.spoken[dc.index()];
         if *spoken >= version {
             return;
@@ -76,11 +76,12 @@ impl PeerVersions {
     pub fn note_recorded(&mut self, version: u16) {
         self.note_all(version);
         self.recorded = self.recorded.max(version);
+        debug_assert!(self.recorded <= self.all, "only versions that all speak are recorded");
     }
 
     /// Returns the version that all members are known to speak, if the journal does not have it yet. Entries
     /// show version 2.
-    pub fn to_record(&self) -> Option<u16> {
+    fn to_record(&self) -> Option<u16> {
         (self.all > self.recorded.max(CHAINED)).then_some(self.all)
     }
 
@@ -155,13 +156,19 @@ impl PeerVersions {
     pub fn admit(&self, speaks: u16) -> Result<(), Violation> {
         if speaks < self.all { Err(Violation::OldVersion { speaks, all: self.all }) } else { Ok(()) }
     }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        assert!(self.recorded <= self.all, "only versions that all speak are recorded");
+        assert!(self.spoken.iter().all(|version| *version >= 1), "there is no version below the first");
+    }
 }
 
 impl LogRecovery<'_> {
     /// A member reports the versions that members speak, itself among them.
     pub(in crate::replica) fn note_versions(&mut self, speaks: &[(DcId, u16)]) {
         for (dc, version) in speaks {
-            self.lifecycle.versions_mut().note(*dc, *version);
+            self.lifecycle.versions.note(*dc, *version);
         }
         self.record_versions();
     }
@@ -169,10 +176,10 @@ impl LogRecovery<'_> {
     /// Records a new version that all members speak. What needs it waits for that: grants of homed locks are
     /// answered when the record is durable, so that their holders can reclaim them after a crash.
     pub(in crate::replica) fn record_versions(&mut self) {
-        let may_write = self.lifecycle.disk_space() != DiskSpace::Full && !self.lifecycle.is_forked();
-        if may_write && let Some(version) = self.lifecycle.versions().to_record() {
+        let may_write = self.lifecycle.stalls.disk() != DiskSpace::Full && !self.lifecycle.state.is_forked();
+        if may_write && let Some(version) = self.lifecycle.versions.to_record() {
             let position = self.out.persist(Record::AllSpeak { version });
-            self.lifecycle.versions_mut().note_recorded(version);
+            self.lifecycle.versions.note_recorded(version);
             self.locks.set_homed_since(position);
         }
     }

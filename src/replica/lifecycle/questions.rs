@@ -37,6 +37,7 @@ impl Questions {
 
     /// Begins the next round of the own question. Returns its number.
     pub fn begin_round(&mut self, run: u64) -> u64 {
+        assert!(self.run.is_none_or(|before| before == run), "a run keeps its number");
         self.run = Some(run);
         self.round += 1;
         self.round
@@ -56,6 +57,7 @@ impl Questions {
             runs.pop_front();
         }
         runs.push_back(question);
+        debug_assert!(runs.len() <= RUNS, "the memory of questions is bounded");
         true
     }
 
@@ -63,6 +65,14 @@ impl Questions {
     pub fn sender(&self, of: DcId, run: u64) -> Option<DcId> {
         let asked = self.asked.get(&of)?.iter().find(|asked| asked.run == run);
         asked.map(|asked| asked.from)
+    }
+
+    /// Asserts the invariants.
+    pub fn check(&self) {
+        assert_eq!(self.run.is_some(), self.round > 0, "a round has the number of its run");
+        for runs in self.asked.values() {
+            assert!((1..=RUNS).contains(&runs.len()), "the memory of questions is bounded");
+        }
     }
 }
 

@@ -48,6 +48,7 @@ fn serving() -> Lifecycle {
     life.on_heard(dc(1));
     judge(&mut life, Judgement::Right);
     assert_eq!(life.settle(0).phase, Some(Phase::Serving));
+    assert!(life.announced.announce(None), "before, it had just started");
     life.check(&applied(5), 0);
     life
 }
@@ -63,7 +64,7 @@ fn the_clock_of_a_restart_is_judged_when_its_reservation_is_over_and_again_until
     assert_eq!((poll(&mut life, 499), life.next_deadline(DcSet::EMPTY)), (None, at(500)));
     assert_eq!(poll(&mut life, 500), Some(Action::JudgeClock));
     judge(&mut life, Judgement::Contradicted);
-    assert!(life.is_starting() && life.is_contradicted());
+    assert!(life.state.is_starting() && life.state.is_contradicted());
     assert_eq!((poll(&mut life, 899), life.next_deadline(DcSet::EMPTY)), (None, at(900)));
     assert_eq!(poll(&mut life, 900), Some(Action::JudgeClock));
     judge(&mut life, Judgement::Right);
@@ -104,12 +105,12 @@ fn a_new_directory_joins_when_all_were_heard_but_not_in_a_start() {
 #[test]
 fn an_older_copy_stops_granting_at_once_and_joins_when_it_has_all_and_unknown_leases_are_over() {
     let mut life = serving();
-    assert!(!life.on_own_log(5, &applied(5)));
-    assert!(life.on_own_log(6, &applied(5)));
+    assert!(!life.own_log.note_known(5, &applied(5)));
+    assert!(life.own_log.note_known(6, &applied(5)));
     life.on_doubt(at(60_000));
     assert_eq!((life.phase(), life.permissions().grant), (Phase::ReadOnly, false));
     assert_eq!(life.next_deadline(DcSet::EMPTY), at(60_000));
-    life.on_relied_on(&applied(6));
+    life.own_log.note_relied_on(&applied(6));
     assert_eq!(life.poll(at(60_000), &applied(5), DcSet::EMPTY), None);
     assert_eq!(life.poll(at(60_000), &applied(6), DcSet::EMPTY), Some(Action::AwaitRegained));
     assert_eq!(life.poll(at(60_000), &applied(6), DcSet::EMPTY), Some(Action::Join));
@@ -157,7 +158,7 @@ fn a_settled_lifecycle_needs_no_update_before_something_changes() {
         assert!(life.needs_update(0));
     }
     life.on_heard(dc(1));
-    assert!(!life.on_own_log(5, &applied(5)) && !life.on_clock_skew(false));
+    assert!(!life.own_log.note_known(5, &applied(5)) && !life.on_clock_skew(false));
     assert!(!life.needs_update(0), "nothing has changed");
 }
 
@@ -166,10 +167,12 @@ fn only_news_is_announced() {
     let mut life = serving();
     let quiet = Settled { phase: None, log_full: None, permissions: life.permissions() };
     assert_eq!(life.settle(0), quiet);
-    assert!(life.announce(None), "before, it had just started");
-    assert!(!life.announce(None));
-    assert!(life.announce(Some(NotServing::Grace { for_ms: 9 })));
-    assert!(!life.announce(Some(NotServing::Grace { for_ms: 8 })), "the rest of the time is no news");
+    assert!(!life.announced.announce(None), "that is announced");
+    assert!(life.announced.announce(Some(NotServing::Grace { for_ms: 9 })));
+    assert!(
+        !life.announced.announce(Some(NotServing::Grace { for_ms: 8 })),
+        "the rest of the time is no news"
+    );
     life.on_leases_in_grace(3);
     assert_eq!(life.settle(0).phase, Some(Phase::Grace { leases: 3 }));
     assert_eq!(life.settle(401).log_full, Some(true));
@@ -181,6 +184,6 @@ fn a_fork_outlives_a_restart_unless_an_operator_ends_it() {
     life.on_joined();
     life.on_fork(fork());
     life.on_restart(Some(at(500)), 0, &applied(5));
-    assert_eq!((life.phase(), life.fork()), (Phase::Starting, Some(fork())));
-    assert!(life.on_fork_resolved() && !life.on_fork_resolved() && !life.is_forked());
+    assert_eq!((life.phase(), life.state.fork()), (Phase::Starting, Some(fork())));
+    assert!(life.on_fork_resolved() && !life.on_fork_resolved() && !life.state.is_forked());
 }

@@ -26,6 +26,7 @@ impl Replica {
             match action {
                 Action::JudgeClock => {
                     if lend!(Clocks, self).judge_clock() == Judgement::Right {
+                        assert!(self.ids.may_stamp, "only a right clock ends a start");
                         self.begin_stamping();
                     }
                 }
@@ -40,10 +41,15 @@ impl Replica {
         log_full.into_iter().for_each(|full| self.out.report(Report::LogFull { full }));
         lend!(Clocks, self).permit(permissions);
         let reason = self.lifecycle.not_serving(self.clients.grace_left(&self.config, self.now));
-        if self.lifecycle.announce(reason) {
+        if self.lifecycle.announced.announce(reason) {
             // At once, not with the next heartbeat: the peers park and send by it.
             lend!(LinkHandler, self).tell_links();
         }
+        debug_assert!(
+            self.lifecycle.is_settled(self.log.weight()),
+            "an update leaves only waits for the time"
+        );
+        debug_assert_eq!(self.locks.is_alone(), permissions.is_alone(), "locks obey the lifecycle");
     }
 
     /// The room on the journal's disk has changed.

@@ -160,7 +160,7 @@ impl Decisions<'_> {
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
         if self.members.is_leaving() {
-            self.lifecycle.on_drain();
+            self.lifecycle.admission.drain();
         }
         self.peers.member_lease.retain(self.members.peers());
         lend!(FailureDetector, self).follow_member_lease();
@@ -169,7 +169,7 @@ impl Decisions<'_> {
     /// Does the next step of an eviction as soon as the last decision is on disk, before the next heartbeat.
     pub(in crate::replica) fn go_on(&mut self) {
         let is_on_disk = |position| self.out.output_commit.may_emit(position);
-        if self.lifecycle.is_starting() || !self.members.goes_on_at.is_some_and(is_on_disk) {
+        if self.lifecycle.state.is_starting() || !self.members.goes_on_at.is_some_and(is_on_disk) {
             return;
         }
         self.members.goes_on_at = None;

@@ -138,7 +138,7 @@ impl Writer<'_> {
     pub(super) fn enter_epochs(&mut self) {
         let (bugs, now) = (self.config.bugs, self.now.mono);
         self.members.await_leases(self.config.local.max_lease_ttl, now);
-        let is_backed = self.lifecycle.would_be_backed(now);
+        let is_backed = self.lifecycle.member_lease.would_be_backed(now);
         while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, is_backed, now) {
             self.announce_epoch(epoch);
         }

@@ -263,7 +263,7 @@ impl ForcedRecovery<'_> {
 
     /// Takes a message of another survivor.
     pub(in crate::replica) fn on_recovery(&mut self, peer: DcId, message: RecoveryMessage) {
-        if self.lifecycle.is_starting() {
+        if self.lifecycle.state.is_starting() {
             return;
         }
         match message {

@@ -233,7 +233,7 @@ impl FailureDetector<'_> {
         let until = self.members.backed_until(&self.peers.member_lease);
         let is_fenced = self.members.is_fenced() && !self.config.bugs.has(Bug::GrantsUnbacked);
         self.lifecycle.on_member_lease(until, is_fenced, self.now.mono);
-        self.lifecycle.limit_leases(self.members.longest_lease());
+        self.lifecycle.member_lease.limit_leases(self.members.longest_lease());
     }
 
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
@@ -269,7 +269,7 @@ impl FailureDetector<'_> {
         let since = if self.config.bugs.has(Bug::SilenceFromBefore) { Instant::ZERO } else { since };
         let heard = self.peers.reachability.last_heard(of).unwrap_or(Instant::ZERO);
         let after = self.members.config.policy().evict_after();
-        self.lifecycle.is_backed() && self.now.mono >= since.max(heard) + after
+        self.lifecycle.member_lease.is_backed() && self.now.mono >= since.max(heard) + after
     }
 
     /// From now on nothing of this member is acknowledged.

@@ -86,7 +86,7 @@ impl Comparison<'_> {
     /// Begins a round with one of the linked peers.
     pub(in crate::replica) fn on_anti_entropy_due(&mut self) {
         self.peers.anti_entropy.next_at = self.now.mono + self.config.local.anti_entropy_interval;
-        if self.lifecycle.is_starting() {
+        if self.lifecycle.state.is_starting() {
             return;
         }
         let linked: Vec<DcId> = self.log.peers().linked().iter().collect();
@@ -103,7 +103,7 @@ impl Comparison<'_> {
         let message = self.compare();
         self.out.send(self.log, peer, message);
         // A peer of version 1 does not know this message.
-        if self.lifecycle.versions().are_chained() {
+        if self.lifecycle.versions.are_chained() {
             let AntiEntropy { shown, owned, .. } = &self.peers.anti_entropy;
             let durable = self.out.output_commit.durable();
             let (shown, owned) = (shown.points.to_tell(durable), owned.points.to_tell(durable));
@@ -135,7 +135,7 @@ impl Comparison<'_> {
 
     /// A peer sent its sums at points that it passed.
     pub(in crate::replica) fn on_sums(&mut self, peer: DcId, shown: &[SumAt], owned: &[SumAt]) {
-        if self.lifecycle.is_forked() {
+        if self.lifecycle.state.is_forked() {
             return;
         }
         for (of, theirs) in [(Summed::Shown, shown), (Summed::Owned, owned)] {

@@ -52,7 +52,8 @@ impl Clocks<'_> {
     /// run: this process may have been stopped while the heartbeat waited.
     pub(in crate::replica) fn delay_ms(&self, heard: &[(DcId, Timestamp, u32)]) -> u64 {
         let echo = heard.iter().find(|(dc, ..)| *dc == self.config.dc);
-        let of_this_run = echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.clock_at_start_ms());
+        let of_this_run =
+            echo.filter(|(_, clock, _)| clock.millis() >= self.lifecycle.run.clock_at_start_ms());
         of_this_run.map_or(0, |(_, clock, age_ms)| {
             self.ids.clock.physical_millis().saturating_sub(clock.millis() + u64::from(*age_ms))
         })
@@ -90,7 +91,7 @@ impl Clocks<'_> {
     /// ahead of most linked peers by more than the limit (`docs/algorithm.md#103-clock-skew`).
     pub(in crate::replica) fn note_skew(&mut self) {
         self.note_behind();
-        if self.lifecycle.is_starting() {
+        if self.lifecycle.state.is_starting() {
             // Nothing is stamped before time has passed all readings of before the restart.
             return;
         }

@@ -16,7 +16,7 @@ use geolock_api::names::DcId;
 impl LinkHandler<'_> {
     /// Sends nothing while the clock may not be read; the next phase sends the heartbeat.
     pub(in crate::replica) fn send_heartbeat(&mut self, peer: DcId) {
-        if self.lifecycle.is_starting() || self.out.output_commit.awaits_heartbeat(peer) {
+        if self.lifecycle.state.is_starting() || self.out.output_commit.awaits_heartbeat(peer) {
             return;
         }
         let clock = self.ids.stamp(self.out);
@@ -35,7 +35,7 @@ impl LinkHandler<'_> {
     /// the reservation meanwhile, the reservation itself is sent: nothing is stamped below it any more. So a
     /// slow disk makes no datacenter unreachable.
     pub(in crate::replica) fn send_waiting_heartbeat(&mut self, peer: DcId) {
-        if self.lifecycle.is_starting() {
+        if self.lifecycle.state.is_starting() {
             return;
         }
         let (clock, told) = (self.ids.stamp(self.out), self.peers.links.rows[peer.index()].told);
@@ -80,8 +80,8 @@ impl LinkHandler<'_> {
             not_serving,
             terms,
             heads: heads_to_tell(self.config, self.log),
-            fork: self.lifecycle.fork().map(|fork| (fork.dc, fork.seq)),
-            speaks: self.lifecycle.versions().to_tell(),
+            fork: self.lifecycle.state.fork().map(|fork| (fork.dc, fork.seq)),
+            speaks: self.lifecycle.versions.to_tell(),
             lead_ms: self.ids.lead.millis,
             acknowledged: acknowledged_for(self.log, peer),
             yours,

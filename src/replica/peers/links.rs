@@ -229,7 +229,7 @@ impl LinkHandler<'_> {
 
     /// Sends each peer the entries that it lacks, as far as its link has room.
     pub(in crate::replica) fn pump_links(&mut self) {
-        if self.lifecycle.is_forked() {
+        if self.lifecycle.state.is_forked() {
             return;
         }
         let (patience, window) = (self.config.agreed.heartbeat, self.config.local.link_window);
@@ -326,8 +326,8 @@ impl StateTransfer<'_> {
         let before = before.map_or(u64::MAX, CheckpointBuilder::first_entry);
         self.out.truncates = self.log.truncate(most, needed.as_ref(), before);
         // Otherwise a restart would keep all of them until every member was heard.
-        if self.lifecycle.disk_space() != DiskSpace::Full
-            && !self.lifecycle.is_forked()
+        if self.lifecycle.stalls.disk() != DiskSpace::Full
+            && !self.lifecycle.state.is_forked()
             && let Some(entries) = self.log.truncated_mut().take_record()
         {
             self.out.persist(Record::Forgotten { entries });

@@ -56,7 +56,7 @@ impl Peers {
     /// Returns true if entries of a peer have to wait until it has announced its heads: they may depend on
     /// another history, which they do not show. Version 1 does not announce heads.
     pub fn awaits_heads(&self, peer: DcId, lifecycle: &Lifecycle) -> bool {
-        lifecycle.versions().are_chained() && !self.links.has_told_heads(peer)
+        lifecycle.versions.are_chained() && !self.links.has_told_heads(peer)
     }
 
     /// Returns true if this peer is linked and has just started: it is unreachable, and the reason is known.
@@ -72,7 +72,7 @@ impl Peers {
 
     /// Returns the members that are away, as seen from here.
     pub fn away(&self, members: &Members, lifecycle: &Lifecycle, locks: &Locks) -> DcSet {
-        match locks.view().permissions.is_alone() || lifecycle.clock_behind_ms().is_some() {
+        match locks.view().permissions.is_alone() || lifecycle.stalls.clock_behind_ms().is_some() {
             true => members.peers(),
             false => self.reachability.away(),
         }

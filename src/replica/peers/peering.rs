@@ -49,7 +49,7 @@ impl Peering<'_> {
     }
 
     pub(in crate::replica) fn on_heartbeat_due(&mut self) {
-        if self.lifecycle.is_starting() {
+        if self.lifecycle.state.is_starting() {
             return;
         }
         lend!(Comparison, self).update_stability();

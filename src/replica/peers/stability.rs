@@ -112,7 +112,7 @@ impl Comparison<'_> {
     /// Updates the stable vector.
     pub(in crate::replica) fn update_stability(&mut self) {
         // Own entries that this disk has lost may come back, and have not seen all that is here.
-        let knows_own_entries = self.lifecycle.has_own_log(self.log.applied());
+        let knows_own_entries = self.lifecycle.own_log.is_whole(self.log.applied());
         let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
             let base = self.members.own_base();

@@ -81,7 +81,7 @@ impl Recovery {
         }
         replica.out.position = checkpoint.position;
         checkpoint.fork.into_iter().for_each(|fork| replica.lifecycle.on_fork(fork));
-        replica.lifecycle.versions_mut().note_recorded(checkpoint.all_speak);
+        replica.lifecycle.versions.note_recorded(checkpoint.all_speak);
         replica.ids.raise_lead(checkpoint.lead_ms, Position::default());
         if checkpoint.joined {
             replica.lifecycle.on_joined();
@@ -176,7 +176,7 @@ impl Recovery {
                 replica.members.note_recovery_promise(promise, Position::default())
             }
             Record::Recovered(report) => replica.members.recovering_mut().note_loss(*report),
-            Record::AllSpeak { version } => replica.lifecycle.versions_mut().note_recorded(version),
+            Record::AllSpeak { version } => replica.lifecycle.versions.note_recorded(version),
             Record::StatePiece(piece) => {
                 lend!(StateTransfer, replica)
                     .replay_piece(&piece)
@@ -218,7 +218,7 @@ impl Recovery {
         lend!(KeyExpiry, replica).restart_expiry(replica.out.position);
         let judge_at = restarted.then_some(replica.now.mono + CLOCK_RESERVATION);
         replica.lifecycle.on_restart(judge_at, replica.ids.clock.physical_millis(), replica.log.applied());
-        replica.ids.may_stamp = !replica.lifecycle.is_starting();
+        replica.ids.may_stamp = !replica.lifecycle.state.is_starting();
         if replica.config.bugs.has(Bug::NoGrace) {
             replica.locks.set_unreachable(replica.peers.reachability.away());
             return self.replica;
@@ -275,7 +275,7 @@ pub(in crate::replica) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
     Checkpoint {
         position: replica.out.position,
         members: replica.members.all(),
-        joined: replica.lifecycle.has_joined(),
+        joined: replica.lifecycle.own_log.has_joined(),
         clock: bound.clock,
         n: bound.n.max(replica.ids.next_n),
         applied: replica.log.applied().clone(),
@@ -289,8 +289,8 @@ pub(in crate::replica) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
         past: replica.watches.history.past(replica.log.truncated().vector()),
         forced: replica.clients.audit.to_keep(),
         hashes: replica.log.hashes(),
-        all_speak: replica.lifecycle.versions().all(),
-        fork: replica.lifecycle.fork(),
+        all_speak: replica.lifecycle.versions.all(),
+        fork: replica.lifecycle.state.fork(),
         lead_ms: replica.ids.lead.millis,
         members_state: replica.members.state(replica.locks.owners().sponsors()),
         lost_commits: replica.data.transactions.outcomes.lost(),

@@ -241,12 +241,12 @@ impl WatchCalls<'_> {
 
     /// Checks if a watch may begin; returns the vector that it begins from.
     fn admit_watch(&self, call: CallId, watch: &Watch) -> Result<VersionVector, Refusal> {
-        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
+        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
         let patterns = watch.patterns.len();
         if patterns == 0 || patterns > MAX_PATTERNS {
             return Err(WatchRefusal::Patterns(patterns).into());
         }
-        self.lifecycle.versions().admit_homes(
+        self.lifecycle.versions.admit_homes(
             self.config,
             self.locks.owners().homes(),
             watch.patterns.iter().filter_map(Pattern::as_lock),

@@ -64,10 +64,10 @@ impl TxnCalls<'_> {
         if had_its_turn && !self.clients.deferred.take_turn(id) {
             return Err(TxnRefusal::Unknown(id.key).into());
         }
-        if self.lifecycle.is_draining() {
+        if self.lifecycle.admission.is_draining() {
             return Err(Refusal::Draining);
         }
-        admit_load(self.lifecycle.load(), self.out.counts.calls_shed)?;
+        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
         let full =
             |limit| Refusal::ResourceExhausted { limit, retry_after: crate::replica::clients::RETRY_AFTER };
         if self.data.transactions.len() + self.data.transactions.majority.len()
@@ -161,7 +161,7 @@ impl TxnCalls<'_> {
         self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
-            if let Err(refusal) = self.lifecycle.versions().admit_homes(
+            if let Err(refusal) = self.lifecycle.versions.admit_homes(
                 self.config,
                 self.locks.view().members,
                 locks.wants.locks().iter().map(|(lock, _)| lock),
@@ -220,7 +220,7 @@ impl TxnCalls<'_> {
     /// directory without an entry has not heard every member, and may be in the place of a used one. A
     /// snapshot would show that nothing exists.
     fn lacks_state(&self) -> bool {
-        let may_be_lost = !self.lifecycle.has_joined() && self.log.durable().iter().next().is_none();
+        let may_be_lost = !self.lifecycle.own_log.has_joined() && self.log.durable().iter().next().is_none();
         (self.members.awaits_state() || may_be_lost) && !self.config.bugs.has(Bug::ReadsBeforeState)
     }
 
@@ -442,7 +442,9 @@ pub(in crate::replica) fn validate_vector(
     let (seq, made) = (vector.get(me), log.applied().get(me));
     // A datacenter that may lack entries of its own log gets them back soon, or its wait ends. A new member
     // may follow another one with its slot.
-    let is_wrong =
-        seq > made && !members.awaits_state() && !lifecycle.is_starting() && lifecycle.knows_own_log();
+    let is_wrong = seq > made
+        && !members.awaits_state()
+        && !lifecycle.state.is_starting()
+        && lifecycle.own_log.is_recovered();
     if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }
 }

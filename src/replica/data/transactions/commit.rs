@@ -140,13 +140,13 @@ pub(in crate::replica) fn can_commit(lifecycle: &Lifecycle) -> Result<(), Refusa
         Phase::Forked { .. } => {
             "its log and that of another datacenter are two histories: an operator has to decide which one is kept"
         }
-        _ if lifecycle.has_clock_skew() => {
+        _ if lifecycle.stalls.has_clock_skew() => {
             "its clock is too far ahead of the others: set it right and start it again"
         }
-        _ if lifecycle.is_log_full() => {
+        _ if lifecycle.stalls.is_log_full() => {
             "its log is full of entries that most other datacenters lack: they have to be reached first"
         }
-        Phase::Grace { .. } | Phase::Serving => return lifecycle.admit_write(),
+        Phase::Grace { .. } | Phase::Serving => return lifecycle.stalls.admit_write(),
     };
     Err(TxnRefusal::CannotCommit(why).into())
 }

@@ -104,7 +104,7 @@ impl TxnCalls<'_> {
                 open.changes.extend(step.changes.iter().cloned());
             }
             can?;
-            if has_locks && !self.lifecycle.is_backed() {
+            if has_locks && !self.lifecycle.member_lease.is_backed() {
                 return Err(TxnRefusal::CannotCommit(NOT_BACKED).into());
             }
         }

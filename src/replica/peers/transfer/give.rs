@@ -81,7 +81,7 @@ impl StateTransfer<'_> {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
         // Right after a start no state can be sent, and a peer that asks would wait for it.
-        let can_give = !self.lifecycle.is_starting() && !self.lifecycle.is_forked();
+        let can_give = !self.lifecycle.state.is_starting() && !self.lifecycle.state.is_forked();
         if can_give && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().vector().clone();
             self.out.send(self.log, peer, Message::TooFarBehind { truncated });
@@ -91,7 +91,7 @@ impl StateTransfer<'_> {
     pub(in crate::replica) fn on_ask_state(&mut self, peer: DcId, anew: bool, more: u32) {
         if anew {
             self.stop_giving(peer);
-            if self.lifecycle.is_starting() || self.lifecycle.is_forked() {
+            if self.lifecycle.state.is_starting() || self.lifecycle.state.is_forked() {
                 return;
             }
             let giving = self.begin_giving(peer);
@@ -111,7 +111,7 @@ impl StateTransfer<'_> {
         let stamps = last_stamps(self.log);
         let head = StateItem::Head(Head { vector: (*vector).clone(), stamps });
         packer.push(&head).expect("a vector is small");
-        if self.lifecycle.versions().speaks(peer, CHAINED) {
+        if self.lifecycle.versions.speaks(peer, CHAINED) {
             let (hashes, lead_ms) = (self.log.last_hashes(), self.ids.lead.millis);
             packer.push(&StateItem::Chain { hashes, lead_ms }).expect("some thousand hashes are small");
         }

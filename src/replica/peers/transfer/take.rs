@@ -39,10 +39,10 @@ impl StateTransfer<'_> {
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated) && !self.members.awaits_state();
         if has_it
-            || self.lifecycle.is_forked()
+            || self.lifecycle.state.is_forked()
             || self.copies.transfers.is_taking()
             || self.log.taken().is_some()
-            || self.lifecycle.disk_space() != DiskSpace::Enough
+            || self.lifecycle.stalls.disk() != DiskSpace::Enough
         {
             return;
         }
@@ -127,7 +127,7 @@ impl Replica {
             return Ok(());
         };
         intake.until = until;
-        if self.lifecycle.disk_space() == DiskSpace::Full {
+        if self.lifecycle.stalls.disk() == DiskSpace::Full {
             // The pieces cannot be journaled; the whole state is asked for again when there is room.
             self.copies.transfers.stop_taking_from(peer);
             return Ok(());
@@ -165,7 +165,7 @@ impl Replica {
         let vector = foreign.vector.clone();
         let fork = fork_in_hashes(&self.config, &self.log, (peer, &vector), &incoming.hashes);
         lend!(Peering, self).note_fork(fork);
-        if self.lifecycle.is_forked() {
+        if self.lifecycle.state.is_forked() {
             return Ok(());
         }
         // Locks that this disk did not know it had given away.
@@ -173,7 +173,7 @@ impl Replica {
         let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
         lend!(Requests, self).end_open_transactions();
         self.install_state(incoming, foreign, position);
-        if !self.lifecycle.has_joined() && self.members.know_decisions() {
+        if !self.lifecycle.own_log.has_joined() && self.members.know_decisions() {
             // A new member: nobody has a log of its generation.
             lend!(LogRecovery, self).join();
         }
