@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::cluster::{Cluster, dc, name};
+use super::cluster::{Cluster, dc, founding, name};
 use super::store_cluster::{add, counted, key, put, step, written};
 use crate::causal_log::Violation;
 use crate::crdt::VersionVector;
+use crate::membership::{Command, Config, Index, Lineage, Proposal};
 use crate::replica::call::store::{Then, TxnRefusal};
 use crate::replica::call::watch::{Pattern, Subject, Watch, WatchRefusal};
-use crate::replica::call::{Call, Refusal, Reply};
+use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Message, Record, StatePiece};
+use geolock_api::names::Mode;
 
 /// Small enough for a story to fill.
 const LOG: usize = 4_000;
@@ -206,6 +208,33 @@ fn a_lost_disk_is_made_good_by_the_state_of_another() {
     c.count_up(2, 50, "n", 2);
     assert!((0..3).all(|id| c.reads(id, "n") == counted(42)));
     c.assert_converged();
+}
+
+/// A new member joins with the state. One whose disk was lost has opened leases that nobody else knows.
+#[test]
+fn a_lost_disk_waits_for_its_leases_although_a_state_came_in_a_cluster_with_decisions() {
+    let mut c = Cluster::with_log(3, (0, 0), LOG);
+    c.pass(1_000);
+    let command = Command::Found(founding(3));
+    let proposal = Box::new(Proposal { checked: Config::default().revision(), command });
+    let decided = Event::Decided { lineage: Lineage(0), index: Index(1), proposal };
+    (0..3).for_each(|id| c.handle(id, decided.clone()));
+    c.use_lock(2, "b");
+    c.count_up(2, 1, "n", 20);
+    c.count_up(0, 1, "n", 20);
+    c.pass(2_000);
+    c.acquired(2, "b", Mode::Exclusive);
+    c.crash(2, 0);
+    c.pass(1_000);
+    c.join_again(2);
+    assert_eq!(c.state_transfers_received(2), 1);
+    let next = c.lock(0, "b");
+    c.pass(2_000);
+    assert!(!c.is_answered(0, next), "the holder of before may not know yet");
+    c.pass(50_000);
+    assert_eq!(c.inspect(2).phase(), Phase::ReadOnly, "its lease may live");
+    c.pass(11_000);
+    assert_eq!(c.inspect(2).phase(), Phase::Serving);
 }
 
 #[test]

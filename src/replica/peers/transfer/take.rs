@@ -172,9 +172,10 @@ impl Replica {
         contested.iter().for_each(|lock| lend!(Requests, self).take_from_holders(lock));
         let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
         lend!(Requests, self).end_open_transactions();
+        let is_new = self.members.awaits_state();
         self.install_state(incoming, foreign, position);
-        if !self.lifecycle.own_log.has_joined() && self.members.know_decisions() {
-            // A new member: nobody has a log of its generation.
+        if is_new && !self.lifecycle.own_log.has_joined() {
+            // Nobody has a log of its generation. In any other directory leases may live that it has lost.
             lend!(LogRecovery, self).join();
         }
         self.out.counts.state_transfers_received += 1;
