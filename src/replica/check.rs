@@ -35,7 +35,7 @@ impl Replica {
             "every request of a client belongs to a lease"
         );
         assert!(
-            !self.members.has_left() || self.locks.owners().are_home_here(),
+            !self.members.entered.has_left(self.config.dc) || self.locks.owners().are_home_here(),
             "a member that has left has no parts of others"
         );
         let waiting: usize = self.clients.leases.iter().map(|lease| lease.waiting).sum();

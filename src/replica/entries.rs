@@ -56,7 +56,7 @@ impl Replica {
             self.log.peer_mut(peer).note_sent(entry);
         }
         // A member that has not heard of the end of an earlier server with this slot takes this one for that.
-        if self.members.awaits_state() {
+        if self.members.decided.awaits_state() {
             self.peers.links.note_dropped(peer);
             return Ok(());
         }

@@ -115,23 +115,23 @@ impl<'a> Inspect<'a> {
 
     /// Returns the members of the epoch that the own log has entered: locks have parts of these here.
     pub fn members(self) -> DcSet {
-        self.0.members.all()
+        self.0.members.entered.all()
     }
 
     /// Returns true if this datacenter has said, as the last entry of its log, that it leaves: it acts no
     /// more.
     pub fn has_left(self) -> bool {
-        self.0.members.has_left()
+        self.0.members.entered.has_left(self.0.config.dc)
     }
 
     /// Returns true if the end of this datacenter is decided: it has left.
     pub fn is_over(self) -> bool {
-        self.0.members.is_over()
+        self.0.members.decided.is_over()
     }
 
     /// Returns true unless this server joins and has no state yet: then it knows nothing of locks.
     pub fn has_state(self) -> bool {
-        !self.0.members.awaits_state()
+        !self.0.members.decided.awaits_state()
     }
 
     /// Returns the vector of the entries that are no longer kept here.
@@ -141,12 +141,12 @@ impl<'a> Inspect<'a> {
 
     /// Returns the members after the decisions that are known here; `None` if there are none.
     pub fn decided_members(self) -> Option<&'a Config> {
-        self.0.members.are_decided().then(|| self.0.members.config())
+        self.0.members.decided.has_decisions().then(|| self.0.members.decided.config())
     }
 
     /// Returns the last epoch that a member has entered, as the entries that are applied here say.
     pub fn entered_by(self, dc: DcId) -> Epoch {
-        self.0.members.entered_by(dc)
+        self.0.members.entered.epoch_of(dc)
     }
 
     /// Returns the other members that are heard, by whatever way, as of the last step.
@@ -156,7 +156,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the epoch that is entered here.
     pub fn epoch(self) -> Epoch {
-        self.0.members.epoch()
+        self.0.members.entered.epoch()
     }
 
     /// Returns true while requests that were parked, or not, are examined again bit by bit.
@@ -166,7 +166,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the members that have said, as the last entry of their logs, that they leave.
     pub fn left(self) -> DcSet {
-        self.0.members.left()
+        self.0.members.entered.left()
     }
 
     /// Returns the home of a lock, if that is one.
@@ -177,27 +177,27 @@ impl<'a> Inspect<'a> {
     /// Returns the members that have freed each slot that is over: nothing that names its last member is
     /// still to come.
     pub fn freed(self) -> BTreeMap<DcId, DcSet> {
-        self.0.members.freed()
+        self.0.members.ended_slots.freed()
     }
 
     /// Returns the forced recovery that an operator has asked for here.
     pub fn recovery(self) -> RecoveryView {
-        self.0.members.recovering().view()
+        self.0.members.recovering.view()
     }
 
     /// Returns the decisions that are known here, from the first one on.
     pub fn decisions(self) -> &'a [Proposal] {
-        self.0.members.decisions().proposals()
+        self.0.members.decided.list().proposals()
     }
 
     /// Returns the state after the last forced recovery, once its decision is on disk here.
     pub fn recovered(self) -> Option<&'a Config> {
-        self.0.members.recovering().recovered()
+        self.0.members.recovering.recovered()
     }
 
     /// Returns the forced recoveries that are entered here, and what each took with it.
     pub fn losses(self) -> &'a [LossReport] {
-        self.0.members.recovering().loss_reports()
+        self.0.members.recovering.loss_reports()
     }
 
     /// Returns the state of this datacenter for operators.

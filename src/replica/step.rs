@@ -41,7 +41,7 @@ impl Replica {
             self.now.mono,
             now.mono
         );
-        let stood_still = self.members.evict_by_time() && is_behind(self.now, now);
+        let stood_still = self.members.decided.evict_by_time() && is_behind(self.now, now);
         self.now = now;
         if stood_still {
             self.peers.member_lease.forget();
@@ -63,7 +63,7 @@ impl Replica {
         self.locks.expire(now.mono);
         lend!(LeaseCalls, self).expire_leases();
         lend!(Timeouts, self).expire_waits();
-        if self.members.is_leaving() {
+        if self.members.decided.is_leaving() {
             lend!(Requests, self).turn_waiters_away();
         }
         lend!(Describer, self).expire_descriptions();
@@ -121,9 +121,9 @@ impl Replica {
         // The last entry of this step: from here on no part moves, and the applied vector stays.
         self.schedule();
         if !self.members.is_quiet() {
-            let before = self.members.epoch();
+            let before = self.members.entered.epoch();
             lend!(Writer, self).update_members();
-            if self.members.epoch() != before {
+            if self.members.entered.epoch() != before {
                 // Entries of that epoch were held back.
                 self.peers.links.retry_at_most(self.now.mono);
                 lend!(FailureDetector, self).follow_member_lease();

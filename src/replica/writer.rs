@@ -59,9 +59,10 @@ impl Writer<'_> {
         let at = self.ids.stamp(self.out);
         let dc = self.config.dc;
         let deps = self.log.applied().clone();
-        let seq = deps.get(dc).max(self.members.own_base()) + 1;
+        let seq = deps.get(dc).max(self.members.decided.own_base()) + 1;
         self.locks.log_operations().note_own_entry(seq, &ops, self.now.mono);
-        let (cluster, prev, epoch) = (self.config.agreed.cluster, self.own_head(), self.members.epoch().0);
+        let (cluster, prev, epoch) =
+            (self.config.agreed.cluster, self.own_head(), self.members.entered.epoch().0);
         // An entry of version 1 has no field for the lead.
         let lead_ms = if self.lifecycle.versions.are_chained() { self.ids.lead.millis } else { 0 };
         assert!(!self.lifecycle.state.is_forked(), "nothing is added to one of two histories");

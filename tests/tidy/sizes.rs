@@ -15,8 +15,7 @@ const MAX_FIELDS: usize = 14;
 const FEW_METHODS: usize = 10;
 /// Types that are still above the limits: room, name, fields, methods. They may only become smaller; then the
 /// numbers here have to, too.
-const LARGE: [(&str, &str, usize, usize); 1] = [
-    ("replica", "Members", 24, 84),
+const LARGE: [(&str, &str, usize, usize); 0] = [
 ];
 
 /// Fields and methods.

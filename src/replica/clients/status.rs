@@ -67,10 +67,10 @@ impl StatusView<'_> {
     }
 
     fn members_status(&self, waiting: &WaitingFor) -> MembersStatus {
-        let config = self.members.config();
+        let config = self.members.decided.config();
         MembersStatus {
             decision: config.index().0,
-            epoch: self.members.epoch().0,
+            epoch: self.members.entered.epoch().0,
             evicting: config.attempt().map_or(DcSet::EMPTY, Attempt::evicting),
             only_here: self.log.peers().only_here(self.log.applied()),
             own: self.at_stake(self.config.dc, waiting),
@@ -88,7 +88,7 @@ impl StatusView<'_> {
             away_locks: self.locks.owners().away_in(peer),
             waiting: waiting.of(peer),
             heard_ms: heard.map(|at| self.now.mono.saturating_since(at).as_millis() as u64),
-            silent: self.members.config().silent_about(peer).filter_map(|by| by.dc()).collect(),
+            silent: self.members.decided.config().silent_about(peer).filter_map(|by| by.dc()).collect(),
         }
     }
 
@@ -152,7 +152,7 @@ impl StatusView<'_> {
 
 impl Describer<'_> {
     pub(in crate::replica) fn on_list_decisions(&mut self, call: CallId) {
-        let listed = self.members.decisions().listed();
+        let listed = self.members.decided.list().listed();
         work::count(listed.len());
         self.out.reply(call, Reply::Decisions(listed));
     }

@@ -121,7 +121,7 @@ impl Writer<'_> {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        let is_leaving = self.members.is_parting(peer);
+        let is_leaving = self.members.entered.is_parting(peer);
         if amount == 0 || is_leaving || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
@@ -142,7 +142,9 @@ impl Writer<'_> {
     /// This datacenter leaves: hands its rights to another member, those of some keys in each step. Returns
     /// true if there are none left.
     pub(in crate::replica) fn hand_rights_over(&mut self) -> bool {
-        let Some(heir) = self.members.heir().filter(|_| can_commit(self.lifecycle).is_ok()) else {
+        let Some(heir) =
+            self.members.entered.heir(self.config.dc).filter(|_| can_commit(self.lifecycle).is_ok())
+        else {
             self.data.counter_escrow.stop_handing();
             return false;
         };

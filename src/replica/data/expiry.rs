@@ -92,8 +92,8 @@ impl Keepers<'_> {
     /// Returns the datacenters that are unreachable, or have left, whose keys this datacenter ends, if it is
     /// the lowest reachable member.
     fn ended_here(self) -> DcSet {
-        let away = self.peers.reachability.unreachable().union(self.members.ended());
-        let here = self.members.all().difference(away).iter().next();
+        let away = self.peers.reachability.unreachable().union(self.members.entered.ended());
+        let here = self.members.entered.all().difference(away).iter().next();
         if here == Some(self.config.dc) { away } else { DcSet::EMPTY }
     }
 }

@@ -257,7 +257,8 @@ impl Peering<'_> {
         heads: &[(DcId, u64)],
     ) -> Result<(), Violation> {
         let mut named = durable.iter().map(|(dc, _)| dc).chain(heads.iter().map(|(dc, _)| *dc));
-        let is_strange = |dc: &DcId| !self.members.contains(*dc) && !self.members.may_be_unknown();
+        let is_strange =
+            |dc: &DcId| !self.members.entered.contains(*dc) && !self.members.decided.may_lack_members();
         if let Some(dc) = named.find(is_strange) {
             return Err(Violation::UnknownDc { dc });
         }

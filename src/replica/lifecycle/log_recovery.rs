@@ -77,7 +77,7 @@ impl LogRecovery<'_> {
     /// Some member has our entries up to `seq`.
     pub(in crate::replica) fn note_own_log_behind(&mut self, seq: u64) {
         // Others may have the log of an earlier server with this slot.
-        if self.members.awaits_state() {
+        if self.members.decided.awaits_state() {
             return;
         }
         if !self.lifecycle.own_log.note_known(seq, self.log.applied()) {
@@ -113,13 +113,13 @@ impl LogRecovery<'_> {
     /// is an old copy.
     pub(in crate::replica) fn note_floors(&mut self, floors: &[Floor]) {
         // An earlier server with this slot may have announced something: it says nothing of this directory.
-        if self.members.awaits_state() {
+        if self.members.decided.awaits_state() {
             return;
         }
-        let base = self.members.own_base();
+        let base = self.members.decided.own_base();
         let counts = |floor: &&Floor| floor.dc != self.config.dc || base_of(floor.after) == base;
         let floors: Vec<&Floor> = floors.iter().filter(counts).collect();
-        let seen = seen_by_all(self.members.all(), &floors);
+        let seen = seen_by_all(self.members.entered.all(), &floors);
         if let Some(seen) = seen.filter(|seen| !self.log.applied().covers(seen)) {
             self.note_older_copy();
             self.lifecycle.own_log.note_relied_on(&seen);
@@ -158,11 +158,11 @@ impl LogRecovery<'_> {
         run: u64,
         round: u64,
     ) -> Result<(), Violation> {
-        if !self.members.contains(of) && self.members.may_be_unknown() {
+        if !self.members.entered.contains(of) && self.members.decided.may_lack_members() {
             // A new member, of which this datacenter has not heard.
             return Ok(());
         }
-        if !self.members.contains(of) {
+        if !self.members.entered.contains(of) {
             return Err(Violation::UnknownDc { dc: of });
         }
         let question = Question { run, round, from: peer };
@@ -187,9 +187,9 @@ impl LogRecovery<'_> {
         run: u64,
         (by, seq): (DcId, u64),
     ) -> Result<(), Violation> {
-        let members = self.members.all();
+        let members = self.members.entered.all();
         let strange = [of, by].into_iter().find(|dc| !members.contains(*dc));
-        if strange.is_some() && self.members.may_be_unknown() {
+        if strange.is_some() && self.members.decided.may_lack_members() {
             return Ok(());
         }
         if let Some(dc) = strange {

@@ -9,16 +9,33 @@
 use std::time::Duration;
 
 use super::Members;
+use super::decided::Decided;
 use crate::base::bugs::{Bug, Bugs};
-use crate::membership::{EvictPolicy, Index, Voter};
-use geolock_api::names::DcId;
+use crate::membership::{Index, Voter};
+use geolock_api::names::{DcId, MAX_DCS};
 
-impl Members {
-    /// This run begins with what its journal says. `longest_lease`: the longest time to live in it.
-    pub fn begin_run(&mut self, longest_lease: Duration, bugs: Bugs) {
-        self.longest_before = longest_lease;
-        self.asks = self.are_decided() && !self.awaits_state && !bugs.has(Bug::ServesUnasked);
-        self.end_asking();
+/// The question of this run to the voters.
+pub(super) struct Asking {
+    /// It is not answered yet.
+    is_open: bool,
+    /// The number of decisions that each peer has told in this run.
+    told: [Option<Index>; MAX_DCS],
+}
+
+impl Asking {
+    /// Returns the state before the run begins.
+    pub(super) fn new() -> Asking {
+        Asking { is_open: false, told: [None; MAX_DCS] }
+    }
+
+    /// Returns true if this run has not heard yet whether this server still is a member.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    fn begin(&mut self, decided: &Decided, bugs: Bugs) {
+        self.is_open = decided.has_decisions() && !decided.awaits_state() && !bugs.has(Bug::ServesUnasked);
+        self.end_if_answered(decided);
     }
 
     /// A peer knows so many decisions, in this run.
@@ -27,28 +44,30 @@ impl Members {
     }
 
     /// Ends the question if it is answered. Returns true if it does.
-    pub(super) fn end_asking(&mut self) -> bool {
-        let was_asking = self.asks;
-        self.asks &= self.may_be_evicted() && !self.is_told();
-        was_asking && !self.asks
-    }
-
-    /// Returns true if the others could have evicted this member while it was down.
-    fn may_be_evicted(&self) -> bool {
-        let voters = self.config.voters();
-        let others = voters.without([self.me].into_iter().collect());
-        self.config.policy().evict != EvictPolicy::Wait && others.voters.len() >= voters.majority()
+    pub(super) fn end_if_answered(&mut self, decided: &Decided) -> bool {
+        let was_open = self.is_open;
+        self.is_open &= decided.may_be_evicted() && !self.is_told(decided);
+        was_open && !self.is_open
     }
 
     /// Returns true if a majority of the voters knows no decision that is unknown here, and nobody evicts
     /// this member.
-    fn is_told(&self) -> bool {
-        let knows = |told: Index| told <= self.config.index();
+    fn is_told(&self, decided: &Decided) -> bool {
+        let (me, config) = (decided.me(), decided.config());
+        let knows = |told: Index| told <= config.index();
         let is_told = |voter: &&Voter| {
-            voter.dc().is_some_and(|dc| dc == self.me || self.told[dc.index()].is_some_and(knows))
+            voter.dc().is_some_and(|dc| dc == me || self.told[dc.index()].is_some_and(knows))
         };
-        let voters = self.config.voters();
-        let is_evicted = self.config.attempt().is_some_and(|attempt| attempt.evicting().contains(self.me));
+        let voters = config.voters();
+        let is_evicted = config.attempt().is_some_and(|attempt| attempt.evicting().contains(me));
         !is_evicted && voters.is_majority(voters.voters.iter().filter(is_told))
+    }
+}
+
+impl Members {
+    /// This run begins with what its journal says. `longest_lease`: the longest time to live in it.
+    pub fn begin_run(&mut self, longest_lease: Duration, bugs: Bugs) {
+        self.pending.begin_run(longest_lease);
+        self.asking.begin(&self.decided, bugs);
     }
 }

@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use super::{Admitted, Change, Evicted, Kind, Learnt, Members};
+use super::Members;
+use super::pending::Kind;
 use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
-use crate::membership::{Command, Facts, Index, Lineage, Proposal, RECOVERY_FENCES, Voter};
+use crate::membership::{Command, Facts, Index, Lineage, Proposal, Voter};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
 use crate::replica::lend::lend;
@@ -19,72 +20,35 @@ use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;
 use crate::replica::record::Record;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::DcId;
 
 impl Members {
     /// Applies the next decision.
     pub(super) fn decide(&mut self, index: Index, proposal: Proposal) {
-        let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
-        let members = self.config.slots().member_set();
-        let applied = self.config.apply(index, &proposal);
-        let learnt = Learnt { at_ms: None, is_refused: applied.is_err() };
-        let is_applied = applied.is_ok();
-        if let Ok(applied) = applied
-            && let Some(epoch) = applied.epoch
-        {
-            if let Command::Admit(admission) = &proposal.command {
-                self.silences.forget(admission.dc);
-            }
-            let kind = match &proposal.command {
-                Command::Admit(admission) => Kind::Admits(Admitted {
-                    dc: admission.dc,
-                    generation: admission.generation,
-                    sponsor: admission.sponsor,
-                }),
-                Command::Leaving { dc, .. } => Kind::Leaves(*dc),
-                Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
-                Command::End { .. } => self.evicts(evicting, 1),
-                Command::Recover(_) => {
-                    self.evicts(members.difference(self.config.slots().member_set()), RECOVERY_FENCES)
-                }
-                Command::SetPolicy(_) => Kind::Policy,
-                _ => Kind::None,
-            };
-            self.pending.push_back(Change { epoch, kind });
-        }
         // One that the config refuses is a decision without effect.
-        if is_applied {
-            self.recovering.end(&proposal.command, &self.config);
+        let Ok(change) = self.decided.apply(index, proposal) else { return };
+        if let Some(change) = change {
+            if let Kind::Admits(admitted) = change.kind {
+                self.silences.forget(admitted.dc);
+            }
+            self.pending.push(change);
         }
-        self.decisions.push(proposal, learnt);
-    }
-
-    fn evicts(&self, members: DcSet, fences: u16) -> Kind {
-        let joining = self
-            .config
-            .slots()
-            .member_set()
-            .iter()
-            .filter(|dc| !self.config.slots().is_settled(*dc))
-            .collect();
-        Kind::Evicts(Evicted { members, joining, fences })
+        self.recovering.end(&self.decided);
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
     pub(super) fn facts(&self, peers: &Peers, config: &ReplicaConfig, now: Now) -> Facts {
         let heard = peers.reachability.heard(now.mono);
         let reachable = self.peers().difference(peers.reachability.unreachable());
-        let members = || self.config.slots().members().map(|(dc, member)| (dc, member.generation));
-        let is_reachable = |dc: DcId| dc == self.me || reachable.contains(dc);
+        let (me, slots) = (self.decided.me(), self.decided.config().slots());
+        let members = || slots.members().map(|(dc, member)| (dc, member.generation));
+        let is_reachable = |dc: DcId| dc == me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
-        let by = Voter::Member {
-            dc: self.me,
-            generation: self.config.slots().generation(self.me).unwrap_or_default(),
-        };
+        let by = Voter::Member { dc: me, generation: slots.generation(me).unwrap_or_default() };
         Facts {
-            entered: members().map(|(dc, _)| (dc, self.entered_by(dc))).collect(),
-            left: self.parting.left,
-            freed: self.freed(),
+            entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
+            left: self.entered.left(),
+            freed: self.ended_slots.freed(),
             heard: heard
                 .iter()
                 .map(|(dc, _, age_ms)| (*dc, (by, Duration::from_millis(u64::from(*age_ms)))))
@@ -112,7 +76,7 @@ impl Decisions<'_> {
     /// The control group says that this is decision number `index`. One of an earlier control group does not
     /// count once its lineage is over, or this member has promised to go on without it.
     pub(in crate::replica) fn on_decided(&mut self, lineage: Lineage, index: Index, proposal: Proposal) {
-        if lineage == self.members.config.lineage() && self.members.recovering.heeds(None) {
+        if lineage == self.members.decided.config().lineage() && self.members.recovering.heeds(None) {
             self.learn(index, proposal);
         }
     }
@@ -120,7 +84,7 @@ impl Decisions<'_> {
     /// The control group, or a peer, says that this is decision number `index`. One that is known already
     /// changes nothing; one that does not follow comes again.
     fn learn(&mut self, index: Index, proposal: Proposal) {
-        if index != self.members.config.index().next() {
+        if index != self.members.decided.config().index().next() {
             return;
         }
         self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
@@ -130,7 +94,7 @@ impl Decisions<'_> {
         }
         let is_recovery = matches!(proposal.command, Command::Recover(_));
         self.take_decision(index, proposal);
-        self.members.decisions.note_learnt(self.now.wall.0);
+        self.members.decided.list.note_learnt(self.now.wall.0);
         self.members.goes_on_at = Some(self.out.position);
         if is_recovery {
             self.members.note_recovery(self.out.position);
@@ -142,14 +106,14 @@ impl Decisions<'_> {
     pub(in crate::replica) fn take_decision(&mut self, index: Index, proposal: Proposal) {
         self.members.decide(index, proposal);
         self.members.note_promise(self.out.position, self.now.mono);
-        self.members.end_asking();
+        self.end_asking();
         self.follow_peers();
     }
 
-    fn end_asking(&mut self) {
-        if self.members.end_asking() {
-            self.follow_peers();
-        }
+    /// Returns true if the question of this run is answered now.
+    fn end_asking(&mut self) -> bool {
+        let Members { asking, decided, .. } = self.members;
+        asking.end_if_answered(decided)
     }
 
     /// The peers, or the right to serve, may have changed.
@@ -157,9 +121,9 @@ impl Decisions<'_> {
         self.log.peers_mut().set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
         self.lifecycle.set_peers(self.members.peers());
-        let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.awaits_state();
+        let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
-        if self.members.is_leaving() {
+        if self.members.decided.is_leaving() {
             self.lifecycle.admission.drain();
         }
         self.peers.member_lease.retain(self.members.peers());
@@ -188,40 +152,46 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.members.may_be_unknown()
+        if self.members.decided.may_lack_members()
             && self.members.recovering.may_tell()
-            && !self.members.config.slots().is_lost(peer)
+            && !self.members.decided.config().slots().is_lost(peer)
         {
-            self.out.send(self.log, peer, Message::KnowsDecisions { index: self.members.config.index() });
+            self.out.send(
+                self.log,
+                peer,
+                Message::KnowsDecisions { index: self.members.decided.config().index() },
+            );
         }
     }
 
     /// `peer` knows the first `index` decisions: sends it those that follow, or asks for those that are
     /// missing here.
     pub(in crate::replica) fn on_knows_decisions(&mut self, peer: DcId, index: Index) {
-        self.members.are_decided_elsewhere |= index > Index(0);
-        self.members.note_told(peer, index);
-        self.end_asking();
-        if !self.members.recovering.may_tell() || self.members.config.slots().is_lost(peer) {
+        self.members.decided.note_elsewhere(index);
+        self.members.asking.note_told(peer, index);
+        if self.end_asking() {
+            self.follow_peers();
+        }
+        if !self.members.recovering.may_tell() || self.members.decided.config().slots().is_lost(peer) {
             return;
         }
-        let proposals = self.members.decisions.after(index.0).to_vec();
+        let proposals = self.members.decided.list().after(index.0).to_vec();
         if !proposals.is_empty() {
             self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
-        } else if index > self.members.config.index() {
+        } else if index > self.members.decided.config().index() {
             self.tell_decisions_to(peer);
         }
     }
 
     pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
-        if self.members.config.slots().is_lost(peer) || !self.members.recovering.heeds(Some(peer)) {
+        if self.members.decided.config().slots().is_lost(peer) || !self.members.recovering.heeds(Some(peer)) {
             return;
         }
-        let before = self.members.config.index();
+        let before = self.members.decided.config().index();
         for (number, proposal) in (after.0.saturating_add(1)..).zip(proposals) {
             self.learn(Index(number), proposal);
         }
-        if self.members.config.index() > before {
+        if self.members.decided.config().index() > before {
             // It may have more.
             self.tell_decisions_to(peer);
         }
@@ -229,11 +199,8 @@ impl Decisions<'_> {
 
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
-        match self
-            .members
-            .config
-            .check_proposal(&self.members.facts(self.peers, self.config, self.now), command)
-        {
+        let facts = self.members.facts(self.peers, self.config, self.now);
+        match self.members.decided.config().check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }

@@ -4,8 +4,8 @@
 //! An entry of an epoch that is not entered here is held back: the decision comes, or is on its way. So
 //! entries of two epochs are applied in any causal order, and each is judged by the members of its own.
 
-use super::join::Join;
-use super::{Admitted, Kind, Members, MembersState};
+use super::pending::{Admitted, Kind};
+use super::{Members, MembersState};
 use std::time::Duration;
 
 use crate::base::bugs::{Bug, Bugs};
@@ -14,7 +14,7 @@ use crate::base::time::Instant;
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::crdt::VersionVector;
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Epoch, Generation};
+use crate::membership::Epoch;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
@@ -30,102 +30,72 @@ impl Members {
         may_be_fenced: bool,
         now: Instant,
     ) -> Option<Epoch> {
-        let change = self.pending.front().filter(|_| !self.awaits_state)?;
-        let joins = |sponsor: DcId| self.joins.iter().any(|join| join.part() == sponsor);
+        let change = self.pending.next().filter(|_| !self.decided.awaits_state())?;
+        let joins = |sponsor: DcId| self.joins.find(sponsor).is_some();
         let waits = match change.kind {
             Kind::Admits(admitted) => {
-                (joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled)) || self.slots.names(admitted.dc)
+                (joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled))
+                    || self.ended_slots.names(admitted.dc)
             }
             // All that it did before it left has to be known.
-            Kind::Ends(dc, _) => dc == self.me || !self.parting.left.contains(dc),
+            Kind::Ends(dc, _) => dc == self.decided.me() || !self.entered.has_left(dc),
             Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
             // So nobody stops granting because the policy changes. Another policy may have followed.
             Kind::Policy => {
-                self.evict_by_time() && (!may_be_fenced || self.leases_fit_at.is_none_or(|at| now < at))
+                self.decided.evict_by_time() && (!may_be_fenced || self.pending.awaits_leases(now))
             }
             Kind::Leaves(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
     }
 
-    /// If the next epoch brings eviction by time, it waits for leases that are longer than the policy
-    /// permits. From when the policy is known none is renewed for longer, so the time is known, too.
-    /// `longest`: that of the leases of this run.
-    fn await_leases(&mut self, longest: Duration, now: Instant) {
-        let is_next = self.pending.front().is_some_and(|change| change.kind == Kind::Policy);
-        let left = longest.max(self.longest_before).saturating_sub(self.config.policy().max_lease_ttl());
-        self.leases_fit_at = is_next.then(|| self.leases_fit_at.unwrap_or(now + left));
-    }
-
     /// The own log enters the next epoch. Returns its change.
     fn enter(&mut self, epoch: Epoch) -> Kind {
-        let change = self.pending.pop_front().filter(|change| change.epoch == epoch);
-        let kind = change.map_or(Kind::None, |change| change.kind);
-        self.entered = epoch;
-        if !self.has_left() {
-            self.entered_by[self.me.index()] = epoch;
-        }
+        let me = self.decided.me();
+        let kind = self.pending.enter(epoch);
+        self.entered.enter(epoch, me);
         match kind {
             Kind::Admits(admitted) => {
-                let older = self.all;
-                self.all.insert(admitted.dc);
-                self.ended.remove(admitted.dc);
-                self.slots.admit(admitted.dc);
-                self.joins.push(Join::new(admitted, epoch, older));
+                let older = self.entered.admit(admitted.dc);
+                self.ended_slots.admit(admitted.dc);
+                self.joins.admit(admitted, epoch, older);
             }
-            Kind::Leaves(dc) => self.parting.leaving.insert(dc),
-            Kind::Ends(dc, _) => {
-                self.all.remove(dc);
-                self.parting.left.remove(dc);
-                self.note_ended(DcSet::only(dc));
+            Kind::Leaves(dc) => self.entered.begin_leaving(dc),
+            Kind::Ends(dc, _) => self.end(DcSet::only(dc)),
+            Kind::Evicts(evicted) => {
+                self.end(evicted.members);
+                self.joins.end(evicted.members);
             }
-            Kind::Evicts(evicted) => self.end_evicted(evicted.members),
-            Kind::Policy => self.leases_fit_at = None,
-            Kind::None => {}
+            Kind::Policy | Kind::None => {}
         }
         kind
     }
 
-    /// Returns the datacenters of the epoch of an entry.
-    pub fn of(&self, entry: &Entry) -> Known {
-        self.known_at(Epoch(entry.epoch))
-    }
-
     /// These members are over.
-    pub(super) fn note_ended(&mut self, ended: DcSet) {
-        self.ended = self.ended.union(ended);
-        self.no_homes = self.no_homes.union(ended);
-        ended.iter().for_each(|dc| self.entered_by[dc.index()] = Epoch(0));
-        self.slots.end(ended);
+    fn end(&mut self, ended: DcSet) {
+        self.entered.end(ended);
+        self.ended_slots.end(ended);
     }
 
-    /// Returns the member that this epoch, which is the next one, admits.
-    fn to_admit(&self, epoch: Epoch) -> Option<DcId> {
-        match self.pending.front().filter(|change| change.epoch == epoch)?.kind {
-            Kind::Admits(admitted) => Some(admitted.dc),
-            _ => None,
+    /// Returns the datacenters of the epoch of an entry, which is entered here.
+    pub fn of(&self, entry: &Entry) -> Known {
+        let epoch = Epoch(entry.epoch);
+        if epoch == self.entered.epoch() || !self.decided.has_decisions() {
+            return self.entered.known();
         }
-    }
-
-    /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
-    fn begins_generation(&self, entry: &Entry) -> bool {
-        let generation = match self.are_decided() {
-            true => self.config.slots().generation_at(entry.dc, Epoch(entry.epoch)),
-            false => Some(Generation(0)),
-        };
-        generation == Some(Generation::of_seq(entry.seq))
+        self.decided.known_at(epoch)
     }
 
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
-        if entry.epoch > self.entered.0 {
+        if entry.epoch > self.entered.epoch().0 {
             return None;
         }
-        if is_first(entry.seq) && !self.begins_generation(entry) {
+        if is_first(entry.seq) && !self.decided.begins_generation(entry) {
             return Some(Err(EntryFault::Generation { epoch: entry.epoch }));
         }
-        let before = self.entered_by(entry.dc).0;
+        let before = self.entered.epoch_of(entry.dc).0;
         let enters = entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch));
         let is_wrong = entry.epoch < before || (entry.epoch > before && !enters);
         Some(if is_wrong { Err(EntryFault::Epoch { epoch: entry.epoch, before }) } else { Ok(()) })
@@ -137,18 +107,24 @@ impl Writer<'_> {
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
         let (bugs, now) = (self.config.bugs, self.now.mono);
-        self.members.await_leases(self.config.local.max_lease_ttl, now);
+        self.await_leases(self.config.local.max_lease_ttl);
         let is_backed = self.lifecycle.member_lease.would_be_backed(now);
         while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, is_backed, now) {
             self.announce_epoch(epoch);
         }
     }
 
+    /// `longest`: the longest time to live of leases of this run.
+    fn await_leases(&mut self, longest: Duration) {
+        let Members { decided, pending, .. } = self.members;
+        pending.await_leases(decided.config().policy(), longest, self.now.mono);
+    }
+
     /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
     /// in its log. The others have to give it their entries, so that it sees them enter.
     pub(in crate::replica) fn follow_epochs(&mut self) {
         let (bugs, now) = (self.config.bugs, self.now.mono);
-        self.members.await_leases(Duration::ZERO, now);
+        self.await_leases(Duration::ZERO);
         // It grants nothing any more.
         while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, true, now) {
             self.enter(epoch);
@@ -167,7 +143,7 @@ impl Writer<'_> {
 
     /// Acts by the members of an epoch from now on.
     fn enter(&mut self, epoch: Epoch) -> Kind {
-        if let Some(slot) = self.members.to_admit(epoch) {
+        if let Some(slot) = self.members.pending.to_admit(epoch) {
             self.forget_at_once(slot);
         }
         let kind = self.members.enter(epoch);
@@ -180,7 +156,7 @@ impl Writer<'_> {
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
                 self.locks.member_changes().end(DcSet::only(dc));
-                self.log.peers_mut().set_members(self.members.all());
+                self.log.peers_mut().set_members(self.members.entered.all());
             }
             Kind::Evicts(evicted) => self.enter_end(evicted.members),
             Kind::Policy | Kind::None => {}
@@ -190,12 +166,11 @@ impl Writer<'_> {
 
     /// Applies the operation by which `dc` enters an epoch.
     pub(in crate::replica) fn take_in_enter(&mut self, dc: DcId, epoch: Epoch) {
-        if dc == self.config.dc && epoch > self.members.entered {
+        if dc == self.config.dc && epoch > self.members.entered.epoch() {
             // Read from the journal again.
             self.enter(epoch);
         }
-        let entered = &mut self.members.entered_by[dc.index()];
-        *entered = epoch.max(*entered);
+        self.members.entered.note_entered(dc, epoch);
     }
 
     /// Says, in the own log, that this member has entered an epoch, if that came with a state, or a crash
@@ -204,8 +179,8 @@ impl Writer<'_> {
         if !self.members.owes_announcement() {
             return;
         }
-        let epoch = self.members.entered;
-        self.members.entered_by[self.config.dc.index()] = epoch;
+        let epoch = self.members.entered.epoch();
+        self.members.entered.note_entered(self.config.dc, epoch);
         self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);
     }
 }
@@ -215,10 +190,10 @@ impl Decisions<'_> {
     pub(in crate::replica) fn install_members(&mut self, state: &MembersState) {
         self.members.install(state);
         self.members.note_promise(self.out.position, self.now.mono);
-        let all = self.members.all();
+        let all = self.members.entered.all();
         // The locks of this datacenter know nothing of its own end.
         let me = DcSet::only(self.config.dc);
-        let left = state.parting.left.union(self.members.ended).difference(me);
+        let left = state.parting.left.union(self.members.entered.ended()).difference(me);
         let parting = Parting { leaving: state.parting.leaving.difference(me), left };
         let counting = all.difference(left);
         self.locks.member_changes().install_members(parting, counting, state.sponsors());

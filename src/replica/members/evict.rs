@@ -11,7 +11,8 @@
 //! So no member ever has more of the lost one than the cut, none has shown a client an entry beyond the cut,
 //! and nothing that a member has is lost.
 
-use super::{Evicted, Kind, Members};
+use super::Members;
+use super::pending::Evicted;
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
@@ -46,29 +47,17 @@ pub(in crate::replica) enum Fate {
 }
 
 impl Members {
-    /// Returns the members that are to be evicted, if this one remains.
-    fn evicting(&self) -> DcSet {
-        let attempt = self.config.attempt().filter(|_| !self.awaits_state && self.own_member().is_some());
-        let evicting = attempt.map_or(DcSet::EMPTY, |attempt| attempt.evicting());
-        if evicting.contains(self.me) { DcSet::EMPTY } else { evicting }
-    }
-
-    /// Returns the datacenters of which this one takes nothing more: those that are to be evicted, and those
-    /// of an earlier end whose cuts are set anew.
+    /// Returns the datacenters of which this one takes nothing more, for an eviction or a forced recovery.
     pub(super) fn promised(&self) -> DcSet {
-        let evicting = self.evicting();
-        let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
-        let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
-        let recut: DcSet = earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect();
-        evicting.union(recut).union(self.recovering.given_up())
+        self.decided.evicting_and_recut().union(self.recovering.given_up())
     }
 
     /// Returns what becomes of an entry that is not applied here.
     pub fn fate(&self, dc: DcId, seq: u64, bugs: Bugs) -> Fate {
-        if !self.are_decided() || bugs.has(Bug::PromiseBroken) {
+        if !self.decided.has_decisions() || bugs.has(Bug::PromiseBroken) {
             return Fate::Counts;
         }
-        match self.config.slots().cut(dc, Generation::of_seq(seq)) {
+        match self.decided.config().slots().cut(dc, Generation::of_seq(seq)) {
             Some(cut) if seq > cut => Fate::BeyondCut,
             _ if self.promised().contains(dc) => Fate::Waits,
             _ => Fate::Counts,
@@ -83,7 +72,7 @@ impl Members {
 
     /// Notes an eviction that the decision recorded at `position` begins or ends.
     pub(super) fn note_promise(&mut self, position: Position, now: Instant) {
-        let attempt = self.config.attempt().map(|attempt| attempt.id);
+        let attempt = self.decided.config().attempt().map(|attempt| attempt.id);
         if self.promise.map(|promise| promise.attempt) != attempt {
             self.promise = attempt.map(|attempt| Promise { attempt, recorded: position, since: now });
         }
@@ -93,43 +82,24 @@ impl Members {
     /// cuts, nothing goes along with their parts, and it has what the others did before the epoch before. One
     /// that a later end evicts may have entered this epoch: its last entries are taken only then.
     pub(super) fn may_enter_end(&self, end: Evicted, applied: &VersionVector, bugs: Bugs) -> bool {
-        let all = self.pending.iter().filter_map(|change| match change.kind {
-            Kind::Evicts(evicted) => Some(evicted.members),
-            _ => None,
-        });
-        let evicted = all.fold(DcSet::EMPTY, DcSet::union);
-        let remain = self.all.difference(evicted).difference(self.parting.left);
-        let has_all =
-            |dc| self.config.slots().last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
+        let (slots, entered) = (self.decided.config().slots(), self.entered.epoch());
+        let evicted = self.pending.evicted();
+        let remain = self.entered.staying().difference(evicted);
+        let has_all = |dc| slots.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
         let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
-        !evicted.contains(self.me)
+        !evicted.contains(self.decided.me())
             && (end.members.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
-            && evicted.iter().all(|dc| has_all(dc) || self.entered_by(dc) >= self.entered)
-            && !self.joins.iter().any(|join| goes_along(join.part()))
-            && self.have_entered(remain, self.entered)
-    }
-
-    /// These members are over.
-    pub(super) fn end_evicted(&mut self, evicted: DcSet) {
-        self.all = self.all.difference(evicted);
-        self.note_ended(evicted);
-        self.parting.leaving = self.parting.leaving.difference(evicted);
-        self.parting.left = self.parting.left.difference(evicted);
-        self.joins.retain(|join| !evicted.contains(join.part()));
-        for join in &mut self.joins {
-            join.older = join.older.difference(evicted);
-        }
+            && evicted.iter().all(|dc| has_all(dc) || self.entered.epoch_of(dc) >= entered)
+            && !self.joins.parts().iter().any(goes_along)
+            && self.entered.have_entered(remain, entered)
     }
 
     /// Returns the highest bits of fencing tokens in the entered epoch; `None` before the first eviction,
     /// when tokens are plain readings.
     pub fn fence(&self) -> Option<u16> {
-        let ahead = self.pending.iter().map(|change| match change.kind {
-            Kind::Evicts(evicted) => evicted.fences,
-            _ => 0,
-        });
-        let entered = self.config.evictions() - ahead.sum::<u16>();
+        let (decided, ahead) = (self.decided.config().evictions(), self.pending.fences());
+        let entered = decided - ahead;
         (entered > 0).then_some(FIRST_FENCE + entered)
     }
 }
@@ -138,14 +108,14 @@ impl Writer<'_> {
     /// Acts without these members, which are over, from now on.
     pub(super) fn enter_end(&mut self, evicted: DcSet) {
         for dc in evicted.iter() {
-            let past = self.members.config.slots().last_past(dc).expect("an end has a cut");
+            let past = self.members.decided.config().slots().last_past(dc).expect("an end has a cut");
             let (cut, applied) = (past.cut, self.log.applied().get(dc));
             let bug = self.config.bugs.has(Bug::EndWithoutCut) || self.config.bugs.has(Bug::PromiseBroken);
             let is_reached = past.is_reached_by(applied) && applied <= cut;
             assert!(is_reached || bug, "{dc} ends at {cut}, and {applied} is applied");
         }
         self.locks.member_changes().end_evicted(evicted, self.now.mono);
-        self.log.peers_mut().set_members(self.members.all());
+        self.log.peers_mut().set_members(self.members.entered.all());
         self.ids.fence = self.members.fence();
         self.settle_complete();
     }
@@ -155,8 +125,10 @@ impl Decisions<'_> {
     /// Does what an eviction needs from this member. A proposal may be lost, so it is repeated with each
     /// heartbeat.
     pub(in crate::replica) fn drive_eviction(&mut self) {
-        let (evicting, Some(promise)) = (self.members.evicting(), self.members.promise) else { return };
-        let config = self.members.config();
+        let (evicting, Some(promise)) = (self.members.decided.evicting(), self.members.promise) else {
+            return;
+        };
+        let config = self.members.decided.config();
         if config.attempt().is_none() || evicting.is_empty() {
             return;
         }
@@ -186,7 +158,7 @@ impl Decisions<'_> {
 
     /// Returns true if one that is to be evicted is heard, or one that has to report is not.
     fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
-        let evicting = self.members.config().need_silence(evicting);
+        let evicting = self.members.decided.config().need_silence(evicting);
         let heard = self.peers.reachability.alive(self.now.mono);
         let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
         let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;

@@ -9,12 +9,14 @@
 //! decision  Settled   proposed by the new member, which may grant from here on
 //! ```
 
-use super::{Admitted, Members};
+use super::entered::Entered;
+use super::pending::Admitted;
+use super::{JoinState, Members};
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
-use crate::crdt::Sponsored;
+use crate::crdt::{Sponsored, Sponsors};
 use crate::lock_state::Naming;
-use crate::membership::{Command, Epoch, Generation, Phase, Proposal};
+use crate::membership::{Command, Epoch, Proposal};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -23,60 +25,127 @@ use geolock_api::names::{DcId, DcSet, Position};
 /// A member that is not settled, as seen here.
 #[derive(Clone, Debug)]
 pub(super) struct Join {
-    pub(super) admitted: Admitted,
+    admitted: Admitted,
     /// The epoch of its admission.
-    pub(super) epoch: Epoch,
+    epoch: Epoch,
     /// The members of before.
-    pub(super) older: DcSet,
+    older: DcSet,
     /// Those of them whose [`Op::Done`] is applied here.
-    pub(super) done: DcSet,
-    pub(super) naming: Option<Naming>,
+    done: DcSet,
+    naming: Option<Naming>,
 }
 
 impl Join {
-    pub(super) fn new(admitted: Admitted, epoch: Epoch, older: DcSet) -> Join {
-        Join { admitted, epoch, older, done: DcSet::EMPTY, naming: None }
-    }
-
     pub(super) fn part(&self) -> DcId {
         self.admitted.dc
     }
+
+    /// Returns true if all older members that are left have entered its admission.
+    pub(super) fn is_entered(&self, entered: &Entered) -> bool {
+        entered.have_entered(self.older, self.epoch)
+    }
+
+    /// Returns true if `me` may name the part for locks that are here; then it splits it off, as the sponsor,
+    /// or says that it is done. `row`: the part in the ownership map.
+    fn may_be_named(&self, row: Sponsored, entered: &Entered, me: DcId) -> bool {
+        if !self.older.contains(me) || self.done.contains(me) {
+            return false;
+        }
+        match row.sponsor == me {
+            // The new member has its state.
+            true => entered.epoch_of(self.part()) >= self.epoch,
+            false => row.split && self.is_entered(entered),
+        }
+    }
 }
 
-/// The next thing that this datacenter does for a new member.
-enum Task {
-    /// Name the part for locks that are here; then split it off, at the sponsor, or say that it is done.
-    Name,
-    Nothing,
+/// Members that are admitted and, as seen here, not settled.
+#[derive(Default)]
+pub(super) struct Joins {
+    /// In the order of their admissions, in all members.
+    rows: Vec<Join>,
+    /// The part of this datacenter is settled by entries that are recorded up to this position. Not set if
+    /// that came with a state.
+    settled_by: Option<Position>,
+}
+
+impl Joins {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the parts that are not settled.
+    pub(super) fn parts(&self) -> DcSet {
+        self.rows.iter().map(Join::part).collect()
+    }
+
+    pub(super) fn find(&self, part: DcId) -> Option<&Join> {
+        self.rows.iter().find(|join| join.part() == part)
+    }
+
+    fn find_mut(&mut self, part: DcId) -> Option<&mut Join> {
+        self.rows.iter_mut().find(|join| join.part() == part)
+    }
+
+    /// Returns true if the next step goes on naming a part.
+    pub(super) fn are_naming(&self) -> bool {
+        self.rows.iter().any(|join| join.naming.is_some())
+    }
+
+    /// The epoch of an admission is entered. `older`: the members of before.
+    pub(super) fn admit(&mut self, admitted: Admitted, epoch: Epoch, older: DcSet) {
+        self.rows.push(Join { admitted, epoch, older, done: DcSet::EMPTY, naming: None });
+    }
+
+    /// The end of these members is entered: nobody waits for them any more.
+    pub(super) fn end(&mut self, ended: DcSet) {
+        self.rows.retain(|join| !ended.contains(join.part()));
+        for join in &mut self.rows {
+            join.older = join.older.difference(ended);
+        }
+    }
+
+    /// Removes and returns the parts of which all older members that are left have said that they are done.
+    fn take_complete(&mut self, is_split: impl Fn(DcId) -> bool) -> DcSet {
+        let is_complete = |join: &&Join| join.done.is_superset(join.older) && is_split(join.part());
+        let complete: DcSet = self.rows.iter().filter(is_complete).map(Join::part).collect();
+        self.rows.retain(|join| !complete.contains(join.part()));
+        complete
+    }
+
+    /// Returns these members for a checkpoint or a state.
+    pub(super) fn state(&self, sponsors: &Sponsors) -> Vec<JoinState> {
+        let state = |join: &Join| {
+            let Admitted { dc, generation, sponsor } = join.admitted;
+            let split = sponsors.get(dc).is_some_and(|row| row.split);
+            let (epoch, older, done) = (join.epoch, join.older, join.done);
+            JoinState { part: dc, generation, sponsor, epoch, older, done, split }
+        };
+        self.rows.iter().map(state).collect()
+    }
+
+    /// Takes over these members from a checkpoint or a state.
+    pub(super) fn install(&mut self, state: &[JoinState]) {
+        self.rows = state.iter().map(Join::from).collect();
+    }
+}
+
+impl From<&JoinState> for Join {
+    fn from(state: &JoinState) -> Join {
+        let JoinState { part, generation, sponsor, epoch, older, done, split: _ } = state.clone();
+        let admitted = Admitted { dc: part, generation, sponsor };
+        Join { admitted, epoch, older, done, naming: None }
+    }
 }
 
 impl Members {
     /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
     /// or a crash took that entry back.
     pub(super) fn owes_announcement(&self) -> bool {
-        !self.awaits_state && self.own_member().is_some() && self.entered_by(self.me) < self.entered
-    }
-
-    /// Returns the generation of this server if it is a new member that is not settled.
-    fn unsettled_generation(&self) -> Option<Generation> {
-        self.own_member().filter(|member| member.phase == Phase::Joining).map(|member| member.generation)
-    }
-
-    fn task(&self, join: &Join, row: Option<Sponsored>) -> Task {
-        let Some(row) = row.filter(|_| join.older.contains(self.me) && !join.done.contains(self.me)) else {
-            return Task::Nothing;
-        };
-        let may_name = match row.sponsor == self.me {
-            // The new member has its state.
-            true => self.entered_by(join.part()) >= join.epoch,
-            false => row.split && self.have_entered(join.older, join.epoch),
-        };
-        if may_name { Task::Name } else { Task::Nothing }
-    }
-
-    /// Returns true if the next step has more to do for a new member, or for a slot that is over.
-    pub fn have_work(&self) -> bool {
-        self.joins.iter().any(|join| join.naming.is_some()) || self.slots.is_walking()
+        let Members { decided, entered, .. } = self;
+        !decided.awaits_state()
+            && decided.own_member().is_some()
+            && entered.epoch_of(decided.me()) < entered.epoch()
     }
 }
 
@@ -90,7 +159,7 @@ impl Writer<'_> {
         if !self.lifecycle.may_enter() {
             return;
         }
-        if self.members.has_left() {
+        if self.members.entered.has_left(self.config.dc) {
             return self.follow_epochs();
         }
         self.announce_if_owed();
@@ -101,28 +170,28 @@ impl Writer<'_> {
         if self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::NamesInGrace) {
             return;
         }
-        let parts: DcSet = self.members.joins.iter().map(Join::part).collect();
-        parts.iter().for_each(|part| self.help_to_join(part));
+        self.members.joins.parts().iter().for_each(|part| self.help_to_join(part));
     }
 
     fn help_to_join(&mut self, part: DcId) {
-        let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
-        let (join, row) = (&self.members.joins[place], self.locks.owners().sponsors().get(part));
-        if let (Task::Name, Some(row)) = (self.members.task(join, row), row) {
-            let mut naming = join.naming.unwrap_or_else(|| self.locks.member_changes().begin_naming(row));
-            let is_over = self.locks.member_changes().name_some(&mut naming);
-            self.members.joins[place].naming = (!is_over).then_some(naming);
-            let ops = self.locks.take_ops();
-            if !ops.is_empty() {
-                self.make_entries(ops);
-            }
-            // A crash may have taken back only what followed the split.
-            if is_over && row.sponsor == self.config.dc && !row.split {
-                self.make_entry(vec![Op::Split { part }]);
-            }
-            if is_over {
-                self.make_entry(vec![Op::Done { part }]);
-            }
+        let Members { entered, joins, .. } = self.members;
+        let (Some(join), Some(row)) = (joins.find_mut(part), self.locks.owners().sponsors().get(part)) else { return };
+        if !join.may_be_named(row, entered, self.config.dc) {
+            return;
+        }
+        let mut naming = join.naming.unwrap_or_else(|| self.locks.member_changes().begin_naming(row));
+        let is_over = self.locks.member_changes().name_some(&mut naming);
+        join.naming = (!is_over).then_some(naming);
+        let ops = self.locks.take_ops();
+        if !ops.is_empty() {
+            self.make_entries(ops);
+        }
+        // A crash may have taken back only what followed the split.
+        if is_over && row.sponsor == self.config.dc && !row.split {
+            self.make_entry(vec![Op::Split { part }]);
+        }
+        if is_over {
+            self.make_entry(vec![Op::Done { part }]);
         }
     }
 
@@ -132,20 +201,18 @@ impl Writer<'_> {
 
     /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.
     pub(in crate::replica) fn take_in_done(&mut self, dc: DcId, part: DcId) {
-        let Some(place) = self.members.joins.iter().position(|join| join.part() == part) else { return };
-        self.members.joins[place].done.insert(dc);
+        let Some(join) = self.members.joins.find_mut(part) else { return };
+        join.done.insert(dc);
         self.settle_complete();
     }
 
     /// Settles the parts of which all older members that are left have said that they are done.
     pub(super) fn settle_complete(&mut self) {
         let is_split = |part| self.locks.owners().sponsors().get(part).is_some_and(|row| row.split);
-        let is_complete = |join: &&Join| join.done.is_superset(join.older) && is_split(join.part());
-        let complete: DcSet = self.members.joins.iter().filter(is_complete).map(Join::part).collect();
-        self.members.joins.retain(|join| !complete.contains(join.part()));
+        let complete = self.members.joins.take_complete(is_split);
         complete.iter().for_each(|part| self.locks.member_changes().settle(part));
         if complete.contains(self.config.dc) {
-            self.members.settled_by = Some(self.out.position);
+            self.members.joins.settled_by = Some(self.out.position);
             self.members.goes_on_at = Some(self.out.position);
         }
     }
@@ -165,15 +232,15 @@ impl Decisions<'_> {
     /// be lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
-        let Some(generation) = self.members.unsettled_generation() else { return };
-        let is_done = self.members.contains(me) && self.locks.owners().sponsors().get(me).is_none();
-        let is_durable = match self.members.settled_by {
+        let Some(generation) = self.members.decided.unsettled_generation() else { return };
+        let is_done = self.members.entered.contains(me) && self.locks.owners().sponsors().get(me).is_none();
+        let is_durable = match self.members.joins.settled_by {
             Some(position) => self.out.output_commit.may_emit(position),
             None => self.log.durable().covers(self.log.applied()),
         };
-        if is_done && is_durable && !self.members.awaits_state() {
+        if is_done && is_durable && !self.members.decided.awaits_state() {
             let command = Command::Settled { dc: me, generation };
-            let proposal = Proposal { checked: self.members.config().revision(), command };
+            let proposal = Proposal { checked: self.members.decided.config().revision(), command };
             self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }

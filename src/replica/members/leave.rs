@@ -10,7 +10,7 @@
 use super::Members;
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
-use crate::membership::{Command, Phase, Proposal};
+use crate::membership::{Command, Proposal};
 use crate::replica::Replica;
 use crate::replica::call::Refusal;
 use crate::replica::clients::grants::Requests;
@@ -24,46 +24,16 @@ use geolock_api::names::{DcId, DcSet, Position};
 const TURNED_AWAY_PER_STEP: usize = 64;
 
 impl Members {
-    /// Returns true if this datacenter is to leave, and its end is not decided.
-    pub fn is_leaving(&self) -> bool {
-        self.own_member().is_some_and(|member| member.phase == Phase::Leaving)
-    }
-
-    /// Returns the members that have said that they leave, and whose end is not entered.
-    pub fn left(&self) -> DcSet {
-        self.parting.left
-    }
-
-    /// Returns true if this datacenter has said, as the last entry of its log, that it leaves.
-    pub fn has_left(&self) -> bool {
-        self.parting.left.contains(self.me)
-    }
-
-    /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
-    pub fn is_over(&self) -> bool {
-        self.config.slots().end_of(self.server).is_some()
-    }
-
-    /// Returns true if nothing is given to `dc` any more, because it leaves.
-    pub fn is_parting(&self, dc: DcId) -> bool {
-        self.parting.leaving.union(self.parting.left).contains(dc)
-    }
-
-    /// Returns a member to which one that leaves gives what is its own.
-    pub fn heir(&self) -> Option<DcId> {
-        let others = self.all.difference(DcSet::only(self.me));
-        others.iter().find(|dc| !self.is_parting(*dc))
-    }
-
     /// Returns true if all other members have said that they give nothing to this one any more, and nothing
     /// else changes.
     fn are_parted(&self) -> bool {
-        let is_entered = self.pending.is_empty() && self.entered == self.config.epoch();
-        self.is_leaving()
-            && !self.has_left()
+        let Members { decided, entered, .. } = self;
+        let is_entered = self.pending.is_empty() && entered.epoch() == decided.config().epoch();
+        decided.is_leaving()
+            && !entered.has_left(decided.me())
             && is_entered
             && self.joins.is_empty()
-            && self.have_entered(self.all, self.entered)
+            && entered.have_entered(entered.all(), entered.epoch())
     }
 }
 
@@ -87,8 +57,7 @@ impl Writer<'_> {
 
     /// `dc` has left.
     pub(in crate::replica) fn take_in_leave(&mut self, dc: DcId, position: Position) {
-        self.members.parting.leaving.remove(dc);
-        self.members.parting.left.insert(dc);
+        self.members.entered.note_left(dc);
         self.locks.member_changes().take_leave(dc, position);
     }
 }
@@ -98,16 +67,16 @@ impl Decisions<'_> {
     /// be lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_left(&mut self) {
         let me = self.config.dc;
-        if !self.members.has_left() || self.members.is_over() {
+        if !self.members.entered.has_left(me) || self.members.decided.is_over() {
             return;
         }
-        let Some(generation) = self.members.config().slots().generation(me) else { return };
-        let (cut, epoch) = (self.log.applied().get(me), self.members.config().epoch());
-        let others = self.members.all().difference(DcSet::only(me));
+        let Some(generation) = self.members.decided.config().slots().generation(me) else { return };
+        let (cut, epoch) = (self.log.applied().get(me), self.members.decided.config().epoch());
+        let others = self.members.entered.all().difference(DcSet::only(me));
         let have_all = others.iter().all(|dc| self.log.peer(dc).acknowledged().has(me, cut));
-        if have_all && self.members.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
+        if have_all && self.members.entered.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
             let command = Command::Left { dc: me, generation, cut };
-            let proposal = Proposal { checked: self.members.config().revision(), command };
+            let proposal = Proposal { checked: self.members.decided.config().revision(), command };
             self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }
@@ -128,7 +97,7 @@ impl Requests<'_> {
 impl Replica {
     /// Nothing follows the last entry of a datacenter that leaves: it grants and transfers nothing.
     pub(in crate::replica) fn stop_if_left(&mut self) {
-        if self.members.has_left() {
+        if self.members.entered.has_left(self.config.dc) {
             lend!(Decisions, self).follow_peers();
             self.update_lifecycle();
         }
@@ -137,7 +106,7 @@ impl Replica {
     /// One that has left follows epochs without entries: those of its last run again while its journal is
     /// read.
     pub(in crate::replica) fn follow_if_left(&mut self) {
-        if self.members.has_left() {
+        if self.members.entered.has_left(self.config.dc) {
             lend!(Writer, self).follow_epochs();
         }
     }
@@ -145,7 +114,7 @@ impl Replica {
     /// Follows the end of a member that this step has entered. Its link stays until the control group has let
     /// it go.
     pub(in crate::replica) fn forget_who_left(&mut self) {
-        if !self.peers.reachability.peers().intersection(self.members.ended()).is_empty() {
+        if !self.peers.reachability.peers().intersection(self.members.entered.ended()).is_empty() {
             lend!(Decisions, self).follow_peers();
         }
     }

@@ -53,6 +53,11 @@ impl DecisionList {
         &self.proposals
     }
 
+    /// Returns the last decision.
+    pub(super) fn last(&self) -> Option<&Proposal> {
+        self.proposals.last()
+    }
+
     pub(super) fn push(&mut self, proposal: Proposal, learnt: Learnt) {
         self.proposals.push(proposal);
         self.learnt.push(learnt);
@@ -80,7 +85,7 @@ impl DecisionList {
 
     /// Returns the last decisions in words, the latest last.
     pub fn listed(&self) -> Vec<Decision> {
-        debug_assert_eq!(self.proposals.len(), self.learnt.len(), "each decision was learnt somehow");
+        assert_eq!(self.proposals.len(), self.learnt.len(), "each decision was learnt somehow");
         let first = self.proposals.len().saturating_sub(MAX_LISTED);
         let rows = self.proposals.iter().zip(&self.learnt).zip(1..).skip(first);
         rows.map(|((proposal, learnt), number)| Decision {

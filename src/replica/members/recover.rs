@@ -103,16 +103,16 @@ impl ForcedRecovery<'_> {
 
     /// Checks a plan with what is known here.
     fn may_recover(&self, plan: &RecoveryPlan) -> Result<(), Refused> {
-        if self.members.awaits_state() {
+        if self.members.decided.awaits_state() {
             return Err(Refused::NotFounded);
         }
-        self.members.config.check_recovery(&self.recovery_facts(), self.config.dc, plan)
+        self.members.decided.config().check_recovery(&self.recovery_facts(), self.config.dc, plan)
     }
 
     /// Those that are heard and have a link here can be reached.
     fn recovery_facts(&self) -> Facts {
         let alive = self.peers.reachability.alive(self.now.mono);
-        let config = self.members.config();
+        let config = self.members.decided.config();
         let voter = |dc| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
         let reachable = alive.intersection(self.log.peers().linked()).iter().filter_map(voter).collect();
         Facts { reachable, ..self.members.facts(self.peers, self.config, self.now) }
@@ -205,7 +205,7 @@ impl ForcedRecovery<'_> {
         if !is_on_disk && !self.config.bugs.has(Bug::ReportBeforePromise) {
             return;
         }
-        let (known, vector) = (self.members.config.index(), (**self.log.durable()).clone());
+        let (known, vector) = (self.members.decided.config().index(), (**self.log.durable()).clone());
         match ballot.by == self.config.dc {
             true => self.note_report(self.config.dc, ballot, known, vector),
             false => self.send_recovery(ballot.by, RecoveryMessage::Promised { ballot, known, vector }),
@@ -223,7 +223,7 @@ impl ForcedRecovery<'_> {
     /// Decides, once all survivors have promised and every decision that one of them knows is known here.
     fn decide_recovery(&mut self) {
         let Some(gathering) = self.members.recovering.gathering.clone() else { return };
-        let index = self.members.config.index();
+        let index = self.members.decided.config().index();
         let knows_more = |(_, (known, _)): &(&DcId, &(Index, VersionVector))| *known > index;
         if let Some((peer, _)) = gathering.reports.iter().find(knows_more) {
             // It answers with what is missing here.
@@ -239,7 +239,7 @@ impl ForcedRecovery<'_> {
             survivors: gathering.plan.survivors.iter().map(|dc| (dc, vector(dc))).collect(),
         };
         let facts = self.recovery_facts();
-        match self.members.config.check_recover(&facts, self.config.dc, recovery) {
+        match self.members.decided.config().check_recover(&facts, self.config.dc, recovery) {
             Ok(proposal) => self.make_decision(index.next(), proposal),
             Err(refused) => self.give_up(refused),
         }
@@ -276,7 +276,7 @@ impl ForcedRecovery<'_> {
                 } else if ballot.by == self.config.dc {
                     // It was decided, or given up. One that lags learns the decision first.
                     lend!(Decisions, self).tell_decisions_to(peer);
-                    if self.members.recovering.may_tell() && known >= self.members.config.index() {
+                    if self.members.recovering.may_tell() && known >= self.members.decided.config().index() {
                         self.send_recovery(peer, RecoveryMessage::GivenUp { ballot });
                     }
                 }
@@ -298,7 +298,7 @@ impl ForcedRecovery<'_> {
     }
 
     fn on_asked(&mut self, peer: DcId, ballot: Ballot, plan: RecoveryPlan) {
-        if self.members.config.lineage() >= plan.lineage || ballot.by != peer {
+        if self.members.decided.config().lineage() >= plan.lineage || ballot.by != peer {
             return lend!(Decisions, self).tell_decisions_to(peer);
         }
         let promised = self.members.recovering.promise;
@@ -328,7 +328,7 @@ impl Writer<'_> {
     /// not over yet.
     pub(super) fn report_loss(&mut self, epoch: Epoch) {
         let is_known = |report: &LossReport| report.decision.0 == epoch.0;
-        let Some((survivors, before)) = self.members.decisions.recovery_at(epoch) else { return };
+        let Some((survivors, before)) = self.members.decided.list().recovery_at(epoch) else { return };
         if self.members.recovering.loss_reports().iter().any(is_known) {
             return;
         }
@@ -338,7 +338,8 @@ impl Writer<'_> {
             let stamp = (last_entry > 0).then(|| self.log.last_stamp(cut.dc));
             Some(LostMember { dc: cut.dc, generation: cut.generation, name, last_entry, stamp })
         };
-        let lost: Vec<LostMember> = self.members.config.slots().lost_at(epoch).filter_map(member).collect();
+        let lost: Vec<LostMember> =
+            self.members.decided.config().slots().lost_at(epoch).filter_map(member).collect();
         let gone = lost.iter().map(|lost| lost.dc).collect();
         let report = LossReport {
             decision: Index(epoch.0),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Members;
+use super::decided::Decided;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::membership::{
@@ -86,12 +87,12 @@ impl Recovering {
         self.recovered.as_deref().filter(|_| self.may_tell())
     }
 
-    /// A decision is known, with which the config is as given: a recovery ends its promises.
-    pub(super) fn end(&mut self, decided: &Command, config: &Config) {
-        if matches!(decided, Command::Recover(_)) {
-            self.recovered = Some(Box::new(config.clone()));
+    /// A decision is known, the last one of these: a recovery ends its promises.
+    pub(super) fn end(&mut self, decided: &Decided) {
+        if decided.list().last().is_some_and(|last| matches!(last.command, Command::Recover(_))) {
+            self.recovered = Some(Box::new(decided.config().clone()));
         }
-        self.end_promises(config.lineage());
+        self.end_promises(decided.config().lineage());
     }
 
     fn end_promises(&mut self, lineage: Lineage) {
@@ -132,17 +133,9 @@ impl Recovering {
 }
 
 impl Members {
-    pub fn recovering(&self) -> &Recovering {
-        &self.recovering
-    }
-
-    pub fn recovering_mut(&mut self) -> &mut Recovering {
-        &mut self.recovering
-    }
-
     /// A record has this promise of a forced recovery.
     pub fn note_recovery_promise(&mut self, promise: RecoveryPromise, recorded: Position) {
-        self.recovering.note_promise(promise, recorded, self.config.lineage());
+        self.recovering.note_promise(promise, recorded, self.decided.config().lineage());
     }
 
     /// The last decision is a recovery, in the record at this position.

@@ -12,20 +12,16 @@
 //! silence is taken back, whenever the proposal is decided.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::Members;
-use crate::base::bugs::{Bug, Bugs};
+use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Log;
-use crate::membership::{
-    Command, Epoch, EvictPolicy, Evictee, Eviction, Mark, Proposal, Silence, Voter, VoterSet, Vouch,
-};
+use crate::membership::{Command, Epoch, Evictee, Eviction, Mark, Proposal, Voter, VoterSet, Vouch};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::Effect;
 use crate::replica::lifecycle::Lifecycle;
-use crate::replica::members::member_lease::MemberLease;
 use crate::replica::message::Message;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;
@@ -34,7 +30,7 @@ use geolock_api::names::{DcId, DcSet, Position};
 
 /// The silence of this voter.
 #[derive(Default)]
-pub(super) struct Silences {
+pub(in crate::replica) struct Silences {
     /// The last statement about each member that is in the journal.
     marked: BTreeMap<DcId, Marked>,
     /// By member: the time before which no silence is counted.
@@ -72,8 +68,14 @@ impl Silences {
         self.acknowledged.remove(of);
     }
 
-    fn note(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
+    /// A record in the journal says that this voter is silent about a member.
+    pub fn note(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
         self.marked.insert(of, Marked { number, policy, recorded });
+    }
+
+    /// This voter counts no silence any more. Its statements stay.
+    fn stop(&mut self) {
+        *self = Silences { marked: std::mem::take(&mut self.marked), ..Silences::default() };
     }
 
     /// Follows the members and the policy. Silence about a member that is acknowledged anew is counted anew.
@@ -92,84 +94,6 @@ impl Silences {
     }
 }
 
-impl Members {
-    /// Returns true if members are evicted by time, as far as is known here.
-    pub fn evict_by_time(&self) -> bool {
-        self.config.policy().evict == EvictPolicy::Auto
-    }
-
-    /// Returns the longest time to live that leases of clients may have by the policy.
-    fn longest_lease(&self) -> Option<Duration> {
-        self.evict_by_time().then(|| self.config.policy().max_lease_ttl())
-    }
-
-    /// Returns this member as a voter.
-    fn own_vote(&self) -> Option<Voter> {
-        let voter = Voter::Member { dc: self.me, generation: self.own_member()?.generation };
-        self.config.voters().voters.contains(&voter).then_some(voter)
-    }
-
-    fn own_silence(&self, of: DcId) -> Option<Silence> {
-        self.own_vote().and_then(|by| self.config.silence(by, of))
-    }
-
-    /// Returns the number of the last statement about a member that is decided.
-    fn decided_number(&self, of: DcId) -> u64 {
-        self.own_silence(of).map_or(0, |silence| silence.number)
-    }
-
-    /// Returns the statement about a member that is in the journal and not decided.
-    fn undecided(&self, of: DcId) -> Option<Marked> {
-        self.silences.marked.get(&of).copied().filter(|marked| marked.number > self.decided_number(of))
-    }
-
-    /// Returns true if this voter acknowledges heartbeats of a member.
-    fn acknowledges(&self, of: DcId, bugs: Bugs) -> bool {
-        let is_silent = self.own_silence(of).is_some_and(|silence| silence.silent);
-        let is_quiet = is_silent || self.undecided(of).is_some();
-        (!is_quiet || bugs.has(Bug::AcknowledgesSilent)) && !self.promised().contains(of)
-    }
-
-    /// Returns true if this member may be evicted by time, and so has to stop granting by itself: it has
-    /// entered the epoch from which on the others may do that.
-    fn is_fenced(&self) -> bool {
-        self.config.fenced_since(self.me).is_some_and(|since| self.entered >= since)
-    }
-
-    /// Returns the time until which this member is backed by a majority of every set of voters that may
-    /// count.
-    fn backed_until(&self, lease: &MemberLease) -> Instant {
-        let Some(sets) = self.config.voter_sets_since(self.entered) else { return Instant::ZERO };
-        let backed_at = |set: &VoterSet| match set.can_do_without(self.me) {
-            true => lease.backed_at(self.me, set),
-            false => Instant::FAR_FUTURE,
-        };
-        let now_evicting = self.config.attempt().map(|attempt| attempt.evicting());
-        let rest = now_evicting.map(|evicting| backed_at(&self.config.voters().without(evicting)));
-        let at = sets.iter().map(backed_at).chain(rest).min().unwrap_or(Instant::ZERO);
-        match at {
-            Instant::ZERO => Instant::ZERO,
-            at => at + self.config.policy().fence_after(),
-        }
-    }
-
-    /// Returns the members that may be evicted because a majority of the voters is silent about them.
-    fn silenced(&self) -> DcSet {
-        let config = &self.config;
-        let is_silenced = |dc: &DcId| {
-            let about: Vec<Voter> = config.silent_about(*dc).collect();
-            let is_fenced = config.fenced_since(*dc).is_some_and(|since| self.entered_by(*dc) >= since);
-            is_fenced && config.slots().is_settled(*dc) && config.voters().is_majority(&about)
-        };
-        config.slots().member_set().iter().filter(is_silenced).collect()
-    }
-
-    /// A record in the journal says that this voter is silent about a member.
-    pub fn note_silent(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
-        self.silences.note(of, number, policy, recorded);
-    }
-}
-
 /// The failure detector: acknowledges heartbeats of members, or says that this voter is silent about them.
 pub(in crate::replica) struct FailureDetector<'a> {
     pub(in crate::replica) config: &'a ReplicaConfig,
@@ -182,18 +106,64 @@ pub(in crate::replica) struct FailureDetector<'a> {
 }
 
 impl FailureDetector<'_> {
+    /// Returns the statement about a member that is in the journal and not decided.
+    fn undecided(&self, of: DcId) -> Option<Marked> {
+        let marked = self.members.silences.marked.get(&of).copied();
+        marked.filter(|marked| marked.number > self.members.decided.decided_number(of))
+    }
+
+    /// Returns true if this voter acknowledges heartbeats of a member.
+    fn acknowledges(&self, of: DcId) -> bool {
+        let is_silent = self.members.decided.own_silence(of).is_some_and(|silence| silence.silent);
+        let is_quiet = is_silent || self.undecided(of).is_some();
+        (!is_quiet || self.config.bugs.has(Bug::AcknowledgesSilent)) && !self.members.promised().contains(of)
+    }
+
+    /// Returns true if this member may be evicted by time, and so has to stop granting by itself: it has
+    /// entered the epoch from which on the others may do that.
+    fn is_fenced(&self) -> bool {
+        let Members { decided, entered, .. } = &*self.members;
+        decided.config().fenced_since(decided.me()).is_some_and(|since| entered.epoch() >= since)
+    }
+
+    /// Returns the time until which this member is backed by a majority of every set of voters that may
+    /// count.
+    fn backed_until(&self) -> Instant {
+        let (me, lease, config) = (self.config.dc, &self.peers.member_lease, self.members.decided.config());
+        let Some(sets) = config.voter_sets_since(self.members.entered.epoch()) else { return Instant::ZERO };
+        let backed_at = |set: &VoterSet| match set.can_do_without(me) {
+            true => lease.backed_at(me, set),
+            false => Instant::FAR_FUTURE,
+        };
+        let now_evicting = config.attempt().map(|attempt| attempt.evicting());
+        let rest = now_evicting.map(|evicting| backed_at(&config.voters().without(evicting)));
+        let at = sets.iter().map(backed_at).chain(rest).min().unwrap_or(Instant::ZERO);
+        match at {
+            Instant::ZERO => Instant::ZERO,
+            at => at + config.policy().fence_after(),
+        }
+    }
+
+    /// Returns the members that may be evicted because a majority of the voters is silent about them.
+    fn silenced(&self) -> DcSet {
+        let Members { decided, entered, .. } = &*self.members;
+        let config = decided.config();
+        let is_silenced = |dc: &DcId| {
+            let about: Vec<Voter> = config.silent_about(*dc).collect();
+            let is_fenced = config.fenced_since(*dc).is_some_and(|since| entered.epoch_of(*dc) >= since);
+            is_fenced && config.slots().is_settled(*dc) && config.voters().is_majority(&about)
+        };
+        config.slots().member_set().iter().filter(is_silenced).collect()
+    }
+
     /// Acknowledges heartbeats, and passes on what others have acknowledged.
     pub(in crate::replica) fn acknowledge_heartbeats(&mut self) {
-        if !self.members.evict_by_time() {
+        if !self.members.decided.evict_by_time() {
             return;
         }
-        let is_voter = self.members.own_vote().is_some();
+        let is_voter = self.members.decided.own_vote().is_some();
         let reachability = &self.peers.reachability;
-        let acknowledged = self
-            .members
-            .peers()
-            .iter()
-            .filter(|dc| is_voter && self.members.acknowledges(*dc, self.config.bugs));
+        let acknowledged = self.members.peers().iter().filter(|dc| is_voter && self.acknowledges(*dc));
         let own: Vec<(DcId, Timestamp)> =
             acknowledged.filter_map(|dc| Some((dc, reachability.last_clock(dc)?))).collect();
         for peer in self.log.peers().linked().iter() {
@@ -230,26 +200,24 @@ impl FailureDetector<'_> {
 
     /// The time until which this member is backed may have changed.
     pub(in crate::replica) fn follow_member_lease(&mut self) {
-        let until = self.members.backed_until(&self.peers.member_lease);
-        let is_fenced = self.members.is_fenced() && !self.config.bugs.has(Bug::GrantsUnbacked);
+        let until = self.backed_until();
+        let is_fenced = self.is_fenced() && !self.config.bugs.has(Bug::GrantsUnbacked);
         self.lifecycle.on_member_lease(until, is_fenced, self.now.mono);
-        self.lifecycle.member_lease.limit_leases(self.members.longest_lease());
+        self.lifecycle.member_lease.limit_leases(self.members.decided.longest_lease());
     }
 
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
     /// majority is silent.
     pub(in crate::replica) fn drive_silence(&mut self) {
-        let (members, policy) =
-            (self.members.config.slots().member_set(), self.members.config.policy_epoch());
+        let (members, policy) = (
+            self.members.decided.config().slots().member_set(),
+            self.members.decided.config().policy_epoch(),
+        );
         let peers = members.difference(DcSet::only(self.config.dc));
-        if !self.members.evict_by_time() || self.members.own_vote().is_none() {
-            return self.members.silences = Silences {
-                marked: std::mem::take(&mut self.members.silences.marked),
-                ..Silences::default()
-            };
+        if !self.members.decided.evict_by_time() || self.members.decided.own_vote().is_none() {
+            return self.members.silences.stop();
         }
-        let bugs = self.config.bugs;
-        let acknowledged = peers.iter().filter(|dc| self.members.acknowledges(*dc, bugs)).collect();
+        let acknowledged = peers.iter().filter(|dc| self.acknowledges(*dc)).collect();
         self.members.silences.follow(peers, policy, acknowledged, self.now.mono);
         let alive = self.peers.reachability.alive(self.now.mono);
         for of in peers.iter() {
@@ -268,19 +236,19 @@ impl FailureDetector<'_> {
         let since = self.members.silences.since.get(&of).copied().unwrap_or(self.now.mono);
         let since = if self.config.bugs.has(Bug::SilenceFromBefore) { Instant::ZERO } else { since };
         let heard = self.peers.reachability.last_heard(of).unwrap_or(Instant::ZERO);
-        let after = self.members.config.policy().evict_after();
+        let after = self.members.decided.config().policy().evict_after();
         self.lifecycle.member_lease.is_backed() && self.now.mono >= since.max(heard) + after
     }
 
     /// From now on nothing of this member is acknowledged.
     fn begin_silence(&mut self, of: DcId) {
-        let number = self.members.decided_number(of) + 1;
-        let policy = self.members.config.policy_epoch();
+        let number = self.members.decided.decided_number(of) + 1;
+        let policy = self.members.decided.config().policy_epoch();
         let recorded = match self.config.bugs.has(Bug::SilenceNotOnDisk) {
             true => Position::default(),
             false => self.out.persist(Record::Silent { of, number, policy }),
         };
-        self.members.note_silent(of, number, policy, recorded);
+        self.members.silences.note(of, number, policy, recorded);
         self.members.goes_on_at = Some(recorded);
         self.members.silences.acknowledged.remove(of);
     }
@@ -288,16 +256,16 @@ impl FailureDetector<'_> {
     /// Proposes the silence that is not decided, once it is on disk; or takes silence back, if the member is
     /// heard, or the policy for which it was counted is over. A proposal may be lost, so it is repeated.
     fn state_again(&mut self, of: DcId, is_alive: bool) {
-        let policy = self.members.config.policy_epoch();
-        let (undecided, decided) = (self.members.undecided(of), self.members.decided_number(of));
+        let policy = self.members.decided.config().policy_epoch();
+        let (undecided, decided) = (self.undecided(of), self.members.decided.decided_number(of));
         let (Some(by), Some(of_generation)) =
-            (self.members.own_vote(), self.members.config.slots().generation(of))
+            (self.members.decided.own_vote(), self.members.decided.config().slots().generation(of))
         else {
             return;
         };
         let mark = |number| Mark { by, of, of_generation, number };
         let last = undecided.map_or(decided, |marked| marked.number);
-        let is_silent = self.members.own_silence(of).is_some_and(|silence| silence.silent);
+        let is_silent = self.members.decided.own_silence(of).is_some_and(|silence| silence.silent);
         let command = match undecided {
             _ if is_alive && (is_silent || undecided.is_some()) => Command::Heard { mark: mark(last + 1) },
             Some(marked) if marked.policy != policy => Command::Heard { mark: mark(last + 1) },
@@ -306,14 +274,14 @@ impl FailureDetector<'_> {
             }
             _ => return,
         };
-        let proposal = Proposal { checked: self.members.config.revision(), command };
+        let proposal = Proposal { checked: self.members.decided.config().revision(), command };
         self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
     }
 
     /// The first voter that lives begins the eviction of those about which a majority is silent.
     fn evict_silenced(&mut self, alive: DcSet) {
-        let config = self.members.config();
-        let silenced = self.members.silenced();
+        let config = self.members.decided.config();
+        let silenced = self.silenced();
         let me = self.config.dc;
         let voters = config.voters().members().difference(silenced);
         let first = alive.union(DcSet::only(me)).intersection(voters).iter().next();

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::join::Join;
+use super::Members;
+use super::decided::known_at;
 use super::listing::config_after;
-use super::{Admitted, Members};
 use crate::crdt::{Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
 use crate::membership::{Epoch, Generation, LossReport, Proposal, RecoveryPromise};
@@ -70,54 +70,28 @@ impl MembersState {
 
     /// Returns the datacenters of the entered epoch.
     pub(crate) fn known(&self) -> Known {
-        let config = config_after(&self.decisions);
-        let members = config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
-        let (left, no_homes) =
-            (config.slots().ended_at(self.entered), config.slots().no_homes_at(self.entered));
-        Known { members, left, no_homes }
+        known_at(&config_after(&self.decisions), self.entered)
     }
 }
 
 impl Members {
-    /// Returns true if this server is a member in a state: an earlier one with the same slot may be.
-    pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
-        let Some(state) = state.filter(|_| self.awaits_state) else { return true };
-        let config = config_after(&state.decisions);
-        let member = config.slots().member(self.me).filter(|member| member.server == self.server);
-        member.is_some_and(|member| member.admitted <= state.entered)
-    }
-
     /// Returns the members for a checkpoint or a state; `None` if there are no decisions.
     pub fn state(&self, sponsors: &Sponsors) -> Option<MembersState> {
+        let Members { decided, entered, .. } = self;
+        let me = decided.me();
+        let slots = (0..MAX_DCS).map(|slot| DcId::new(slot as u8).expect("there are no more slots"));
         // Also of members whose end is decided and not entered here: what they did before it is lacking.
-        let entered_by = self
-            .entered_by
-            .iter()
-            .enumerate()
-            .map(|(slot, epoch)| (DcId::new(slot as u8).expect("there are no more slots"), *epoch));
-        let join = |join: &Join| {
-            let Admitted { dc, generation, sponsor } = join.admitted;
-            let split = sponsors.get(dc).is_some_and(|row| row.split);
-            JoinState {
-                part: dc,
-                generation,
-                sponsor,
-                epoch: join.epoch,
-                older: join.older,
-                done: join.done,
-                split,
-            }
-        };
-        self.are_decided().then(|| MembersState {
-            decisions: self.decisions.proposals().to_vec(),
+        let entered_by = slots.map(|dc| (dc, entered.epoch_of(dc))).filter(|(_, epoch)| *epoch > Epoch(0));
+        decided.has_decisions().then(|| MembersState {
+            decisions: decided.list().proposals().to_vec(),
             // One that has left follows the epochs silently, again after a restart.
-            entered: if self.has_left() { self.entered_by(self.me) } else { self.entered },
-            entered_by: entered_by.filter(|(_, epoch)| *epoch > Epoch(0)).collect(),
-            joins: self.joins.iter().map(join).collect(),
-            parting: self.parting,
-            awaits_state: self.awaits_state,
+            entered: if entered.has_left(me) { entered.epoch_of(me) } else { entered.epoch() },
+            entered_by: entered_by.collect(),
+            joins: self.joins.state(sponsors),
+            parting: entered.parting(),
+            awaits_state: decided.awaits_state(),
             silent: self.silences.state(),
-            freed: self.slots.state(),
+            freed: self.ended_slots.state(),
             recovery: self.recovering.promise,
             losses: self.recovering.loss_reports().to_vec(),
         })
@@ -126,37 +100,22 @@ impl Members {
     /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there
     /// stay.
     pub fn install(&mut self, state: &MembersState) {
-        let known = self.decisions.proposals().len();
+        let known = self.decided.list().proposals().len();
         for proposal in state.decisions.iter().skip(known) {
-            self.decide(self.config.index().next(), proposal.clone());
+            self.decide(self.decided.config().index().next(), proposal.clone());
         }
-        self.pending.retain(|change| change.epoch > state.entered);
-        self.entered = state.entered;
-        self.entered_by = [Epoch(0); MAX_DCS];
-        for (dc, epoch) in &state.entered_by {
-            self.entered_by[dc.index()] = *epoch;
-        }
-        self.joins = state.joins.iter().map(Join::from).collect();
-        self.parting = state.parting;
-        self.awaits_state = state.awaits_state;
+        self.pending.install(state.entered);
+        self.entered.install(state.entered, &state.entered_by, state.parting);
+        self.joins.install(&state.joins);
+        self.decided.set_awaits_state(state.awaits_state);
         self.silences.restore(&state.silent);
         if let Some(promise) = state.recovery {
             self.note_recovery_promise(promise, Position::default());
         }
         state.losses.iter().for_each(|report| self.recovering.note_loss(report.clone()));
-        if !self.awaits_state {
-            self.all = self.config.slots().members_at(self.entered).map(|(dc, _)| dc).collect();
-            self.ended = self.config.slots().ended_at(self.entered);
-            self.no_homes = self.config.slots().no_homes_at(self.entered);
-            self.slots.install(self.me, self.ended, &state.freed);
+        if !self.decided.awaits_state() {
+            self.entered.install_members(&self.decided);
+            self.ended_slots.install(self.decided.me(), self.entered.ended(), &state.freed);
         }
-    }
-}
-
-impl From<&JoinState> for Join {
-    fn from(state: &JoinState) -> Join {
-        let JoinState { part, generation, sponsor, epoch, older, done, split: _ } = state.clone();
-        let admitted = Admitted { dc: part, generation, sponsor };
-        Join { admitted, epoch, older, done, naming: None }
     }
 }

@@ -116,7 +116,7 @@ impl Comparison<'_> {
     pub(in crate::replica) fn note_sums(&mut self) {
         let AntiEntropy { shown, owned, .. } = &mut self.peers.anti_entropy;
         // A member that has left enters ends without an entry, so its vector does not tell whether it has.
-        if owned.noted < self.out.position && !self.members.has_left() {
+        if owned.noted < self.out.position && !self.members.entered.has_left(self.config.dc) {
             owned.noted = self.out.position;
             let vector = self.log.applied();
             let is_wrong = self.config.bugs.has(Bug::SumOfAnotherVector);

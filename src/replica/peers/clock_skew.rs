@@ -101,7 +101,7 @@ impl Clocks<'_> {
         let ours_ahead = if stamps_ahead > limit { stamps_ahead } else { 0 };
         // In a cluster of two, a server whose wall clock has jumped believes no other one to be wrong.
         let excused = NotServing::ClockBehind;
-        let is_excused = self.members.all().len() > 2 || !self.ids.clock.is_following_step();
+        let is_excused = self.members.entered.all().len() > 2 || !self.ids.clock.is_following_step();
         let clocks = self
             .members
             .peers()
@@ -157,7 +157,7 @@ impl Clocks<'_> {
                 (counted, counted_off) = (counted + 1, counted_off + is_off);
             }
         }
-        counted_off * 2 > counted || all_off * 2 > self.members.all().len()
+        counted_off * 2 > counted || all_off * 2 > self.members.entered.all().len()
     }
 
     /// Follows a forward step of the wall clock at once, as far as most members, this one included, are.
@@ -167,7 +167,7 @@ impl Clocks<'_> {
         let mut ahead: Vec<i64> = linked.filter_map(|peer| self.peers.links.clock_ahead_ms(peer)).collect();
         ahead.sort_unstable_by(|a, b| b.cmp(a));
         // With so many others this one is in the majority.
-        let others = self.members.all().len() / 2;
+        let others = self.members.entered.all().len() / 2;
         let confirmed = others.checked_sub(1).and_then(|last| ahead.get(last)).copied().unwrap_or(0);
         let most_ms = u64::try_from(confirmed).unwrap_or(0);
         let by_ms = self.ids.clock.step_forward(self.now, most_ms);

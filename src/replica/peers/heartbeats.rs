@@ -87,8 +87,8 @@ impl LinkHandler<'_> {
             yours,
         };
         self.peers.links.rows[peer.index()].told = clock;
-        if self.members.evict_by_time() {
-            let fence_after = self.members.config().policy().fence_after();
+        if self.members.decided.evict_by_time() {
+            let fence_after = self.members.decided.config().policy().fence_after();
             self.peers.member_lease.note_sent(clock, self.now.mono, fence_after);
         }
         self.peers.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);

@@ -255,7 +255,7 @@ impl LinkHandler<'_> {
     ) -> Result<(), Violation> {
         let before = self.peers.links.rows[peer.index()].terms.replace(heartbeat.terms);
         self.compare_terms(peer, &heartbeat.terms, before)?;
-        let members = self.members.all();
+        let members = self.members.entered.all();
         let named =
             heartbeat.durable.iter().map(|(dc, _)| dc).chain(heartbeat.heard.iter().map(|(dc, ..)| *dc));
         let named = named.chain(heartbeat.not_serving.iter().map(|(dc, _)| *dc));
@@ -265,7 +265,7 @@ impl LinkHandler<'_> {
         let named = named.chain(more).chain(heartbeat.speaks.iter().map(|(dc, _)| *dc));
         let acknowledged = heartbeat.acknowledged.iter();
         let named = named.chain(acknowledged.flat_map(|(dc, had)| had.iter().map(|(dc, _)| dc).chain([*dc])));
-        let knows_decisions = self.members.may_be_unknown() || heartbeat.terms.members.is_empty();
+        let knows_decisions = self.members.decided.may_lack_members() || heartbeat.terms.members.is_empty();
         let is_strange = |dc: &DcId| !members.contains(*dc) && !knows_decisions;
         match named.chain(heartbeat.linked.iter()).find(is_strange) {
             Some(dc) => Err(Violation::UnknownDc { dc }),

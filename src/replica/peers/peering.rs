@@ -38,7 +38,7 @@ pub(in crate::replica) struct Peering<'a> {
 impl Peering<'_> {
     pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
         // The edge may know of a new member before the machine does.
-        let is_known = self.members.may_link(peer) || self.members.may_be_unknown();
+        let is_known = self.members.may_link(peer) || self.members.decided.may_lack_members();
         assert!(is_known, "a link to {peer}, which is no peer");
         self.peers.links.link_up(peer, self.out.position);
         self.data.acknowledgements.link_up(peer, version);

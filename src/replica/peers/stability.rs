@@ -115,11 +115,11 @@ impl Comparison<'_> {
         let knows_own_entries = self.lifecycle.own_log.is_whole(self.log.applied());
         let knows_own_entries = knows_own_entries || self.config.bugs.has(Bug::FloorWithoutOwnLog);
         if knows_own_entries {
-            let base = self.members.own_base();
+            let base = self.members.decided.own_base();
             let floor = own_floor(self.config.dc, base, self.log, &self.data.store);
             self.peers.stability.note(floor, self.config.dc);
         }
-        self.peers.stability.update(self.members.all(), self.log.applied());
+        self.peers.stability.update(self.members.entered.all(), self.log.applied());
         self.data.store.note_stable(self.peers.stability.stable());
     }
 }

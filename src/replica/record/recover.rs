@@ -45,7 +45,7 @@ impl Recovery {
     fn new(config: ReplicaConfig, now: Now) -> Recovery {
         let (dc, members, local) = (config.dc, config.agreed.members, &config.local);
         let members = Members::new(dc, config.server, members, config.joins);
-        let (all, peers) = (members.all(), members.peers());
+        let (all, peers) = (members.entered.all(), members.peers());
         let locks = Locks::new(dc, all, local.hold.clone(), local.hash_seed)
             .with_max_away(local.max_away_locks)
             .with_bugs(config.bugs);
@@ -72,7 +72,7 @@ impl Recovery {
 
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), RecoveryError> {
         let replica = &mut self.replica;
-        let configured = replica.members.all();
+        let configured = replica.members.entered.all();
         if let Some(state) = &checkpoint.members_state {
             lend!(Decisions, replica).install_members(state);
             replica.ids.fence = replica.members.fence();
@@ -164,18 +164,18 @@ impl Recovery {
             Record::TokenLead { millis } => replica.ids.raise_lead(millis, Position::default()),
             Record::Forgotten { entries } => replica.log.truncate_again(&entries),
             Record::Decided { index, proposal } => {
-                if index != replica.members.config().index().next() {
+                if index != replica.members.decided.config().index().next() {
                     return Err(refused(format!("it is decision {index}")));
                 }
                 lend!(Decisions, replica).take_decision(index, *proposal);
             }
             Record::Silent { of, number, policy } => {
-                replica.members.note_silent(of, number, policy, Position::default())
+                replica.members.silences.note(of, number, policy, Position::default())
             }
             Record::RecoveryPromised(promise) => {
                 replica.members.note_recovery_promise(promise, Position::default())
             }
-            Record::Recovered(report) => replica.members.recovering_mut().note_loss(*report),
+            Record::Recovered(report) => replica.members.recovering.note_loss(*report),
             Record::AllSpeak { version } => replica.lifecycle.versions.note_recorded(version),
             Record::StatePiece(piece) => {
                 lend!(StateTransfer, replica)
@@ -274,7 +274,7 @@ pub(in crate::replica) fn begin_checkpoint(replica: &Replica) -> Checkpoint {
     let bound = replica.ids.reservations.recorded();
     Checkpoint {
         position: replica.out.position,
-        members: replica.members.all(),
+        members: replica.members.entered.all(),
         joined: replica.lifecycle.own_log.has_joined(),
         clock: bound.clock,
         n: bound.n.max(replica.ids.next_n),

@@ -221,7 +221,7 @@ impl TxnCalls<'_> {
     /// snapshot would show that nothing exists.
     fn lacks_state(&self) -> bool {
         let may_be_lost = !self.lifecycle.own_log.has_joined() && self.log.durable().iter().next().is_none();
-        (self.members.awaits_state() || may_be_lost) && !self.config.bugs.has(Bug::ReadsBeforeState)
+        (self.members.decided.awaits_state() || may_be_lost) && !self.config.bugs.has(Bug::ReadsBeforeState)
     }
 
     /// Returns the end of a wait that begins now.
@@ -429,21 +429,21 @@ pub(in crate::replica) fn validate_vector(
     log: &Log,
     lifecycle: &Lifecycle,
 ) -> Result<(), TxnRefusal> {
-    let all = members.all();
+    let all = members.entered.all();
     // A new member may not be known here yet.
-    let is_strange = |dc: DcId| !all.contains(dc) && !members.know_decisions();
+    let is_strange = |dc: DcId| !all.contains(dc) && !members.decided.names_members();
     if let Some((dc, _)) = vector.iter().find(|(dc, _)| is_strange(*dc)) {
         return Err(TxnRefusal::UnknownDc(dc));
     }
     if let Some((dc, seq, cut)) = members.lost_in(vector) {
         return Err(TxnRefusal::SnapshotLost { dc, seq, cut });
     }
-    let me = members.me();
+    let me = members.decided.me();
     let (seq, made) = (vector.get(me), log.applied().get(me));
     // A datacenter that may lack entries of its own log gets them back soon, or its wait ends. A new member
     // may follow another one with its slot.
     let is_wrong = seq > made
-        && !members.awaits_state()
+        && !members.decided.awaits_state()
         && !lifecycle.state.is_starting()
         && lifecycle.own_log.is_recovered();
     if is_wrong { Err(TxnRefusal::SnapshotAhead { seq, made }) } else { Ok(()) }

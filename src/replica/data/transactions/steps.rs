@@ -76,8 +76,9 @@ impl TxnCalls<'_> {
         validate_reads(&step.reads)?;
         let added = validate_changes(&step.changes)?;
         let named = step.changes.iter().filter_map(Change::names_dc);
-        if let Some(stranger) =
-            named.into_iter().find(|dc| !self.members.contains(*dc) || self.members.is_parting(*dc))
+        if let Some(stranger) = named
+            .into_iter()
+            .find(|dc| !self.members.entered.contains(*dc) || self.members.entered.is_parting(*dc))
         {
             return Err(TxnRefusal::UnknownDc(stranger).into());
         }

@@ -37,7 +37,7 @@ impl StateTransfer<'_> {
     /// `peer` has truncated the entries up to `truncated`: asks for its state, if this datacenter lacks any
     /// of them.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
-        let has_it = self.log.applied().covers(truncated) && !self.members.awaits_state();
+        let has_it = self.log.applied().covers(truncated) && !self.members.decided.awaits_state();
         if has_it
             || self.lifecycle.state.is_forked()
             || self.copies.transfers.is_taking()
@@ -54,7 +54,7 @@ impl StateTransfer<'_> {
     fn begin_taking(&mut self, from: Option<DcId>, truncated: VersionVector) {
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
-        let members = (!self.members.know_decisions()).then(|| self.members.all());
+        let members = (!self.members.decided.names_members()).then(|| self.members.entered.all());
         let incoming = Incoming::new(members, store, Ownership::new(seed));
         let until = self.now.mono + PATIENCE;
         self.copies.transfers.intake = Some(Intake { from, truncated, incoming, until });
@@ -72,14 +72,16 @@ impl StateTransfer<'_> {
     fn is_of_no_use(&self, intake: &Intake, head: &Head) -> Option<&'static str> {
         let members = intake.incoming.members_state.as_ref();
         let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
-        if members.map_or(Epoch(0), |state| state.entered) < self.members.epoch() {
+        if members.map_or(Epoch(0), |state| state.entered) < self.members.entered.epoch() {
             Some("it is of an epoch before ours")
-        } else if !self.members.is_admitted_in(members) && !self.config.bugs.has(Bug::StateBeforeEpoch) {
+        } else if !self.members.decided.is_admitted_in(members)
+            && !self.config.bugs.has(Bug::StateBeforeEpoch)
+        {
             Some("it is of an epoch before the admission of this server")
         } else if self.members.has_beyond(&head.vector, self.log.applied(), self.config.bugs) {
             Some("it has entries of a datacenter that is evicted, which do not count")
         } else if self.log.applied().covers(&intake.truncated)
-            && !self.members.awaits_state()
+            && !self.members.decided.awaits_state()
             && !self.config.bugs.has(Bug::StateUnneeded)
         {
             // Installing it would end open transactions.
@@ -172,7 +174,7 @@ impl Replica {
         contested.iter().for_each(|lock| lend!(Requests, self).take_from_holders(lock));
         let position = self.out.persist(Record::StateTaken { vector: vector.clone() });
         lend!(Requests, self).end_open_transactions();
-        let is_new = self.members.awaits_state();
+        let is_new = self.members.decided.awaits_state();
         self.install_state(incoming, foreign, position);
         if is_new && !self.lifecycle.own_log.has_joined() {
             // Nobody has a log of its generation. In any other directory leases may live that it has lost.
@@ -255,7 +257,7 @@ fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
     });
     Foreign {
         known: incoming.members_state.as_ref().map(MembersState::known),
-        is_first: members.awaits_state(),
+        is_first: members.decided.awaits_state(),
         requests: std::mem::take(&mut incoming.requests),
         ..Foreign::new(vector.clone(), std::mem::take(&mut incoming.ownership), beyond)
     }

@@ -1,0 +1,137 @@
+//! The epochs that are known and not entered: what each changes, and what the next one waits for by time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::base::time::Instant;
+use crate::membership::{Epoch, Generation, Policy};
+use geolock_api::names::{DcId, DcSet};
+
+/// A change of the members by a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Change {
+    pub(super) epoch: Epoch,
+    pub(super) kind: Kind,
+}
+
+/// The effect of an epoch on the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A member is admitted.
+    Admits(Admitted),
+    /// This member is to leave.
+    Leaves(DcId),
+    /// This member has left. The number of its last entry.
+    Ends(DcId, u64),
+    /// These members are evicted.
+    Evicts(Evicted),
+    /// Members are evicted by time, from when all know that.
+    Policy,
+    /// The members stay the same.
+    None,
+}
+
+/// The members that a decision evicts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Evicted {
+    pub(super) members: DcSet,
+    /// The others that are joining, and not settled yet.
+    pub(super) joining: DcSet,
+    /// The number of evictions that it counts for.
+    pub(super) fences: u16,
+}
+
+/// A member that a decision admits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Admitted {
+    pub(super) dc: DcId,
+    pub(super) generation: Generation,
+    pub(super) sponsor: DcId,
+}
+
+/// Epochs that are known and not entered.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// In the order of their epochs.
+    changes: VecDeque<Change>,
+    /// When no lease of a client is longer than the policy to be entered permits.
+    leases_fit_at: Option<Instant>,
+    /// The longest time to live of the leases that were read from the journal.
+    longest_before: Duration,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Returns the change that is entered next.
+    pub(super) fn next(&self) -> Option<Change> {
+        self.changes.front().copied()
+    }
+
+    /// An epoch is decided.
+    pub(super) fn push(&mut self, change: Change) {
+        self.changes.push_back(change);
+    }
+
+    /// This epoch is entered. Returns its change.
+    pub(super) fn enter(&mut self, epoch: Epoch) -> Kind {
+        let change = self.changes.pop_front().filter(|change| change.epoch == epoch);
+        let kind = change.map_or(Kind::None, |change| change.kind);
+        if kind == Kind::Policy {
+            self.leases_fit_at = None;
+        }
+        kind
+    }
+
+    /// Epochs up to this one were entered in a state, or before a checkpoint.
+    pub(super) fn install(&mut self, entered: Epoch) {
+        self.changes.retain(|change| change.epoch > entered);
+    }
+
+    /// Returns the member that this epoch, which is the next one, admits.
+    pub(super) fn to_admit(&self, epoch: Epoch) -> Option<DcId> {
+        match self.next().filter(|change| change.epoch == epoch)?.kind {
+            Kind::Admits(admitted) => Some(admitted.dc),
+            _ => None,
+        }
+    }
+
+    /// Returns the evictions that are decided and not entered.
+    fn evictions(&self) -> impl Iterator<Item = Evicted> {
+        self.changes.iter().filter_map(|change| match change.kind {
+            Kind::Evicts(evicted) => Some(evicted),
+            _ => None,
+        })
+    }
+
+    /// Returns the members whose evictions are decided and not entered.
+    pub(super) fn evicted(&self) -> DcSet {
+        self.evictions().fold(DcSet::EMPTY, |all, evicted| all.union(evicted.members))
+    }
+
+    /// Returns the number of evictions for which these epochs count.
+    pub(super) fn fences(&self) -> u16 {
+        self.evictions().map(|evicted| evicted.fences).sum()
+    }
+
+    /// This run begins. `longest_lease`: the longest time to live of the leases in the journal.
+    pub(super) fn begin_run(&mut self, longest_lease: Duration) {
+        self.longest_before = longest_lease;
+    }
+
+    /// If the next epoch brings eviction by time, it waits for leases that are longer than the policy
+    /// permits. From when the policy is known none is renewed for longer, so the time is known, too.
+    /// `longest`: that of the leases of this run.
+    pub(super) fn await_leases(&mut self, policy: &Policy, longest: Duration, now: Instant) {
+        let is_next = self.next().is_some_and(|change| change.kind == Kind::Policy);
+        let left = longest.max(self.longest_before).saturating_sub(policy.max_lease_ttl());
+        self.leases_fit_at = is_next.then(|| self.leases_fit_at.unwrap_or(now + left));
+    }
+
+    /// Returns true if leases that are longer than the policy permits may live.
+    pub(super) fn awaits_leases(&self, now: Instant) -> bool {
+        self.leases_fit_at.is_none_or(|at| now < at)
+    }
+}
