@@ -11,7 +11,7 @@ use crate::crdt::{
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
 /// The datacenters that an entry may name, by its epoch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
     pub members: DcSet,
     /// Those that were members, and have left.

@@ -34,6 +34,7 @@ impl Replica {
             counts.held + counts.waiting,
             "every request of a client belongs to a lease"
         );
+        self.members.check();
         assert!(
             !self.members.entered.has_left(self.config.dc) || self.locks.owners().are_home_here(),
             "a member that has left has no parts of others"

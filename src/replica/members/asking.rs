@@ -34,6 +34,7 @@ impl Asking {
     }
 
     fn begin(&mut self, decided: &Decided, bugs: Bugs) {
+        assert!(!self.is_open, "a run begins once");
         self.is_open = decided.has_decisions() && !decided.awaits_state() && !bugs.has(Bug::ServesUnasked);
         self.end_if_answered(decided);
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::MembersState;
 use super::listing::{DecisionList, Learnt, config_after};
 use super::pending::{Admitted, Change, Evicted, Kind};
+use crate::base::entry_number::is_first;
 use crate::causal_log::Entry;
 use crate::lock_state::Known;
 use crate::membership::{
@@ -51,6 +52,7 @@ impl Decided {
     }
 
     /// Returns the state after the decisions that are known here.
+    #[inline]
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -105,6 +107,7 @@ impl Decided {
             applied.epoch.map(kind)
         });
         self.list.push(proposal, Learnt { at_ms: None, is_refused: change.is_err() });
+        assert_eq!(self.list.len(), self.config.index().0, "the config is that after all decisions");
         change
     }
 
@@ -130,6 +133,7 @@ impl Decided {
     fn evicts(&self, members: DcSet, fences: u16) -> Kind {
         let slots = self.config.slots();
         let remain = slots.member_set();
+        debug_assert!(remain.intersection(members).is_empty(), "{members:?} are evicted, {remain:?} remain");
         let joining = remain.iter().filter(|dc| !slots.is_settled(*dc)).collect();
         Kind::Evicts(Evicted { members, joining, fences })
     }
@@ -175,6 +179,7 @@ impl Decided {
 
     /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
     pub(super) fn begins_generation(&self, entry: &Entry) -> bool {
+        debug_assert!(is_first(entry.seq), "entry {} is the first one of no generation", entry.seq);
         let generation = match self.has_decisions() {
             true => self.config.slots().generation_at(entry.dc, Epoch(entry.epoch)),
             false => Some(Generation(0)),
@@ -238,5 +243,6 @@ pub(super) fn known_at(config: &Config, epoch: Epoch) -> Known {
     let slots = config.slots();
     let members = slots.members_at(epoch).map(|(dc, _)| dc).collect();
     let (left, no_homes) = (slots.ended_at(epoch), slots.no_homes_at(epoch));
+    debug_assert!(no_homes.is_superset(left), "{left:?} have ended, and {no_homes:?} are no homes");
     Known { members, left, no_homes }
 }

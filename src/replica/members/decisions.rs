@@ -105,6 +105,11 @@ impl Decisions<'_> {
     /// Takes in a decision that is recorded.
     pub(in crate::replica) fn take_decision(&mut self, index: Index, proposal: Proposal) {
         self.members.decide(index, proposal);
+        assert_eq!(
+            self.members.decided.config().index(),
+            index,
+            "a decision that is taken in is the last one"
+        );
         self.members.note_promise(self.out.position, self.now.mono);
         self.end_asking();
         self.follow_peers();

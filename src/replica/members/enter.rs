@@ -31,6 +31,7 @@ impl Members {
         now: Instant,
     ) -> Option<Epoch> {
         let change = self.pending.next().filter(|_| !self.decided.awaits_state())?;
+        assert!(change.epoch > self.entered.epoch(), "epoch {:?} is entered once", change.epoch);
         let joins = |sponsor: DcId| self.joins.find(sponsor).is_some();
         let waits = match change.kind {
             Kind::Admits(admitted) => {
@@ -73,6 +74,7 @@ impl Members {
 
     /// These members are over.
     fn end(&mut self, ended: DcSet) {
+        assert!(!ended.contains(self.decided.me()), "no member enters its own end");
         self.entered.end(ended);
         self.ended_slots.end(ended);
     }
@@ -133,6 +135,7 @@ impl Writer<'_> {
 
     /// Appends the entry that enters an epoch.
     fn announce_epoch(&mut self, epoch: Epoch) {
+        assert!(!self.members.entered.has_left(self.config.dc), "nothing follows `Leave` in a log");
         self.report_loss(epoch);
         let kind = self.enter(epoch);
         let made = self.make_entry(vec![Op::Enter { epoch: epoch.0 }]);

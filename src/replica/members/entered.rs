@@ -23,6 +23,7 @@ pub(in crate::replica) struct Entered {
 impl Entered {
     /// Returns the state before the first decision. `all`: the members of the configuration.
     pub(super) fn new(all: DcSet) -> Entered {
+        assert!(!all.is_empty(), "a cluster has a member");
         Entered {
             epoch: Epoch(0),
             all,
@@ -67,6 +68,7 @@ impl Entered {
     }
 
     /// Returns the last epoch that a member has entered, as the applied entries say.
+    #[inline]
     pub fn epoch_of(&self, dc: DcId) -> Epoch {
         self.by[dc.index()]
     }
@@ -109,6 +111,7 @@ impl Entered {
 
     /// Sets the members, and how far each is, as a state or a checkpoint says.
     pub(super) fn install(&mut self, epoch: Epoch, by: &[(DcId, Epoch)], parting: Parting) {
+        assert!(epoch >= self.epoch, "{epoch:?} is installed, {:?} is entered", self.epoch);
         (self.epoch, self.parting) = (epoch, parting);
         self.by = [Epoch(0); MAX_DCS];
         for (dc, epoch) in by {
@@ -124,6 +127,7 @@ impl Entered {
 
     /// The log of `me` enters the next epoch; silently, if it has left.
     pub(super) fn enter(&mut self, epoch: Epoch, me: DcId) {
+        assert!(epoch > self.epoch, "epoch {epoch:?} is entered after {:?}", self.epoch);
         self.epoch = epoch;
         if !self.has_left(me) {
             self.by[me.index()] = epoch;
@@ -139,6 +143,7 @@ impl Entered {
     /// A member is admitted. Returns the members of before.
     pub(super) fn admit(&mut self, dc: DcId) -> DcSet {
         let older = self.all;
+        assert!(!older.contains(dc), "{dc} is admitted to {older:?}");
         self.all.insert(dc);
         self.ended.remove(dc);
         older
@@ -146,6 +151,7 @@ impl Entered {
 
     /// A member is to leave: nothing is given to it any more.
     pub(super) fn begin_leaving(&mut self, dc: DcId) {
+        assert!(self.all.contains(dc), "{dc} is to leave {:?}", self.all);
         self.parting.leaving.insert(dc);
     }
 
@@ -157,11 +163,23 @@ impl Entered {
 
     /// These members are over.
     pub(super) fn end(&mut self, ended: DcSet) {
+        assert!(self.all.is_superset(ended), "{ended:?} are over, the members are {:?}", self.all);
         self.all = self.all.difference(ended);
         self.ended = self.ended.union(ended);
         self.no_homes = self.no_homes.union(ended);
         self.parting.leaving = self.parting.leaving.difference(ended);
         self.parting.left = self.parting.left.difference(ended);
         ended.iter().for_each(|dc| self.by[dc.index()] = Epoch(0));
+        assert!(!self.all.is_empty(), "somebody stays when {ended:?} are over");
+    }
+
+    /// Asserts the relations of these sets.
+    pub(super) fn check(&self) {
+        let (all, ended, no_homes) = (self.all, self.ended, self.no_homes);
+        assert!(all.intersection(ended).is_empty(), "{ended:?} have ended, {all:?} are members");
+        assert!(no_homes.is_superset(ended), "{ended:?} have ended, {no_homes:?} are no homes");
+        let Parting { leaving, left } = self.parting;
+        assert!(leaving.intersection(left).is_empty(), "{leaving:?} are to leave, {left:?} have left");
+        assert!(all.is_superset(leaving.union(left)), "{leaving:?} and {left:?} leave, of {all:?}");
     }
 }

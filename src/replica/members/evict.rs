@@ -36,6 +36,13 @@ pub(super) struct Promise {
     since: Instant,
 }
 
+impl Promise {
+    /// Returns the eviction that it is about.
+    pub(super) fn attempt(&self) -> AttemptId {
+        self.attempt
+    }
+}
+
 /// The fate of an entry, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::replica) enum Fate {
@@ -73,6 +80,7 @@ impl Members {
     /// Notes an eviction that the decision recorded at `position` begins or ends.
     pub(super) fn note_promise(&mut self, position: Position, now: Instant) {
         let attempt = self.decided.config().attempt().map(|attempt| attempt.id);
+        debug_assert!(self.promise.is_none_or(|promise| promise.since <= now), "time does not go back");
         if self.promise.map(|promise| promise.attempt) != attempt {
             self.promise = attempt.map(|attempt| Promise { attempt, recorded: position, since: now });
         }
@@ -84,6 +92,7 @@ impl Members {
     pub(super) fn may_enter_end(&self, end: Evicted, applied: &VersionVector, bugs: Bugs) -> bool {
         let (slots, entered) = (self.decided.config().slots(), self.entered.epoch());
         let evicted = self.pending.evicted();
+        debug_assert!(evicted.is_superset(end.members), "{:?} are of {evicted:?}", end.members);
         let remain = self.entered.staying().difference(evicted);
         let has_all = |dc| slots.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
@@ -99,6 +108,7 @@ impl Members {
     /// when tokens are plain readings.
     pub fn fence(&self) -> Option<u16> {
         let (decided, ahead) = (self.decided.config().evictions(), self.pending.fences());
+        assert!(ahead <= decided, "{ahead} of {decided} evictions are not entered");
         let entered = decided - ahead;
         (entered > 0).then_some(FIRST_FENCE + entered)
     }
@@ -129,7 +139,9 @@ impl Decisions<'_> {
             return;
         };
         let config = self.members.decided.config();
-        if config.attempt().is_none() || evicting.is_empty() {
+        let attempt = config.attempt().map(|attempt| attempt.id);
+        assert_eq!(attempt, Some(promise.attempt), "a promise is about the eviction under way");
+        if evicting.is_empty() {
             return;
         }
         let missing = config.missing_reports();

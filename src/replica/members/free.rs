@@ -57,6 +57,7 @@ impl EndedSlots {
     pub(super) fn end(&mut self, ended: DcSet) {
         (self.owed, self.named) = (self.owed.union(ended), self.named.union(ended));
         self.walk = None;
+        self.check();
     }
 
     /// The slot has a member again.
@@ -64,6 +65,7 @@ impl EndedSlots {
         self.owed.remove(slot);
         self.named.remove(slot);
         self.freed.remove(&slot);
+        self.check();
     }
 
     /// Sets what a state or a checkpoint says. `ended`: the slots that are over in it.
@@ -72,6 +74,7 @@ impl EndedSlots {
         let owes = |slot: &DcId| !self.freed.get(slot).is_some_and(|(_, by)| by.contains(me));
         self.owed = ended.iter().filter(owes).collect();
         (self.named, self.walk) = (ended, None);
+        self.check();
     }
 
     /// Returns the members that have freed each slot, with its last generation, for a checkpoint or a state.
@@ -100,6 +103,24 @@ impl EndedSlots {
             (*of, *freed) = (generation, DcSet::EMPTY);
         }
         freed.insert(by);
+    }
+
+    /// Asserts the relations of these slots. The walk is over slots that are freed: from then on no entry
+    /// brings a register back that names their members.
+    pub(super) fn check(&self) {
+        let (owed, named) = (self.owed, self.named);
+        assert!(named.is_superset(owed), "{owed:?} are to be freed, {named:?} may be named by registers");
+        let walked = self.walk.map_or(DcSet::EMPTY, |(of, _)| of);
+        assert!(
+            owed.intersection(walked).is_empty(),
+            "{owed:?} are to be freed, the walk is over {walked:?}"
+        );
+    }
+
+    /// Asserts that all of this is about slots that have ended and have no other member.
+    pub(super) fn check_ended(&self, ended: DcSet) {
+        let freed = self.freed.keys().copied().collect::<DcSet>().union(self.named);
+        assert!(ended.is_superset(freed), "{freed:?} wait to be given out again, {ended:?} have ended");
     }
 }
 
@@ -153,6 +174,7 @@ impl Writer<'_> {
         if *left == 0 {
             slots.named = slots.named.difference(*of);
             slots.walk = None;
+            slots.check();
         }
     }
 

@@ -94,6 +94,10 @@ impl Joins {
 
     /// The epoch of an admission is entered. `older`: the members of before.
     pub(super) fn admit(&mut self, admitted: Admitted, epoch: Epoch, older: DcSet) {
+        let Admitted { dc, sponsor, .. } = admitted;
+        debug_assert!(!older.contains(dc), "{dc} joins {older:?}");
+        debug_assert!(self.find(dc).is_none(), "{dc} joins once at a time");
+        debug_assert!(older.contains(sponsor), "{dc} joins by {sponsor}, of {older:?}");
         self.rows.push(Join { admitted, epoch, older, done: DcSet::EMPTY, naming: None });
     }
 
@@ -102,6 +106,8 @@ impl Joins {
         self.rows.retain(|join| !ended.contains(join.part()));
         for join in &mut self.rows {
             join.older = join.older.difference(ended);
+            let Admitted { dc, sponsor, .. } = join.admitted;
+            debug_assert!(join.older.contains(sponsor), "{dc} ends with {sponsor}, with which its part goes");
         }
     }
 
@@ -110,6 +116,7 @@ impl Joins {
         let is_complete = |join: &&Join| join.done.is_superset(join.older) && is_split(join.part());
         let complete: DcSet = self.rows.iter().filter(is_complete).map(Join::part).collect();
         self.rows.retain(|join| !complete.contains(join.part()));
+        debug_assert!(self.parts().intersection(complete).is_empty(), "{complete:?} are settled once");
         complete
     }
 
@@ -127,6 +134,16 @@ impl Joins {
     /// Takes over these members from a checkpoint or a state.
     pub(super) fn install(&mut self, state: &[JoinState]) {
         self.rows = state.iter().map(Join::from).collect();
+    }
+
+    /// Asserts that each joins members, and none twice.
+    pub(super) fn check(&self, members: DcSet) {
+        assert_eq!(self.parts().len(), self.rows.len(), "a member joins once at a time");
+        for join in &self.rows {
+            let (part, older) = (join.part(), join.older);
+            assert!(members.contains(part) && members.is_superset(older), "{part} joins {older:?}");
+            assert!(!older.contains(part), "{part} is none of the older members");
+        }
     }
 }
 

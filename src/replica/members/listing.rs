@@ -53,6 +53,11 @@ impl DecisionList {
         &self.proposals
     }
 
+    /// Returns the number of decisions.
+    pub(super) fn len(&self) -> u64 {
+        self.proposals.len() as u64
+    }
+
     /// Returns the last decision.
     pub(super) fn last(&self) -> Option<&Proposal> {
         self.proposals.last()
@@ -65,14 +70,18 @@ impl DecisionList {
 
     /// The last decision was learnt now.
     pub(super) fn note_learnt(&mut self, at_ms: u64) {
-        self.learnt.last_mut().expect("it was just added").at_ms = Some(at_ms);
+        let learnt = self.learnt.last_mut().expect("it was just added");
+        assert_eq!(learnt.at_ms, None, "a decision is learnt once");
+        learnt.at_ms = Some(at_ms);
     }
 
     /// Returns some of the decisions after the first `known`, as many as fit a message.
     pub(super) fn after(&self, known: u64) -> &[Proposal] {
         let all = self.proposals.len();
         let rest = &self.proposals[usize::try_from(known).map_or(all, |from| from.min(all))..];
-        &rest[..rest.len().min(PER_MESSAGE)]
+        let some = &rest[..rest.len().min(PER_MESSAGE)];
+        debug_assert_eq!(some.is_empty(), known >= self.len(), "what is missing is sent");
+        some
     }
 
     /// Returns the survivors of the recovery with this epoch, and the config before it.

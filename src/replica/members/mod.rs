@@ -163,4 +163,24 @@ impl Members {
             && self.entered.epoch_of(self.decided.me()) == self.entered.epoch()
             && !self.decided.is_leaving()
     }
+
+    /// Asserts the relations of the parts.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn check(&self) {
+        let (entered, config) = (&self.entered, self.decided.config());
+        entered.check();
+        self.joins.check(entered.all());
+        self.ended_slots.check();
+        self.ended_slots.check_ended(entered.ended());
+        self.pending.check(entered.epoch(), config.epoch());
+        let attempt = config.attempt().map(|attempt| attempt.id);
+        let promised = self.promise.map(|promise| promise.attempt());
+        assert_eq!(promised, attempt, "a promise is about the eviction under way");
+        if self.decided.has_decisions() && !self.decided.awaits_state() {
+            let known = self.decided.known_at(entered.epoch());
+            assert_eq!(entered.known(), known, "the decisions say the same of the entered epoch");
+        }
+    }
 }

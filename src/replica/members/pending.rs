@@ -72,12 +72,15 @@ impl Pending {
 
     /// An epoch is decided.
     pub(super) fn push(&mut self, change: Change) {
+        let last = self.changes.back().map(|change| change.epoch);
+        assert!(last < Some(change.epoch), "epoch {:?} is decided after {last:?}", change.epoch);
         self.changes.push_back(change);
     }
 
     /// This epoch is entered. Returns its change.
     pub(super) fn enter(&mut self, epoch: Epoch) -> Kind {
         let change = self.changes.pop_front().filter(|change| change.epoch == epoch);
+        debug_assert!(change.is_some(), "epoch {epoch:?} is the next one that is known");
         let kind = change.map_or(Kind::None, |change| change.kind);
         if kind == Kind::Policy {
             self.leases_fit_at = None;
@@ -133,5 +136,15 @@ impl Pending {
     /// Returns true if leases that are longer than the policy permits may live.
     pub(super) fn awaits_leases(&self, now: Instant) -> bool {
         self.leases_fit_at.is_none_or(|at| now < at)
+    }
+
+    /// Asserts that these are the epochs between the entered one and the last one that is decided.
+    pub(super) fn check(&self, entered: Epoch, decided: Epoch) {
+        let epochs = || self.changes.iter().map(|change| change.epoch);
+        assert!(epochs().is_sorted(), "epochs are entered in their order");
+        assert!(epochs().all(|epoch| entered < epoch), "no epoch is entered again after {entered:?}");
+        assert!(entered <= decided, "{entered:?} is entered, {decided:?} is the last one that is decided");
+        let last = epochs().last().unwrap_or(entered);
+        assert_eq!(last, decided, "every epoch that is decided is entered, or waits for that");
     }
 }

@@ -167,6 +167,7 @@ impl ForcedRecovery<'_> {
         }
         let Some(gathering) = &self.members.recovering.gathering else { return };
         let (ballot, plan, missing) = (gathering.ballot, gathering.plan, gathering.missing());
+        assert_eq!(ballot.by, me, "a survivor gathers promises for its own attempt");
         if let Some(promise) = self.members.recovering.promise.filter(|promise| promise.ballot != ballot) {
             let elsewhere = promise.ballot;
             return self.give_up(Refused::RecoveryElsewhere { dc: elsewhere.by, ballot: elsewhere });
@@ -199,6 +200,9 @@ impl ForcedRecovery<'_> {
     /// Reports what this survivor has, once its promise is on disk, and with it all that it has of the lost
     /// members: what it reports, it has after a crash, and nothing more of them.
     fn report_promise(&mut self, ballot: Ballot) {
+        let promised = self.members.recovering.promise.filter(|promise| promise.plan.is_some());
+        let promised = promised.map(|promise| promise.ballot);
+        assert_eq!(promised, Some(ballot), "a survivor reports for what it has promised");
         let is_durable = |dc| self.log.durable().get(dc) == self.log.applied().get(dc);
         let is_on_disk = self.out.output_commit.may_emit(self.members.recovering.recorded)
             && self.members.promised().iter().all(is_durable);
@@ -248,6 +252,7 @@ impl ForcedRecovery<'_> {
     fn make_decision(&mut self, index: Index, proposal: Proposal) {
         let recorded = self.out.persist(Record::Decided { index, proposal: Box::new(proposal.clone()) });
         lend!(Decisions, self).take_decision(index, proposal);
+        assert_eq!(self.members.decided.config().index(), index, "the decision that was made is known");
         self.members.note_recovery(recorded);
         self.peers.links.retry_at_most(self.now.mono);
     }
@@ -334,6 +339,7 @@ impl Writer<'_> {
         }
         let member = |cut: Cut| {
             let name = before.slots().member(cut.dc)?.name.clone();
+            debug_assert!(cut.seq >= cut.generation.base(), "{cut:?} is of its generation");
             let last_entry = cut.seq - cut.generation.base();
             let stamp = (last_entry > 0).then(|| self.log.last_stamp(cut.dc));
             Some(LostMember { dc: cut.dc, generation: cut.generation, name, last_entry, stamp })

@@ -54,7 +54,9 @@ pub(super) struct Gathering {
 impl Gathering {
     pub(super) fn missing(&self) -> DcSet {
         let have: DcSet = self.reports.keys().copied().collect();
-        self.plan.survivors.difference(have)
+        let survivors = self.plan.survivors;
+        debug_assert!(survivors.is_superset(have), "{have:?} have reported, of {survivors:?}");
+        survivors.difference(have)
     }
 }
 
@@ -108,6 +110,8 @@ impl Recovering {
 
     /// A record, or a checkpoint, has this promise. `lineage`: that of the decisions that are known here.
     pub(super) fn note_promise(&mut self, promise: RecoveryPromise, recorded: Position, lineage: Lineage) {
+        let before = self.promise.map(|before| before.ballot);
+        assert!(before <= Some(promise.ballot), "{:?} is promised after {before:?}", promise.ballot);
         self.round = self.round.max(promise.ballot.round);
         (self.promise, self.recorded) = (Some(promise), recorded);
         self.end_promises(lineage);
@@ -140,7 +144,8 @@ impl Members {
 
     /// The last decision is a recovery, in the record at this position.
     pub(super) fn note_recovery(&mut self, position: Position) {
-        self.recovering.decided = Some(position);
+        let before = self.recovering.decided.replace(position);
+        debug_assert!(before <= Some(position), "records follow each other, {position:?} not {before:?}");
         self.goes_on_at = Some(position);
     }
 }

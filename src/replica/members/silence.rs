@@ -70,7 +70,8 @@ impl Silences {
 
     /// A record in the journal says that this voter is silent about a member.
     pub fn note(&mut self, of: DcId, number: u64, policy: Epoch, recorded: Position) {
-        self.marked.insert(of, Marked { number, policy, recorded });
+        let before = self.marked.insert(of, Marked { number, policy, recorded }).map(|marked| marked.number);
+        assert!(before <= Some(number), "statement {number} about {of} follows {before:?}");
     }
 
     /// This voter counts no silence any more. Its statements stay.
@@ -90,6 +91,7 @@ impl Silences {
         for dc in members.iter() {
             self.since.entry(dc).or_insert(now);
         }
+        assert!(members.is_superset(acknowledged), "{acknowledged:?} are acknowledged, of {members:?}");
         self.acknowledged = acknowledged;
     }
 }
@@ -244,6 +246,8 @@ impl FailureDetector<'_> {
     fn begin_silence(&mut self, of: DcId) {
         let number = self.members.decided.decided_number(of) + 1;
         let policy = self.members.decided.config().policy_epoch();
+        let is_undecided = self.undecided(of).is_some();
+        debug_assert!(!is_undecided || self.config.bugs.has(Bug::AcknowledgesSilent), "silence begins once");
         let recorded = match self.config.bugs.has(Bug::SilenceNotOnDisk) {
             true => Position::default(),
             false => self.out.persist(Record::Silent { of, number, policy }),
@@ -283,6 +287,7 @@ impl FailureDetector<'_> {
         let config = self.members.decided.config();
         let silenced = self.silenced();
         let me = self.config.dc;
+        assert!(self.members.decided.evict_by_time(), "silence evicts only by the policy");
         let voters = config.voters().members().difference(silenced);
         let first = alive.union(DcSet::only(me)).intersection(voters).iter().next();
         // All others have to report. One that does not live is silenced soon, too.
