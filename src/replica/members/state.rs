@@ -68,6 +68,12 @@ impl MembersState {
         sponsors.with_left(left, no_homes)
     }
 
+    /// Returns true if a member can give this as a state: it has one itself, and has entered no epoch that it
+    /// does not know.
+    pub(crate) fn can_be_given(&self) -> bool {
+        !self.awaits_state && self.entered <= config_after(&self.decisions).epoch()
+    }
+
     /// Returns the datacenters of the entered epoch.
     pub(crate) fn known(&self) -> Known {
         known_at(&config_after(&self.decisions), self.entered)

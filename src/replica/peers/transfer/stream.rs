@@ -117,6 +117,8 @@ pub(in crate::replica) enum StateFault {
     Torn,
     #[error("it names {0}, which is no member of this cluster")]
     UnknownDc(DcId),
+    #[error("no member can have a state with its decisions at epoch {0}")]
+    Epoch(u64),
     #[error(transparent)]
     DoubleOwner(#[from] DoubleOwner),
 }
@@ -223,6 +225,9 @@ impl Incoming {
                 if self.members_state.is_some() {
                     return Err(StateFault::Misplaced("its members"));
                 }
+                if !state.can_be_given() {
+                    return Err(StateFault::Epoch(state.entered.0));
+                }
                 *self.ownership.sponsors_mut() = state.sponsors();
                 self.members_state =
                     Some(MembersState { silent: Vec::new(), recovery: None, losses: Vec::new(), ..state });
@@ -256,6 +261,7 @@ mod tests {
     use super::*;
     use crate::causal_log::Wants;
     use crate::crdt::PartMove;
+    use crate::membership::Epoch;
     use geolock_api::names::{LockName, Mode, RequestId};
 
     fn dc(id: u8) -> DcId {
@@ -347,5 +353,23 @@ mod tests {
         }
         let torn = StatePiece { bytes: whole.bytes.slice(..whole.bytes.len() - 1), ..whole };
         assert!(matches!(incoming().push(&torn), Err(StateFault::Torn)));
+    }
+
+    /// A member that took it would enter no later epoch.
+    #[test]
+    fn members_of_an_epoch_that_is_not_decided_are_refused() {
+        let head = items()[0].clone();
+        let refused = |state: MembersState| {
+            let mut packer = Packer::default();
+            [head.clone(), StateItem::Members(state)].iter().for_each(|item| {
+                packer.push(item).expect("it is small");
+            });
+            incoming().push(&packer.piece(true).expect("there is something")).err()
+        };
+        assert!(refused(MembersState::default()).is_none());
+        let ahead = MembersState { entered: Epoch(7), ..MembersState::default() };
+        assert!(matches!(refused(ahead), Some(StateFault::Epoch(7))));
+        let stateless = MembersState { awaits_state: true, ..MembersState::default() };
+        assert!(matches!(refused(stateless), Some(StateFault::Epoch(0))));
     }
 }
