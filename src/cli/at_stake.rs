@@ -28,11 +28,11 @@ pub(super) fn about_lost(name: &str, at_stake: &AtStake, is_least: bool) -> Stri
     let waits = if at_stake.waiting == 1 && !is_least { "request waits" } else { "requests wait" };
     let missing = match at_stake.missing_entries {
         0 => String::new(),
-        entries => format!("; {} of it are known and not here", count(entries, "entry", "entries")),
+        entries => format!("; {} of it are known, and missing here", count(entries, "entry", "entries")),
     };
     format!(
-        "{name} {silence}: {locks} parts there, and {} {waits} for it. An eviction frees them, and loses what {name} has \
-         acknowledged since then and sent to nobody{missing}.",
+        "{name} {silence}: {locks} parts there, and {} {waits} for it. An eviction frees them, and loses the work that {name} \
+         has acknowledged since then and sent to no other datacenter{missing}.",
         waiting(at_stake, is_least)
     )
 }
@@ -69,15 +69,15 @@ mod tests {
             ..AtStake::default()
         };
         let said = "dc2 was last heard 12.5 s ago: 412 locks have parts there, and 3 requests wait for it. An eviction frees \
-                    them, and loses what dc2 has acknowledged since then and sent to nobody; 2 entries of it are known and \
-                    not here.";
+                    them, and loses the work that dc2 has acknowledged since then and sent to no other datacenter; 2 \
+                    entries of it are known, and missing here.";
         assert_eq!(about_lost("dc2", &lost, false), said);
         (lost.away_locks, lost.waiting, lost.heard_ms, lost.missing_entries) = (1, 1, None, 0);
         let said = about_lost("dc2", &lost, true);
         assert!(said.starts_with(
             "dc2 was not heard since this server started: 1 lock has parts there, and 1+ requests wait"
         ));
-        assert!(said.ends_with("sent to nobody."), "{said}");
+        assert!(said.ends_with("sent to no other datacenter."), "{said}");
         assert_eq!(json(Some(&lost))["away_locks"], 1);
         assert_eq!(json(None), Value::Null);
     }

@@ -64,26 +64,29 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
     let restarted = restarted_owners(lock);
     if lock.holders.is_empty() {
         let all_known = lock.unknown_dcs.is_empty() && restarted.is_empty();
-        line("held by", if all_known { "nobody" } else { "nobody that is known" });
+        line("held by", if all_known { "nobody" } else { "no known holder" });
     }
     line("held by", &table(&lock.holders.iter().map(|holder| held(holder, names)).collect::<Vec<_>>()));
     if !lock.unknown_dcs.is_empty() {
-        line("not known", &format!("who holds it in {}: no answer in time", names.list(&lock.unknown_dcs)));
+        line("unknown", &format!("the holders in {}: no answer in time", names.list(&lock.unknown_dcs)));
     }
     if !restarted.is_empty() {
         let whose = names.list(&restarted);
-        line("not known", &format!("who held it in {whose} before the restart: clients may reclaim it"));
+        line("unknown", &format!("the holders in {whose} before the restart: they may reclaim the lock"));
     }
     if !lock.unreachable_dcs.is_empty() {
         let away = names.list_unheard(&lock.unreachable_dcs);
         line(
             "unreachable",
-            &format!("{away}: what needs the parts there waits until that ends, or it is evicted"),
+            &format!("{away}: requests that need its parts wait until it returns or is evicted"),
         );
     }
     for owner in &lock.not_serving {
         let why = why_not_serving(owner.reason(), owner.grace_remaining_ms);
-        line("not serving", &format!("{} {why}: what needs it waits until that ends", names.show(owner.dc)));
+        line(
+            "not serving",
+            &format!("{} {why}: requests that need its parts wait until that ends", names.show(owner.dc)),
+        );
     }
     let waiters: Vec<_> =
         lock.waiters.iter().enumerate().map(|(place, waiter)| waits(place, waiter, now, names)).collect();
@@ -105,7 +108,7 @@ fn restarted_owners(lock: &LockDescription) -> Vec<u32> {
 }
 
 fn parts(lock: &LockDescription, names: &DcNames) -> String {
-    let Some(first) = lock.owners.first() else { return "nothing is known of it".into() };
+    let Some(first) = lock.owners.first() else { return "unknown".into() };
     if lock.owners.iter().all(|part| part.owner == first.owner) {
         return format!("all {} in {}", lock.owners.len(), names.show(first.owner));
     }
@@ -277,10 +280,10 @@ mod tests {
 lock orders
   parts        1 of 2 in dc0 (fra), 1 of 2 in dc1 (virginia)
   held by      eve\\u{1b}[2J  exclusive  in dc1 (virginia)  for 1 min 1 s  token 77
-  not known    who holds it in dc0 (fra): no answer in time
-  not known    who held it in dc1 (virginia) before the restart: clients may reclaim it
-  unreachable  dc2, last heard 12.5 s ago: what needs the parts there waits until that ends, or it is evicted
-  not serving  dc1 (virginia) is in grace for 12 s more: what needs it waits until that ends
+  unknown      the holders in dc0 (fra): no answer in time
+  unknown      the holders in dc1 (virginia) before the restart: they may reclaim the lock
+  unreachable  dc2, last heard 12.5 s ago: requests that need its parts wait until it returns or is evicted
+  not serving  dc1 (virginia) is in grace for 12 s more: requests that need its parts wait until that ends
   waiting      1.  bob@web     exclusive  from dc0 (fra)  since 2.5 s
                2.  (no label)  exclusive  from dc0 (fra)  since 1.0 s  parked: needs a datacenter that does not serve now
                and 3 more
@@ -297,7 +300,7 @@ lock orders
             let lock = LockDescription { owners, not_serving, ..LockDescription::default() };
             text_at(Duration::ZERO, &lock, &names())
         };
-        let unknown = "held by      nobody that is known";
+        let unknown = "held by      no known holder";
         assert!(restarted(1, NotServing::Grace).contains(unknown));
         assert!(restarted(1, NotServing::Starting).contains(unknown));
         assert!(!restarted(1, NotServing::DiskFull).contains(unknown), "it knows all");

@@ -209,7 +209,7 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
         if !clients_are_dead && !wait.is_zero() {
             let seconds = wait.as_secs_f64();
             print(format_args!(
-                "Clients of {names} may believe in their locks for {seconds:.0} s more: waiting."
+                "Clients of {names} may rely on their locks for {seconds:.0} s more: waiting."
             ))?;
             sleep(wait).await;
         }
@@ -379,7 +379,7 @@ DC   NAME   ADDRESS     GENERATION  PHASE    VOTES  EPOCH  HEARD  LOCKS  WAITING
 dc0  city0  city0:7401  0           member   yes    3      yes    412    3
 dc2  city2  city2:7401  0           joining  no     3      no     412    3
 Decision 4, epoch 3, led by dc0.
-dc2 was not heard since this server started: 412 locks have parts there, and 3 requests wait for it. An eviction frees them, and loses what dc2 has acknowledged since then and sent to nobody.";
+dc2 was not heard since this server started: 412 locks have parts there, and 3 requests wait for it. An eviction frees them, and loses the work that dc2 has acknowledged since then and sent to no other datacenter.";
         assert_eq!(text(&list), shown);
         let dc2 = list.members[1].at_stake.as_mut().expect("it has one");
         dc2.heard_ms = Some(12_500);

@@ -32,7 +32,7 @@ pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure>
     let wait = Duration::from_millis(check.max_lease_ttl_ms);
     if !clients_are_dead && !wait.is_zero() {
         let (seconds, names) = (wait.as_secs_f64(), names(&lost));
-        let text = format!("Clients of {names} may believe in their locks for {seconds:.0} s more: waiting.");
+        let text = format!("Clients of {names} may rely on their locks for {seconds:.0} s more: waiting.");
         if as_json {
             eprintln!("{text}")
         } else {
@@ -76,8 +76,10 @@ pub fn text(report: &LossReport) -> String {
     );
     text += &match report.locks {
         0 => "\nNo lock had been used there last.".into(),
-        1 => "\nThe parts of 1 lock that had been used there last went home.".into(),
-        locks => format!("\nThe parts of {locks} locks that had been used there last went home."),
+        1 => "\nThe parts of 1 lock that had been used there last returned to their homes.".into(),
+        locks => {
+            format!("\nThe parts of {locks} locks that had been used there last returned to their homes.")
+        }
     };
     text
 }
@@ -85,10 +87,10 @@ pub fn text(report: &LossReport) -> String {
 fn line(lost: &LostMember) -> String {
     let (dc, name) = (lost.dc, &lost.name);
     match lost.last_entry {
-        0 => format!("dc{dc} ({name}): none of its entries is known; all that it acknowledged is lost."),
+        0 => format!("dc{dc} ({name}): none of its entries is known; all work that it acknowledged is lost."),
         entry => format!(
-            "dc{dc} ({name}): the last entry that counts is number {entry}, of {}.{:03} UTC by its clock; what it \
-             acknowledged later, and sent to no survivor, is lost.",
+            "dc{dc} ({name}): the last entry that counts is number {entry}, of {}.{:03} UTC by its clock; the \
+             work that it acknowledged later, and sent to no survivor, is lost.",
             utc(lost.last_entry_ms).trim_end_matches(" UTC"),
             lost.last_entry_ms % 1_000
         ),
@@ -137,11 +139,11 @@ mod tests {
         };
         let shown = "\
 Recovered by force (decision 9, lineage 1): dc0 without dc1, dc2.
-dc1 (city1): the last entry that counts is number 77, of 2026-01-02 03:04:05.678 UTC by its clock; what it \
+dc1 (city1): the last entry that counts is number 77, of 2026-01-02 03:04:05.678 UTC by its clock; the work that it \
 acknowledged later, and sent to no survivor, is lost.
-dc2 (city2): none of its entries is known; all that it acknowledged is lost.
+dc2 (city2): none of its entries is known; all work that it acknowledged is lost.
 Decisions of the lost majority from number 9 on, if there were any, are unknown here.
-The parts of 3 locks that had been used there last went home.";
+The parts of 3 locks that had been used there last returned to their homes.";
         assert_eq!(text(&report), shown);
         assert_eq!(json(&report)["lost"][0]["last_entry"], 77);
     }
