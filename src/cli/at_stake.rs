@@ -18,7 +18,7 @@ pub(super) fn heard(at_stake: &AtStake) -> Option<String> {
     Some(brief(Duration::from_millis(at_stake.heard_ms?)))
 }
 
-/// Returns what stops while a datacenter is down, and the price of its eviction: a sentence each.
+/// Returns the consequences while a datacenter is down, and the price of its eviction: a sentence each.
 pub(super) fn about_lost(name: &str, at_stake: &AtStake, is_least: bool) -> String {
     let silence = match heard(at_stake) {
         Some(ago) => format!("was last heard {ago} ago"),

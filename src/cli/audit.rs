@@ -1,5 +1,5 @@
-//! `geolock audit`: lists forced recoveries, the force releases of operators, their refused calls, and the
-//! decisions about the members.
+//! `geolock audit`: lists forced recoveries, force releases, refused calls of operators, and the decisions
+//! about the members.
 
 use serde_json::{Value, json};
 
@@ -11,14 +11,14 @@ use super::recover;
 use geolock_api::proto::AuditResponse;
 use geolock_client::{AuditRecord, DecisionRecord, RefusalRecord};
 
-/// Show forced recoveries, what operators did here or were refused, and the decisions about the members.
+/// Show forced recoveries, force releases, refused calls of operators, and decisions about the members.
 ///
-/// First, for each forced recovery of the cluster, what was lost. Then the last 1000 force releases, the
-/// latest last, a line for each request that lost its locks: time, victim, operator and reason. Every
-/// datacenter has its own list. Then the last 1000 refused calls of operators since the last start of this
-/// server: release --force, audit, and those about members. Repetitions are one line, with their number. A
-/// caller with many lines displaces its own first. Then the last 1000 decisions: when this datacenter learnt
-/// them since its last start, and what was decided. They are the same in every datacenter.
+/// First the losses of each forced recovery of the cluster. Then the last 1000 force releases, the latest
+/// last, one line for each request that lost its locks: time, victim, operator and reason. Every datacenter
+/// has its own list. Then the last 1000 refused calls of operators since the last start of this server:
+/// release --force, audit, and those about members. Repetitions are one line, with their number. Beyond 1000,
+/// the caller with the most lines loses its oldest. Then the last 1000 decisions, with the times at which
+/// this datacenter learnt them since its last start. The decisions are the same in every datacenter.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditArgs {
     /// For programs: one JSON object a line; a lock is `name`, or `name_base64` if it is not UTF-8; an object

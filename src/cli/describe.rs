@@ -99,7 +99,7 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
 }
 
 /// Returns the owners of parts that were restarted a moment ago: a client may hold the lock and not have
-/// said so yet.
+/// reclaimed it yet.
 fn restarted_owners(lock: &LockDescription) -> Vec<u32> {
     let is_owner = |dc: u32| lock.owners.iter().any(|part| part.owner == dc);
     let reclaims = |why: NotServing| matches!(why, NotServing::Starting | NotServing::Grace);

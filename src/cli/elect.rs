@@ -1,4 +1,4 @@
-//! `geolock elect`: runs a command while leading, or shows who leads.
+//! `geolock elect`: runs a command while leading, or shows the leader.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,16 +19,16 @@ use super::waiting::{Telling, Waiting};
 use geolock_client::{Client, ClientError, FencingToken, LostReason, Mode, Wait};
 use geolock_recipes::{Elected, Election, HeldError, HeldOptions, Leader};
 
-/// Run a command while leading, or show who leads.
+/// Run a command while leading, or show the leader.
 ///
-/// Of all that start this with the same name, anywhere, one leads and runs its command; the others wait. When
+/// One of all machines that start this with the same name leads and runs its command; the others wait. When
 /// the leader's command ends, or its machine dies, the next one leads. VALUE is shown to observers: the
 /// address of the leader, for example.
 ///
 /// The command finds its fencing token in GEOLOCK_TOKEN: a number that increases from leader to leader. If
 /// the lead is lost, the command is ended before another machine can lead. That is not possible if geolock
-/// itself is killed (SIGKILL) or stopped, so let the things that the command changes refuse numbers below the
-/// highest that they have seen.
+/// itself is killed (SIGKILL) or stopped, so let the resources that the command changes refuse numbers below
+/// the highest they have seen.
 ///
 /// With --observe, this prints the present leader and every change, one per line, until it is ended.
 #[derive(clap::Args, Clone, Debug)]

@@ -1,4 +1,4 @@
-//! `geolock every`: runs a command at most once in a period, of all that start it anywhere.
+//! `geolock every`: runs a command at most once in a period, on one of all machines that start it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,11 +18,11 @@ use super::print::{number, print};
 use geolock_client::{Client, CommitError, TxnError};
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
-/// Run a command at most once in a period, of all that start it anywhere.
+/// Run a command at most once in a period, on one of all machines that start it.
 ///
-/// Start it from cron or a timer on every machine, as often as you like: the command runs if no run of it
-/// began within the period, and none runs at the moment. Otherwise this does nothing. The datacenters measure
-/// the period; the clocks of the machines do not matter.
+/// Start it from cron or a timer on every machine, as often as you like. The command runs if no run of it
+/// began within the period, and none runs at the moment. The datacenters measure the period; the clocks of
+/// the machines do not matter.
 ///
 /// The command finds the number of its run in GEOLOCK_TOKEN, as with `geolock once`.
 #[derive(clap::Args, Clone, Debug)]

@@ -35,15 +35,13 @@ pub struct MemberArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum MemberCommand {
-    /// List the members, as the answering datacenter knows them
-    ///
-    /// GENERATION says how often the id was given out before, PHASE is `joining` until the member has its
-    /// state and serves, VOTES says if it takes part in decisions, EPOCH is the last change of the members
-    /// that it has applied, HEARD says if the answering datacenter hears it, or how long ago it did, or which
-    /// voters have not heard it for `evict_after`. If it died now, LOCKS is the number of locks that nobody
-    /// else could take exclusively, beside those that were never used: it has parts of them that are named
-    /// after others. WAITING is the number of requests that wait for it now. Both as far as the answering
-    /// datacenter knows.
+    /// List the members, as the answering datacenter knows them GENERATION is the number of earlier members
+    /// with the id, PHASE is `joining` until the member has its state and serves, VOTES shows if it takes
+    /// part in decisions, EPOCH is the last change of the members that it has applied, HEARD shows if the
+    /// answering datacenter hears it, or how long ago it did, or which voters have not heard it for
+    /// `evict_after`. LOCKS is the number of locks that no other datacenter could take exclusively if the
+    /// member died now, besides those that were never used: it has parts of them that are named after others.
+    /// WAITING is the number of requests that wait for it now. Both as far as the answering datacenter knows.
     List {
         /// For programs: one JSON object
         #[arg(long)]
@@ -56,16 +54,13 @@ enum MemberCommand {
     Add {
         /// The name of the server: 1 to 64 of a-z, 0-9 and -
         name: String,
-        /// The id of the datacenter that is to sponsor it, preferably the nearest [default: the one that it
-        /// asks]
+        /// The id of its sponsor, preferably the nearest datacenter [default: the one that it asks]
         #[arg(long, value_name = "ID", value_parser = dc_names::parse)]
         sponsor: Option<DcId>,
     },
-    /// Let a datacenter leave the cluster, in order
-    ///
-    /// Its clients are told to go elsewhere, and new locks are refused there. Once nobody holds a lock there,
-    /// it gives back what it has, and its server ends. No lock elsewhere waits for it. Another server may
-    /// join with its id. May be repeated, also to wait.
+    /// Let a datacenter leave the cluster, in order It refuses new requests of its clients. Once no client
+    /// holds a lock there, it returns its parts to the others, and its server ends. No lock elsewhere waits
+    /// for it. Another server may join with its id. May be repeated, also to wait.
     Remove {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]
@@ -74,33 +69,32 @@ enum MemberCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Evict datacenters that are lost for good
-    ///
-    /// You vouch that no server of them runs. The command first waits until none of their clients believes in
-    /// a lease any more. Their lock parts return to the other datacenters, which need them no more; commits
-    /// that only they had are lost. Needs a majority of the voters, and every other member. Refused while a
-    /// member hears one of them. May be repeated. A server of an evicted datacenter that is started again
-    /// does not serve; with an empty data directory it may join again.
+    /// Evict datacenters that are lost for good You vouch that none of their servers runs. The command first
+    /// waits until all leases of their clients have ended. Their lock parts return to the other datacenters,
+    /// which no longer need them; commits that only they had are lost. Needs a majority of the voters, and
+    /// every other member. Refused while a member hears one of them. May be repeated. A server of an evicted
+    /// datacenter that is started again does not serve; with an empty data directory it may join again.
     Evict {
         /// The ids of the datacenters, such as 2; those that are lost together are evicted together
         #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
         dcs: Vec<DcId>,
-        /// No server of these datacenters runs
+        /// Vouches that no server of these datacenters runs
         #[arg(long, required = true)]
         confirm_dead: bool,
         /// No client of them believes in a lease any more: do not wait for that
         #[arg(long)]
         clients_are_dead: bool,
     },
-    /// Go on without a majority of the voters that is gone for good (forced recovery)
+    /// Continue without a majority of the voters that is gone for good (forced recovery)
     ///
     /// Run it at one of the survivors, with all members named. You vouch that no server of the lost
-    /// datacenters ever runs again with its data: they are refused for ever. The survivors make a new control
-    /// group, and what the lost ones owned goes home. Whatever a lost datacenter acknowledged and sent to no
-    /// survivor is lost; the report says from when on, and `geolock audit` shows it again. Refused while a
-    /// majority is up, a survivor is missing, or a lost one is heard. May be repeated.
+    /// datacenters ever runs again with its data: they are refused for ever. The survivors form a new control
+    /// group, and the parts that the lost ones owned return to their homes. The work that a lost datacenter
+    /// acknowledged and sent to no survivor is lost; the report states from which time on, and `geolock
+    /// audit` shows it again. Refused while a majority is up, a survivor is missing, or a lost one is heard.
+    /// May be repeated.
     Recover {
-        /// The ids of the datacenters that go on, such as 0,1
+        /// The ids of the datacenters that continue, such as 0,1
         #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
         survivors: Vec<DcId>,
         /// The ids of the datacenters that are gone for good: all other members
@@ -113,23 +107,21 @@ enum MemberCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show when members are evicted and who may join, or change that
+    /// Show or set the policies of evictions and joins
     ///
     /// With `--evict auto` a datacenter that a majority of the voters has not heard for `--evict-after` is
-    /// evicted without an operator; before that it has stopped granting by itself, because nobody
-    /// acknowledged its heartbeats for `--fence-after`. This relies on the rates of the clocks of the
-    /// servers, which may differ by at most 1.5 %, and on clocks that do not stand still while a machine is
-    /// suspended.
+    /// evicted without an operator; before that it has stopped granting, because no majority acknowledged its
+    /// heartbeats for `--fence-after`. This relies on the rates of the clocks of the servers, which may
+    /// differ by at most 1.5 %, and on clocks that do not stand still while a machine is suspended.
     Policy {
-        /// When a datacenter that does not answer is evicted: never, when an operator says so, or also by
-        /// time
+        /// When a silent datacenter is evicted: never, by an operator, or also by time
         #[arg(long, value_name = "WHEN")]
         evict: Option<Evict>,
         /// The servers that may join: those that an operator has invited, or all with a certificate
         #[arg(long, value_name = "WHO")]
         join: Option<Join>,
-        /// The same for servers that join with the id of a datacenter that was evicted. With `auto`, one that
-        /// learns that it was evicted joins again by itself
+        /// The same for servers that join with the id of a datacenter that was evicted. With `auto`, a server
+        /// that learns that it was evicted joins again automatically
         #[arg(long, value_name = "WHO")]
         rejoin: Option<Join>,
         /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [initially 10 s]
@@ -223,7 +215,7 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     print(format_args!("{names} evicted (decision {decision})."))
 }
 
-/// How often to look if a datacenter has left.
+/// How often to check if a datacenter has left.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Waits until a datacenter has left.
@@ -279,7 +271,7 @@ fn text(list: &ListMembersResponse) -> String {
     text
 }
 
-/// Returns what stops while a member is down, and the price of its eviction.
+/// Returns the consequences while a member is down, and the price of its eviction.
 fn lost(member: &Member, at_stake: &AtStake, list: &ListMembersResponse) -> String {
     at_stake::about_lost(&format!("dc{}", member.dc), at_stake, list.waiting_is_least)
 }

@@ -1,4 +1,4 @@
-//! `geolock member recover`: the members that are left go on without a lost majority.
+//! `geolock member recover`: the survivors continue without a lost majority.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use geolock_api::proto::LostMember;
 /// How often to ask again.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// A recovery, as an operator asks for it.
+/// A recovery, as an operator orders it.
 pub struct Recover {
     pub survivors: Vec<DcId>,
     pub lost: Vec<DcId>,
@@ -23,7 +23,7 @@ pub struct Recover {
     pub json: bool,
 }
 
-/// Recovers the cluster, and shows what was lost.
+/// Recovers the cluster, and shows the losses.
 pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure> {
     let Recover { survivors, lost, clients_are_dead, json: as_json } = asked;
     let ids = |dcs: &[DcId]| dcs.iter().map(|dc| dc.get().into()).collect::<Vec<u32>>();

@@ -38,7 +38,7 @@ pub struct ReleaseArgs {
     name: OsString,
     #[command(flatten)]
     home: HomeArgs,
-    /// Required: without it only its holder releases a lock
+    /// Required, because only its holder should release a lock
     #[arg(long, required = true)]
     force: bool,
     /// The reason: a line of up to 256 bytes

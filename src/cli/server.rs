@@ -17,7 +17,7 @@ use crate::server::node::{Departure, Node, Sockets, Wan, check_directory};
 use crate::server::reload::{Loaded, Reloader};
 use crate::telemetry::flush_log;
 
-/// Runs the server until a signal stops it. One that was evicted is started anew, if it may join again.
+/// Runs the server until a signal stops it. Starts an evicted server again, if it may join again.
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     let mut config = args.load()?;
     if args.check_config {

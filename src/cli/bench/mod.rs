@@ -66,7 +66,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Over::Native)]
     transport: Over,
     /// Acquisitions a second in each datacenter, due even if earlier ones are not done: latencies count from
-    /// then
+    /// the due time
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// For the workload follow-the-sun: time for which each datacenter is active

@@ -64,7 +64,7 @@ impl Request {
     }
 }
 
-/// A request, and who made it.
+/// A request, and its caller.
 pub(super) struct Call {
     pub request: Request,
     pub caller: Caller,

@@ -1,8 +1,8 @@
 //! `geolock dev`: a playground with several datacenters in one process.
 //!
 //! It uses real certificates, disks and QUIC. Only the distances are simulated, inside the QUIC sockets, and
-//! all datacenters share one process. They come and go while it runs: `geolock dev add`, `stop` and `start`
-//! ask the running process, `geolock member` asks the datacenters as it would ask any others.
+//! all datacenters share one process. They can join and leave while it runs: `geolock dev add`, `stop` and
+//! `start` call the running process, `geolock member` calls the datacenters as in any cluster.
 
 mod calls;
 mod data;
@@ -67,15 +67,14 @@ enum DevCommand {
     /// It joins as with `geolock server --join`, and listens on the ports of its id. One that has left or was
     /// evicted returns, with an empty directory; the old one is kept beside it.
     Add {
-        /// Its id [default: the lowest that no member has]
+        /// Its id [default: the lowest free one]
         #[arg(value_name = "ID", value_parser = dc_names::parse)]
         dc: Option<DcId>,
         #[command(flatten)]
         folder: FolderArgs,
     },
-    /// Stop the server of one datacenter of the running playground
-    ///
-    /// It stays a member: the others miss it, as if its machine were switched off.
+    /// Stop the server of one datacenter of the running playground It remains a member; the others no longer
+    /// hear it, as if its machine were switched off.
     Stop {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]

@@ -27,7 +27,7 @@ const DRAIN: &str = "1 s";
 
 /// A playground that was checked and not started.
 pub(in crate::cli) struct Plan {
-    /// The datacenters that are members, except those that end as soon as they hear that they are none.
+    /// The datacenters that are members, except those that end as soon as they learn that they are none.
     pub dcs: Vec<DcId>,
     /// Those that were about to join when the playground was stopped.
     pub(super) joining: Vec<DcId>,

@@ -1,7 +1,6 @@
-//! The datacenters of a playground while it runs: they join, leave, are stopped and started.
-//!
-//! Whatever a datacenter does by itself (it leaves, or hears that it was evicted) ends its server only; the
-//! others go on. A server that fails ends the playground.
+//! The datacenters of a playground while it runs: they join, leave, are stopped and started. If a datacenter
+//! leaves, or learns that it was evicted, only its server ends; the others continue. A server that fails ends
+//! the playground.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,7 +29,7 @@ pub(super) struct Running<'a> {
     dcs: BTreeMap<DcId, State>,
     starts: JoinSet<Started>,
     ends: JoinSet<Ended>,
-    /// Wait until a datacenter serves, and say so.
+    /// Wait until a datacenter serves, and print that.
     watches: JoinSet<()>,
     /// Requests to add a datacenter that wait for the list of members.
     deferred: JoinSet<(Option<DcId>, Option<Caller>)>,
@@ -317,8 +316,8 @@ async fn start_node(server: Server) -> anyhow::Result<Node> {
     Ok(Node::start(server.sockets, server.config, Some(server.wan)).await?)
 }
 
-/// Starts a server that joins. The user of a playground is its operator: an invitation that the policy asks
-/// for is made.
+/// Starts a server that joins. The user of a playground is its operator, so this makes an invitation if the
+/// policy requires one.
 async fn join(dc: DcId, server: Server, members: &MembersApi) -> anyhow::Result<Node> {
     if members.list().0.config.join_policy(dc) == JoinPolicy::Operator {
         members.invite(MemberName::new(&dc.to_string())?, None).await?;
@@ -326,7 +325,7 @@ async fn join(dc: DcId, server: Server, members: &MembersApi) -> anyhow::Result<
     start_node(server).await
 }
 
-/// Says why a datacenter is not admitted yet, if that takes long.
+/// Prints the reason why a datacenter is not admitted yet, if that takes long.
 async fn explain(dc: DcId, members: &MembersApi, caller: &Option<Caller>) -> Infallible {
     let slow = Instant::now() + SLOW;
     let (mut look, mut said) = (interval(LOOK), None);

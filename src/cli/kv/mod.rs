@@ -161,7 +161,7 @@ struct CommonArgs {
     /// stays committed [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = lock::duration)]
     majority_wait: Option<Duration>,
-    /// Print a snapshot as the last line: a read with --at-least that snapshot sees everything that this
+    /// Print a snapshot as the last line: a read with --at-least and that snapshot sees everything that this
     /// command read and wrote
     #[arg(long)]
     snapshot: bool,

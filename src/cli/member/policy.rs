@@ -1,4 +1,4 @@
-//! `geolock member policy`: when members are evicted, and who may join.
+//! `geolock member policy`: shows or sets the policies of evictions and joins.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use geolock_api::proto::{EvictPolicy, JoinPolicy, MemberPolicy};
 pub(super) enum Evict {
     /// Never
     Wait,
-    /// When an operator says so
+    /// By an operator
     Operator,
     /// Also when a majority of the voters does not hear it
     Auto,
@@ -32,7 +32,7 @@ pub(super) enum Join {
     Auto,
 }
 
-/// Sets what is asked for, and shows the policy.
+/// Sets the given values, or shows the policy.
 pub(super) async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool) -> Result<(), Failure> {
     if asked != MemberPolicy::default() {
         let decision = admin.set_policy(asked).await.map_err(connect::failure)?;
@@ -64,7 +64,7 @@ pub(super) fn join_policy(join: Join) -> JoinPolicy {
     }
 }
 
-/// Saturates: the server refuses what is too long.
+/// Saturates: the server refuses too long times.
 pub(super) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

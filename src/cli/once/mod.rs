@@ -1,4 +1,4 @@
-//! `geolock once`: runs a command once, of all that start it anywhere.
+//! `geolock once`: runs a command once, on one of all machines that start it.
 
 mod runner;
 mod section;
@@ -23,19 +23,19 @@ use geolock_recipes::{CriticalSection, LastSeen, OnceError, OnceOptions, Outcome
 pub use runner::RunnerArgs;
 pub use section::{Command, Shared};
 
-/// Run a command once, of all that start it anywhere.
+/// Run a command once, on one of all machines that start it.
 ///
 /// Many machines may start this at the same time, with the same name. One runs the command. The others wait
-/// until it is done, and return as it does; if the one that runs it dies or fails, another one takes over.
+/// until it is done, and then end, too. If the first one dies or fails, another one takes over.
 ///
 /// Without --needed, the command is needed unless a run of it is done that is younger than --staleness. With
-/// it, that check is asked first and again after every run elsewhere: the word of another machine alone is
-/// never believed.
+/// it, that check decides: it runs first, and again after every run elsewhere. The report of another machine
+/// alone is never enough.
 ///
 /// The command finds the number of its run in GEOLOCK_TOKEN: it increases from run to run. If the lock is
 /// lost, the command is ended before another machine can run it. That is not possible if geolock itself is
-/// killed (SIGKILL) or stopped, so let the things that the command changes refuse numbers below the highest
-/// that they have seen.
+/// killed (SIGKILL) or stopped, so let the resources that the command changes refuse numbers below the
+/// highest they have seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: it is done, whoever did it (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
@@ -51,28 +51,29 @@ Examples:
   geolock once --tell --max-runtime 10min report -- ./report.sh
   geolock once --status migrate")]
 pub struct OnceArgs {
-    /// Check that exits with 0 if the command is needed, with 1 if not [default: a run of it is not done]
+    /// Check that exits with 0 if the command is needed, with 1 if not [default: needed if no run of it is
+    /// done]
     #[arg(long, value_name = "CMD")]
     needed: Option<OsString>,
-    /// Pause between rounds when the run of another machine is not believed, or is not over
+    /// Pause between rounds when the command is still needed after a run elsewhere, or that run is not over
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     wait: Duration,
-    /// Most rounds
+    /// Maximum number of rounds
     #[arg(long, value_name = "N", default_value_t = 50)]
     max_retries: u32,
     /// Give up when the command has not begun by then [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     give_up_after: Option<Duration>,
-    /// Take a run over with the lease of its machine, or when nothing was heard of it for --watermark
+    /// Take a run over when the lease of its machine ends, or when the machine was silent for --watermark
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     takeover: When,
-    /// How long a machine that runs it counts as alive
+    /// Time without a sign of life after which the running machine counts as dead
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s")]
     watermark: Duration,
-    /// Age at which a run counts as none
+    /// Age after which a run is ignored
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "600s")]
     staleness: Duration,
-    /// Longest run; a longer one is ended, and has failed [default: none]
+    /// Longest run; a longer one is ended, and counts as failed [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_runtime: Option<Duration>,
     /// Exit with 10 if another machine did it, with 11 if nothing was to be done
@@ -81,7 +82,7 @@ pub struct OnceArgs {
     /// Print the outcome, or the status, as JSON
     #[arg(long)]
     json: bool,
-    /// Print what is known of the command, and run nothing
+    /// Print the status of the command, and run nothing
     #[arg(long, conflicts_with_all = ["needed", "command"])]
     status: bool,
     /// While waiting, print the reason to standard error even if that is no terminal

@@ -12,12 +12,12 @@ use crate::cli::lock::{default_label, duration};
 use geolock_api::names::DcId;
 use geolock_client::Client;
 
-/// Pause before a server is asked again that has too much to do.
+/// Pause before an overloaded server is asked again.
 const BUSY: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunnerArgs {
-    /// The datacenter where the whole lock begins, such as 1: then only that one has to be up [default: none]
+    /// The home of the lock, such as 1: then only that datacenter has to be up [default: none]
     #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
     pub home: Option<DcId>,
     /// Time without contact to the server after which the lock is lost
@@ -37,7 +37,7 @@ impl RunnerArgs {
         self.label.clone().unwrap_or_else(label)
     }
 
-    /// Connects. A server that has too much to do, as when a whole fleet starts at once, is asked again.
+    /// Connects. Asks an overloaded server again, as when a whole fleet starts at once.
     pub async fn connect(&self) -> Result<Client, Failure> {
         loop {
             match self.connect.connect(|config| config.ttl = self.ttl).await {

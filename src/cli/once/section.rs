@@ -78,7 +78,7 @@ impl Shared {
         self.code.load(Ordering::Relaxed)
     }
 
-    /// Returns the code that says why the last command could not be started, if it could not.
+    /// Returns the exit code for a last command that could not be started.
     pub fn not_started(&self) -> Option<Code> {
         let code = if self.code() == Code::NotFound as u8 { Code::NotFound } else { Code::NotRunnable };
         self.not_started.load(Ordering::Relaxed).then_some(code)
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// Waits for a signal that ends this process: at once while nothing runs, otherwise when the others know
-    /// what became of the command.
+    /// the result of the command.
     pub async fn asked_to_end(&self, signals: &mut Signals) -> Failure {
         loop {
             let signal = signals.wish_to_end().await;
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Says why it waits, while nothing runs here. Never returns.
+    /// Prints the reason of the wait, while nothing runs here. Never returns.
     pub async fn tell_waits(&self, waiting: &Waiting<'_>, client: &Client, how: Telling) {
         let mut runs = self.runs.subscribe();
         loop {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::print::{harmless, insert_name, number, utc};
 use geolock_recipes::{LastSeen, Outcome, Record, RunState, Status};
 
-/// Returns what is known of a section.
+/// Returns the status of a section.
 pub fn status(name: &OsStr, status: &Status, as_json: bool) -> String {
     let Status { record, live, pause, .. } = status;
     if as_json {

@@ -19,9 +19,9 @@ use geolock_client::Status;
 ///
 /// Another datacenter is behind by the log entries here that it has not acknowledged, and by the time for
 /// which they have been durable here. It acknowledges with its heartbeats, so half a second plus the network
-/// delay is normal. LOCKS and WAITING say what stops if it dies, as `geolock member list` does; `at stake`
-/// says what stops if this datacenter dies now, and what is lost if it is evicted then. Counts that are 0 are
-/// left out; --json has all.
+/// delay is normal. LOCKS and WAITING are the locks and requests that stop if it dies, as in `geolock member
+/// list`; `at stake` shows the consequences if this datacenter dies now, and the losses if it is evicted
+/// then. Counts that are 0 are left out; --json has all.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StatusArgs {
     /// For programs: one JSON object

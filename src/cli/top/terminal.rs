@@ -53,7 +53,7 @@ impl Before {
     }
 }
 
-/// Opens the terminal anew, so that non-blocking mode does not affect other processes.
+/// Opens the terminal again, so that non-blocking mode does not affect other processes.
 fn open() -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     File::options().read(true).write(true).custom_flags(flags.bits() as i32).open("/dev/tty")

@@ -3,8 +3,8 @@
 //!
 //! One definition serves all three (`options.rs`): the key `journal.segment_bytes` of the file is the flag
 //! `--journal-segment-bytes` and the variable `GEOLOCK_JOURNAL_SEGMENT_BYTES`. `sources.rs` knows the source
-//! of each value, so that an error can name it; `assemble.rs` checks the values and builds the rooms' own
-//! configurations. The meaning, default and bounds of an option are documented at the option, which is also
+//! of each value, so that an error can name it; `assemble.rs` checks the values and builds the configurations
+//! of the modules. The meaning, default and bounds of an option are documented at the option, which is also
 //! its `--help`; `examples/geolock.toml` documents the same for the file.
 
 mod assemble;

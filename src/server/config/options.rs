@@ -20,9 +20,9 @@ pub struct Options {
     /// Folder of the journal; created if need be, used by one server only
     #[arg(id = "data_dir", long = "data-dir", env = "GEOLOCK_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Join the running cluster that this member belongs to, instead of founding one with `member`:
-    /// HOST:PORT of its QUIC port. The cluster and the id are those of the certificate. Once the server is a
-    /// member this has no effect, and may stay
+    /// Join a running cluster, instead of founding one with `member`: HOST:PORT of the QUIC port of any
+    /// member. The cluster and the id are those of the certificate. Once the server is a member this has no
+    /// effect, and may stay
     #[arg(id = "join", long = "join", env = "GEOLOCK_JOIN", value_name = "HOST:PORT")]
     pub join: Option<String>,
     /// With `join`: name of this server for people: 1 to 64 of a-z, 0-9 and -
@@ -123,8 +123,7 @@ pub struct TlsSection {
 #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiSection {
-    /// File of rules that say which client may do what; read again on SIGHUP [default: none, clients may do
-    /// everything]
+    /// File of access rules; read again on SIGHUP [default: none, clients may do everything]
     #[arg(id = "api.acl", long = "api-acl", env = "GEOLOCK_API_ACL", value_name = "FILE")]
     pub acl: Option<PathBuf>,
     /// File of tokens that identify clients without a certificate; read again on SIGHUP [default: none]
@@ -143,7 +142,7 @@ pub struct ClusterSection {
     #[arg(id = "cluster.name", long = "cluster-name", env = "GEOLOCK_CLUSTER_NAME", value_name = "NAME")]
     pub name: Option<String>,
     /// Servers that may join the cluster later: those that an operator has invited, or all with a certificate
-    /// of the cluster. Counts when the cluster is founded [default: operator; operator or auto]
+    /// of the cluster. Used only when the cluster is founded [default: operator; operator or auto]
     #[arg(
         id = "cluster.join_policy",
         long = "cluster-join-policy",
@@ -452,7 +451,7 @@ pub struct JournalSection {
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSection {
     /// Buckets whose commits are answered when a majority of the datacenters has them on disk, also if the
-    /// client did not ask for it; a name that ends with * stands for all that begin so; repeat for each
+    /// client did not ask for it; a name that ends with * stands for all with this prefix; repeat for each
     /// (separated by commas in the environment) [default: none]
     #[arg(
         id = "store.majority_buckets",

@@ -77,7 +77,7 @@ pub enum Workload {
     FollowTheSun,
     /// As `Home`, with a transaction under each lock: it reads a number in the store and writes the next one.
     Txn,
-    /// Every lock was never used before: all its parts but one have to come from the other datacenters.
+    /// Locks that were never used before: all their parts but one have to come from the other datacenters.
     First,
 }
 
