@@ -74,7 +74,7 @@ impl fmt::Display for NotAtMajority {
             return f.write_str("the server does not know this durability");
         }
         let missing: Vec<String> = self.missing.iter().map(DcId::to_string).collect();
-        write!(f, "no word from {}", missing.join(", "))
+        write!(f, "no acknowledgement from {}", missing.join(", "))
     }
 }
 

@@ -27,7 +27,9 @@ pub enum Refused {
     UnknownToken(String),
     #[error("{principal} may not {action} {resource}: no rule of this server (api.acl) allows it")]
     Denied { principal: Principal, action: Action, resource: String },
-    #[error("{principal} may not {what}: no rule of this server (api.acl) allows it anything to do with one")]
+    #[error(
+        "{principal} may not {what}: no rule of this server (api.acl) allows it an action that needs one"
+    )]
     NothingToDo { principal: Principal, what: &'static str },
 }
 

@@ -70,7 +70,7 @@ impl Rules {
         let whole = |what: String| AccessError::File { key: KEY, path: path.into(), what };
         match file.rule.len() {
             0 => {
-                let what = "it has no [[rule]], so nobody could do anything; to allow everything, leave the option away";
+                let what = "it has no [[rule]], so no client could do anything; to allow everything, remove the option";
                 return Err(whole(what.into()));
             }
             1..=MAX_RULES => {}
@@ -106,7 +106,7 @@ fn line_of(text: &str, at: usize) -> usize {
 
 fn rule(entry: Entry) -> Result<Rule, String> {
     if entry.who.is_empty() {
-        return Err("`who` names nobody".into());
+        return Err("`who` is empty".into());
     }
     let pattern =
         |text: &String| PrincipalPattern::parse(text).map_err(|what| format!("who {text:?}: {what}"));
@@ -137,7 +137,7 @@ fn action(name: &str) -> Result<Action, String> {
 /// Checks that a rule names locks if and only if it allows an action on locks; likewise keys.
 fn needed(what: &str, actions: &[Action], on: On, named: bool, all: &str) -> Result<(), String> {
     match (actions.iter().find(|action| action.on() == on), named) {
-        (Some(action), false) => Err(format!("it allows {action} and has no `{what}`: say on which; {all}")),
+        (Some(action), false) => Err(format!("it allows {action} and has no `{what}`: add it; {all}")),
         (None, true) => Err(format!("it has `{what}` and allows nothing on them")),
         _ => Ok(()),
     }

@@ -116,7 +116,7 @@ fn init(args: InitArgs, out: &mut impl Write) -> anyhow::Result<()> {
         "Made the authority of cluster {cluster} in {dir}, good until {}.",
         day(authority.expires())
     )?;
-    writeln!(out, "  {CA_FILE:<12} what everybody in the cluster trusts")?;
+    writeln!(out, "  {CA_FILE:<12} the authority that all of the cluster trusts")?;
     writeln!(out, "  {CA_KEY_FILE:<12} signs certificates: keep it safe, and off the servers")?;
     writeln!(out, "Next: geolock ca issue --dir {dir} --out dc0 --dc 0 --host HOST")?;
     writeln!(out, "      geolock ca issue --dir {dir} --out client --client NAME")?;

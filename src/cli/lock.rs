@@ -42,9 +42,9 @@ Exit codes: that of the command (128 + N if signal N killed it), or 75: not acqu
 command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 \
 and 127: the command cannot be run or found.
 
-A command whose locks are lost gets SIGTERM a tenth of the time to live before anybody else can have them, and \
+A command whose locks are lost gets SIGTERM a tenth of the time to live before another client can have them, and \
 SIGKILL half of that later. Ctrl-Z stops the command and geolock with it; the locks are then lost when the time to live is over.
-What is left of the command's process group when it ends is ended, too; use setsid to outlive it.
+When the command ends, the rest of its process group is ended, too; use setsid to outlive it.
 
 Examples:
   geolock lock nightly-report -- ./report.sh

@@ -27,7 +27,7 @@ use geolock_client::{ForceReleaseResponse, LockDescription};
 /// highest it has seen.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Exit codes: 0: taken away, or nobody held it; 1: it is held, or may be, in another datacenter: go there; 69: no server \
+Exit codes: 0: released, or not held; 1: it is held, or may be held, in another datacenter: connect to that one; 69: no server \
 reachable, or one that has just restarted; 77: the server does not allow it; 64: wrong usage.
 
 Example:

@@ -32,7 +32,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     #[cfg(not(feature = "faults"))]
     let wan = None;
     while let Some(Departure::Returns) = run_once(&config, wan.clone(), &mut signals).await? {
-        tracing::info!("starting anew, to join the cluster again");
+        tracing::info!("starting again, to join the cluster");
     }
     tracing::info!("stopped");
     Ok(())
@@ -56,7 +56,7 @@ async fn run_once(
         node = starting => node?,
         _ = signals.stop.next() => {
             // Recovery may be stopped at any point, as by a crash; the next start begins again.
-            tracing::info!("told to stop while it started: leaving at once");
+            tracing::info!("asked to stop while it started: exiting at once");
             return Ok(None);
         }
     };
@@ -83,7 +83,7 @@ async fn run_once(
     tokio::select! {
         ended = ended => drop(ended?),
         code = signals.stop.next() => {
-            tracing::warn!("told again to stop: leaving at once");
+            tracing::warn!("asked again to stop: exiting at once");
             flush_log();
             std::process::exit(code.into());
         }

@@ -52,7 +52,7 @@ impl Faults {
             self.wan.set(*address, wan_path(&script.path(*dc)));
         }
         let WanTally { lost, delayed, twice } = self.wan.tally();
-        tracing::warn!(lost, delayed, twice, "what became of datagrams so far");
+        tracing::warn!(lost, delayed, twice, "faults of datagrams so far");
         faults::arm(&script);
         Ok(())
     }

@@ -26,7 +26,7 @@ impl ServiceManager {
         let socket = variable("NOTIFY_SOCKET").and_then(|address| {
             let connected = connect(&address);
             connected
-                .inspect_err(|error| tracing::warn!(address, %error, "the service manager is not told"))
+                .inspect_err(|error| tracing::warn!(address, %error, "the service manager is not notified"))
                 .ok()
         });
         let is_ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
@@ -58,7 +58,7 @@ impl ServiceManager {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {
-            tracing::debug!(%error, state, "the service manager was not told");
+            tracing::debug!(%error, state, "the service manager was not notified");
         }
     }
 }

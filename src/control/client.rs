@@ -193,7 +193,7 @@ impl RaftNetworkV2<Types> for Peer {
             Appended::Conflict if self.caller.went_back(self.member, term, prev) => {
                 tracing::error!(
                     member = %self.member,
-                    "lacks entries that it had acknowledged: its directory is an old copy, take it in anew"
+                    "lacks entries that it had acknowledged: its directory is an old copy, admit it again"
                 );
                 Err(unreadable())
             }

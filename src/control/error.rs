@@ -24,7 +24,7 @@ pub enum StoreError {
     Database(#[from] redb::Error),
     #[error("cannot make the control group's directory: {0}")]
     Io(#[from] io::Error),
-    #[error("the control group's file is damaged: {0}; restore nothing: take this member in anew")]
+    #[error("the control group's file is damaged: {0}; restore nothing: admit this member again")]
     Damaged(#[from] WireError),
     #[error(
         "the control group's file belongs to member {found}, this server is {expected}: correct the datacenter or \
@@ -91,7 +91,7 @@ pub enum Refusal {
          the member in anew"
     )]
     WrongServer { member: MemberId, server: ServerId },
-    #[error("the group knows member {0} under the name of another directory: take it in anew")]
+    #[error("the group knows member {0} under the name of another directory: admit it again")]
     UnknownServer(MemberId),
     #[error("too many requests are being handled; repeat later")]
     Busy,

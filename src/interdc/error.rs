@@ -66,7 +66,7 @@ pub enum DownReason {
     MessageSize(usize),
     #[error("closed here: {0}")]
     ClosedHere(String),
-    #[error("it connected anew")]
+    #[error("it connected again")]
     Replaced,
     #[error("shutting down here")]
     ShuttingDown,

@@ -153,7 +153,7 @@ pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Kn
     if let Some(found) = version.filter(|found| *found > VERSION) {
         return Err(JournalError::UnknownVersion { path: disk.path(IDENTITY), found, known: VERSION });
     }
-    let found = parse(text).ok_or_else(|| damaged("not what an identity file holds"))?;
+    let found = parse(text).ok_or_else(|| damaged("it is not an identity file"))?;
     if found != expected {
         return Err(JournalError::WrongIdentity { dir: disk.path(""), found, expected });
     }

@@ -66,6 +66,6 @@ pub enum JournalError {
         dir.display()
     )]
     Missing { dir: PathBuf, from: u64 },
-    #[error("the journal stopped after an earlier error: what was not reported durable may be lost")]
+    #[error("the journal stopped after an earlier error: records that were not reported durable may be lost")]
     Stopped,
 }

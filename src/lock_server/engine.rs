@@ -186,7 +186,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         match change {
             Some(LoadChange::Begins { behind }) => tracing::warn!(
                 ?behind,
-                "overloaded: what clients begin anew is refused while calls wait for longer than limits.max_queue_delay"
+                "overloaded: new work of clients is refused while calls wait for longer than limits.max_queue_delay"
             ),
             Some(LoadChange::Over) => tracing::info!("no longer overloaded"),
             None => {}

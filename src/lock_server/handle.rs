@@ -63,7 +63,7 @@ impl Kept {
 
 /// The server has stopped; the outcome of the call is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server has stopped; what became of the call is unknown")]
+#[error("the server has stopped; the outcome of the call is unknown")]
 pub struct Stopped;
 
 /// No session was opened: the limit is reached.

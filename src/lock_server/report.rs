@@ -61,7 +61,7 @@ fn log_recovery(report: &Report) {
         }
         Report::Recovered(loss) => tracing::warn!(
             decision = %loss.decision, lineage = %loss.lineage, survivors = ?loss.survivors, lost = ?loss.lost,
-            locks = loss.locks, "recovered by force: what the lost members had beyond these entries is lost"
+            locks = loss.locks, "recovered by force: entries of the lost members beyond these are lost"
         ),
         _ => {}
     }
@@ -190,10 +190,10 @@ fn log_difference(peer: DcId, of: Summed) {
 fn log_disk_space(space: DiskSpace) {
     match space {
         DiskSpace::Low => tracing::error!(
-            "the journal's disk is nearly full: no commits, no leases, no locks but what is free here, until there is room"
+            "the journal's disk is nearly full: no commits, no leases, only locks that are free here, until there is space"
         ),
         DiskSpace::Full => tracing::error!(
-            "the journal's disk is full: only what is durable is read, nothing is written, until there is room"
+            "the journal's disk is full: only durable data is read, and nothing is written until there is space"
         ),
         DiskSpace::Enough => tracing::info!("the journal's disk has room again"),
     }

@@ -92,11 +92,9 @@ pub enum Refused {
     NotWitness(WitnessId),
 
     // Leaving.
-    #[error("nobody would remain: without {removed} there is no member that stays; add another one first", removed = Dcs(*.0))]
+    #[error("no member would remain without {removed}: add another one first", removed = Dcs(*.0))]
     LastMember(DcSet),
-    #[error(
-        "nobody would vote: without {voter} there is no voter that stays; give another member its vote first"
-    )]
+    #[error("no voter would remain without {voter}: give another member its vote first")]
     LastVoter { voter: Voter },
     #[error("{dc} is joining, and its parts go with those of {sponsor}: wait until it is settled")]
     StillJoining { dc: DcId, sponsor: DcId },
@@ -129,7 +127,7 @@ pub enum Refused {
     #[error("{MAX_EVICTIONS} evictions were used up: tokens have no room for more; move to a new cluster")]
     NoFenceLeft,
     #[error(
-        "the cuts of epoch {epoch} cannot be set anew: it is not the last epoch, or no eviction; begin without it"
+        "the cuts of epoch {epoch} cannot be set again: it is not the last epoch, or no eviction; begin without it"
     )]
     NotLastEnd { epoch: Epoch },
     #[error("attempt {attempt} is over: begin another one if it is still needed")]

@@ -156,7 +156,7 @@ impl Snapshot {
         match self.status.phase {
             _ if self.status.draining => Err("draining: shutting down".into()),
             _ if self.links_failed => Err("the UDP socket failed: no links to other datacenters until a restart".into()),
-            Phase::Starting => Err("starting: waits until its clock is past what it stamped before".into()),
+            Phase::Starting => Err("starting: waits until its clock is past its earlier stamps".into()),
             Phase::ReadOnly => {
                 Err("read only: not every member has said yet how much it has of this datacenter's log, or some has \
                      more and it is being fetched; start those that are missing"
@@ -172,7 +172,7 @@ impl Snapshot {
             Phase::Serving => match self.status.disk_space {
                 DiskSpace::Enough => Ok(()),
                 DiskSpace::Low | DiskSpace::Full => {
-                    Err("disk full: commits, leases and new locks are refused until there is room; reading goes on".into())
+                    Err("disk full: commits, leases and new locks are refused until there is space; reads continue".into())
                 }
             },
         }

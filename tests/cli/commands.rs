@@ -344,7 +344,7 @@ fn a_second_signal_ends_a_draining_server_at_once() {
     cluster.server(0).signal(Signal::TERM);
     cluster.server(0).line("draining");
     cluster.server(0).signal(Signal::TERM);
-    cluster.server(0).line("told again to stop");
+    cluster.server(0).line("asked again to stop");
     // A complete drain exits with 0.
     assert_eq!(cluster.server(0).wait(), 128 + 15);
     cluster.restart(0);

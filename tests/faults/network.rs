@@ -40,7 +40,7 @@ fn befall_all(wan: &mut Wan, path: &str) -> [[u64; 3]; 3] {
     [0, 1, 2].map(|dc| {
         wan.cluster.befall(dc, &everywhere_but(dc, path));
         let mut said = wan.cluster.server(dc).seen.iter().rev();
-        let line = said.find(|line| line.contains("what became of datagrams")).expect("it was just said");
+        let line = said.find(|line| line.contains("faults of datagrams")).expect("it was just said");
         FATES.map(|fate| {
             let number = line.split(' ').find_map(|word| word.strip_prefix(fate)?.strip_prefix('='));
             number

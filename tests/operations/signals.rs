@@ -26,7 +26,7 @@ fn a_server_that_cannot_recover_hears_that_it_shall_stop() {
     let mut server = Running::start(&mut cluster.server_command(0), Output::Stderr);
     until("a server that starts", || cluster.is_alive(0).then_some(()));
     server.signal(Signal::TERM);
-    server.line("told to stop while it started");
+    server.line("asked to stop while it started");
     assert_eq!(server.wait(), 0);
 }
 

@@ -71,7 +71,7 @@ pub enum SocketError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The peer closed the connection without an [`End`](super::End).
-    #[error("the connection ended without a word")]
+    #[error("the connection ended without a message")]
     Closed,
     /// The peer sent bytes that are no frames.
     #[error("{0}")]

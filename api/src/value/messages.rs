@@ -13,7 +13,7 @@ use crate::proto::{self, map_op, register_op, resettable_counter_op, set_op, upd
 pub struct UpdateFault(pub &'static str);
 
 const NO_MAP: UpdateFault = UpdateFault("`map`: say which type of map the path leads through");
-const NO_FLAG: UpdateFault = UpdateFault("`enable_wins_flag`, `disable_wins_flag`: say what to do with it");
+const NO_FLAG: UpdateFault = UpdateFault("`enable_wins_flag`, `disable_wins_flag`: an operation is required");
 const NO_OP: UpdateFault = UpdateFault("`op`: it is missing, or unknown to this version");
 
 /// Converts an update into a message, which [`parse`] converts back.

@@ -147,7 +147,7 @@ impl Session {
             Some(Txn { stage: TxnStage::Lost(reason), .. }) => Err(TxnError::LeaseLost(reason.clone())),
             _ if closed => Err(TxnError::Closed),
             _ => {
-                let message = "the server has told so before".to_owned();
+                let message = "the server has reported this before".to_owned();
                 Err(TxnError::Over(proto::Reason::TransactionUnknown, message))
             }
         }

@@ -144,7 +144,7 @@ pub async fn run(args: BenchArgs) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::new(
             Code::Failed,
-            anyhow!("nothing was acquired, or locks were not what they promise: see above"),
+            anyhow!("no lock was acquired, or a guarantee was violated: see above"),
         )),
     }
 }

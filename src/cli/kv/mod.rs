@@ -33,11 +33,12 @@ use geolock_client::{
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "\
-Exit codes: 0, or 1: refused, such as a value of another type, 75: locks or snapshot not had in time, 74: the \
-transaction was lost, nothing of it happened, 73: committed, but a majority did not have it on disk in time, 76: it is not known whether it was committed, 69: no server reachable, \
+Exit codes: 0, or 1: refused, such as a value of another type, 75: no locks or no snapshot in time, 74: the \
+transaction was lost and committed nothing, 73: committed, but a majority did not have it on disk in time, 76: the \
+outcome of the commit is unknown, 69: no server reachable, \
 77: the server does not allow it, 64: wrong usage.
 
-What one command wrote is seen by the next one in another datacenter if it is told to wait for it:
+To read the writes of one command in another datacenter, pass its snapshot on:
   snapshot=$(geolock kv put --snapshot city Oslo)
   geolock kv get --connect 127.0.0.1:7410 --at-least $snapshot city"
 )]

@@ -84,7 +84,7 @@ fn show_counted(
         Ok(values) => values,
         Err(why) => {
             // Not a failure, because after a failure a user may add once more.
-            tell(format_args!("geolock: it is committed, but what it shows now cannot be read: {why}"));
+            tell(format_args!("geolock: it is committed, but the new value cannot be read: {why}"));
             return show_commit(commit, common);
         }
     };

@@ -35,11 +35,11 @@ use geolock_client::{
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Lines: get KEY, put KEY VALUE, incr KEY [BY], add KEY ELEMENT, remove KEY [ELEMENT], expire KEY TIME, commit, abort. A value or \
-an element goes on to the end of the line; empty lines and those that start with # say nothing.
+an element extends to the end of the line; empty lines and those that start with # are ignored.
 
-Exit codes: as of geolock kv; 0 also after `abort`; 74 also when the input ends without `commit`: nothing of it happened.
+Exit codes: as of geolock kv; 0 also after `abort`; 74 also when the input ends without `commit`: nothing was committed.
 
-Example, as one command (two accounts, one lock, never seen half):
+Example, as one command (two accounts, one lock, changed together):
   printf 'incr alice -10\\nincr bob 10\\ncommit\\n' | geolock kv txn --lock accounts --")]
 pub(super) struct TxnArgs {
     /// Hold this lock in exclusive mode; may be given several times

@@ -117,9 +117,9 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
     warnings.extend(match status.disk_space() {
         DiskSpace::Unspecified | DiskSpace::Enough => None,
         DiskSpace::Low => Some(
-            "its disk is nearly full: no commits, no leases, no locks but what is free here, until there is room".into(),
+            "its disk is nearly full: no commits, no leases, only locks that are free here, until there is space".into(),
         ),
-        DiskSpace::Full => Some("its disk is full: it reads what it has, and writes nothing until there is room".into()),
+        DiskSpace::Full => Some("its disk is full: it serves reads, and writes nothing until there is space".into()),
     });
     for certificate in &status.certificates {
         let CertificateStatus { name, expires_in_ms, expires_soon, failure } = certificate;
@@ -158,7 +158,7 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
         ));
     }
     if peer.paused_by_skew && !is_behind {
-        warnings.push(format!("{name} is too far ahead: its entries wait until our clock is there"));
+        warnings.push(format!("{name} is too far ahead: its entries wait until our clock has reached them"));
     }
     warnings
 }

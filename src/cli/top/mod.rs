@@ -42,8 +42,8 @@ use view::Size;
 /// answers it says so, and continues when one does.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
-Exit codes: 0 at the end, 69: no server reachable at the beginning, 77: the server does not let this client in, 64: wrong \
-usage. A server with rules shows only names that the client may `describe`: give it the prefix that it may.")]
+Exit codes: 0 at the end, 69: no server reachable at the beginning, 77: the server does not admit this client, 64: wrong \
+usage. A server with rules shows only names that the client may `describe`: give a prefix that it may describe.")]
 pub struct TopArgs {
     /// Only locks whose names start with this
     #[arg(value_parser = clap::value_parser!(OsString), default_value = "", hide_default_value = true)]

@@ -60,7 +60,7 @@ fn lines(picture: &Picture<'_>, trouble: Option<(Duration, &str)>, width: Option
     if let Some((since, why)) = trouble {
         let why = one_line(why);
         lines.push(title(format!(
-            "! no answer for {}, still trying; what follows is old: {why}",
+            "! no answer for {}, still trying; these figures are old: {why}",
             brief(since)
         )));
     }
@@ -411,7 +411,7 @@ a/lock/with/a/rather/long/name/17  dc1 eve\\u{1b}[2J  1m01s     5  dc2    2.5s  
         }
         let frame = frame(&picture, Some((Duration::from_secs(3), "gone")), Size { width: 80, height: 24 });
         let shown: Vec<String> = frame.iter().map(bare).collect();
-        assert_eq!(shown[2], "! no answer for 3.0 s, still trying; what follows is old: gone");
+        assert_eq!(shown[2], "! no answer for 3.0 s, still trying; these figures are old: gone");
         let last = "a/lock…ame/17 dc1 eve\\u{1… 1m01s    5 dc2   2.5s     6.0    1.0  2.3s excl   dc1";
         assert_eq!(shown.last().map(String::as_str), Some(last));
     }

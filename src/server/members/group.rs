@@ -170,7 +170,7 @@ async fn run(
             joined(spawn_blocking(move || succession.begin(&dir, me)).await)
         };
         let file = begun.map_err(StartError::from)?;
-        tracing::warn!(dc = %me.dc, "the control group begins anew: the cluster was recovered by force");
+        tracing::warn!(dc = %me.dc, "a new control group begins: the cluster was recovered by force");
         let founders = Founders::Joins;
         config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing, max_lease_ttl };
     }

@@ -101,7 +101,7 @@ pub(in crate::server::api) fn reclaim(
 
 fn held(message: &proto::HeldLocks) -> Result<Reclaim, BorderError> {
     Ok(Reclaim {
-        request: request_id(message.request.ok_or(Malformed("`request` of what is held is missing"))?)?,
+        request: request_id(message.request.ok_or(Malformed("`request` of `held` is missing"))?)?,
         key: idempotency_key(message.idempotency_key),
         wants: wants(&message.locks)?,
         token: FencingToken(message.token),
