@@ -11,17 +11,16 @@
 //!               +---> journal (disk)            causal_log ---> crdt ---> base
 //!               +---> interdc (other datacenters)
 //! ```
-//!
-//! Pure rooms, from the bottom up:
+//! Pure modules, from the bottom up:
 //!
 //! - [`base`]: time, clocks, deadlines, histograms, tables, the codec.
-//! - [`crdt`]: what merges: version vectors, the owners of parts, values.
-//! - [`causal_log`]: the log of each datacenter, and what each peer has of it.
+//! - [`crdt`]: data types that merge: version vectors, the owners of parts, values.
+//! - [`causal_log`]: the log of each datacenter, and the entries of it that each peer has.
 //! - [`lock_state`]: holders, waiters, and the decision when parts leave.
 //! - [`leases`]: leases of clients, and the grace period after a restart.
 //! - [`store_state`]: keys and values at every open snapshot.
 //! - [`membership`]: the members and policies of the cluster, as a list of decisions.
-//! - [`replica`]: one datacenter, made of the rooms above.
+//! - [`replica`]: one datacenter, made of the modules above.
 //! - [`sim`]: a world of replicas, faults and clients, and the checks of every promise.
 //!
 //! Edges:

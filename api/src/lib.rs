@@ -1,6 +1,6 @@
-//! The API of geolock, a geo-replicated lock server: what a client and a server say to each other, and the
-//! words in which they say it. A program uses the client, `geolock-client`, which shows the parts of this
-//! crate that a program needs.
+//! The API of geolock, a geo-replicated lock server: the messages between a client and a server, and the
+//! types in them. A program uses the client, `geolock-client`, which shows the parts of this crate that a
+//! program needs.
 //!
 //! | module | content |
 //! |---|---|

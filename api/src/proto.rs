@@ -1,4 +1,4 @@
-//! The client API as generated from `api/proto/geolock/v1/geolock.proto`; what it means is written there.
+//! The client API as generated from `api/proto/geolock/v1/geolock.proto`, which documents it.
 
 // Generated code: its documentation is the .proto, and the generator adds types that have none.
 #![allow(clippy::all, clippy::pedantic, rustdoc::all, missing_docs, reason = "generated")]

@@ -61,8 +61,8 @@ impl AdminClient {
         self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await
     }
 
-    /// Returns the forced recoveries that this datacenter has gone through, the latest last, and what each
-    /// took with it.
+    /// Returns the forced recoveries that this datacenter has gone through, the latest last, and the losses
+    /// of each.
     pub async fn losses(&self) -> Result<Vec<LossReport>, ClientError> {
         let answer = self.0.ask(async |mut locks| locks.audit(AuditRequest {}).await).await?;
         Ok(answer.losses)
@@ -91,25 +91,26 @@ impl AdminClient {
         Ok(answer.decision)
     }
 
-    /// Checks whether these datacenters, which are lost, can be evicted now. Returns how long their clients
-    /// may still believe in their leases.
+    /// Checks whether these datacenters, which are lost, can be evicted now. Returns how long the leases of
+    /// their clients may still last.
     pub async fn check_eviction(&self, dcs: &[u32]) -> Result<Duration, ClientError> {
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true };
         let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
         Ok(Duration::from_millis(answer.max_lease_ttl_ms))
     }
 
-    /// Sets when members are evicted and who may join; what the policy does not name stays as it is. Returns
-    /// the number of the decision. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
+    /// Sets the policies of evictions and joins. A field that the policy does not set keeps its value.
+    /// Returns the number of the decision. After [`ClientError::Unreachable`] the outcome is unknown: repeat
+    /// it.
     pub async fn set_policy(&self, policy: MemberPolicy) -> Result<u64, ClientError> {
         let request = SetPolicyRequest { policy: Some(policy) };
         let answer = self.0.ask(async |mut locks| locks.set_policy(request).await).await?;
         Ok(answer.decision)
     }
 
-    /// Lets the survivors go on without the lost datacenters, if a majority is gone for good: no server of
-    /// these ever runs again with its data, and, unless this only checks, none of their clients believes in a
-    /// lease any more. To be repeated until there is a report; repeating it later is harmless.
+    /// Lets the survivors continue without the lost datacenters, if a majority is gone for good: no server of
+    /// these ever runs again with its data, and, unless this only checks, all leases of their clients have
+    /// ended. To be repeated until there is a report; repeating it later is harmless.
     pub async fn recover(
         &self,
         survivors: &[u32],
@@ -120,10 +121,9 @@ impl AdminClient {
         self.0.ask(async |mut locks| locks.recover(request).await).await
     }
 
-    /// Begins to evict datacenters that are lost for good: no server of them runs, and none of their clients
-    /// believes in a lease any more. Returns the number of the decision; they are evicted when
-    /// [`AdminClient::members`] lists them no more. After [`ClientError::Unreachable`] the outcome is
-    /// unknown: repeat it.
+    /// Begins to evict datacenters that are lost for good: no server of them runs, and all leases of their
+    /// clients have ended. Returns the number of the decision; they are evicted when [`AdminClient::members`]
+    /// lists them no more. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
     pub async fn evict_members(&self, dcs: &[u32]) -> Result<u64, ClientError> {
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false };
         let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;

@@ -1,9 +1,9 @@
 //! Pure. How long the client may count on its lease (`docs/algorithm.md#64-leases`).
 //!
 //! The server counts a time to live from when it *receives* a renewal. The client counts it from before it
-//! *sends* the renewal, and only once that was answered. So, whatever the network does, the client's lease
-//! ends first, by at least the time that the message travelled. A margin covers the rest: clocks that run at
-//! slightly different rates, a timer that fires late, and the time that a holder needs to stop.
+//! *sends* the renewal, and only once that was answered. So the client's lease always ends first, by at least
+//! the time that the message travelled. A margin covers the rest: clocks that run at slightly different
+//! rates, a timer that fires late, and the time that a holder needs to stop.
 //!
 //! ```text
 //! client   send ------------------------------------ expires |margin| ------
@@ -59,7 +59,7 @@ impl LeaseClock {
         self.renewed + (self.ttl - lease_margin(self.ttl))
     }
 
-    /// Returns the moment from which the server has ended the lease for certain, whatever the network did.
+    /// Returns the moment from which the server has ended the lease for certain, independent of the network.
     pub(super) fn ended(&self) -> Instant {
         self.renewed + self.ttl
     }

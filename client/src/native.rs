@@ -151,8 +151,8 @@ struct SignOfLife {
 }
 
 /// Decides if the writer yields to other tasks before a write. With many callers, the first of them wakes the
-/// writer, and the callers whose answers came in the same batch are about to make their next calls. One write
-/// for all of them costs little more than one for the first. A single caller is never delayed.
+/// writer, and the callers with answers in the same batch are about to make their next calls. One write for
+/// all of them costs little more than one for the first. A single caller is never delayed.
 #[derive(Default)]
 struct Crowd {
     /// The last batch of messages, in either direction, had several.

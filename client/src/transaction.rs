@@ -132,8 +132,8 @@ impl TxnRequest {
     /// Runs the transaction under locks that this client holds; at most 16 guards. It commits only if the
     /// server still holds all of them for this client at the moment of the commit, and releases none. Every
     /// later conflicting holder, in any datacenter, has the commit in its snapshot. So a holder that has lost
-    /// its lock commits nothing, whatever it believes: the commit fails with [`TxnError::Over`],
-    /// [`TxnError::LeaseLost`] or, under a guard of an earlier lease,
+    /// its lock commits nothing, even if it does not know of the loss: the commit fails with
+    /// [`TxnError::Over`], [`TxnError::LeaseLost`] or, under a guard of an earlier lease,
     /// [`Reason::NotHeld`](proto::Reason::NotHeld).
     #[must_use]
     pub fn under(self, guard: &LockGuard) -> TxnRequest {

@@ -56,8 +56,8 @@ impl AtLeast {
 
 /// The beginning of a transaction. The default takes no locks and any snapshot.
 ///
-/// With locks: of two transactions that conflict on a lock, one's commit is in the other's snapshot, in
-/// whatever datacenters they run. Without another setting the transaction waits for its locks for ever.
+/// With locks: of two transactions that conflict on a lock, one's commit is in the other's snapshot, also in
+/// different datacenters. Without another setting the transaction waits for its locks for ever.
 #[derive(Clone, Debug, Default)]
 pub struct TxnRequest {
     locks: Option<AcquireRequest>,

@@ -12,8 +12,8 @@ pub enum WithLockError {
     /// The locks were not acquired: the future did not run.
     #[error("it did not run: {0}")]
     NotAcquired(#[from] AcquireError),
-    /// The locks were lost while the future ran: it was dropped before another client could have them. What
-    /// it had done by then may be there.
+    /// The locks were lost while the future ran: it was dropped before another client could have them.
+    /// Effects that it had by then may remain.
     #[error("it was stopped before its end: {0}")]
     Lost(LostReason),
 }

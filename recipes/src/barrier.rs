@@ -1,4 +1,4 @@
-//! Double barrier: members, in whatever datacenters, begin together and end together.
+//! Double barrier: members in any datacenters begin together and end together.
 
 mod members;
 
@@ -67,7 +67,7 @@ pub enum BarrierError {
     /// it.
     #[error("this member was silent for too long: the others count it as dead")]
     Expired,
-    /// The server refuses what the member needs to write.
+    /// The server refuses a write that the member needs.
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// The members could not be read.
@@ -143,7 +143,7 @@ impl Barrier {
     }
 }
 
-/// A member that is inside. If this is dropped, the member leaves, and nobody waits.
+/// A member that is inside. If this is dropped, the member leaves, and no caller waits.
 #[must_use = "a member leaves when this is dropped"]
 #[derive(Debug)]
 pub struct Inside {

@@ -1,11 +1,11 @@
-//! Pure. A member of a double barrier, and what it sees of the others.
+//! A member of a double barrier, and its view of the others.
 //!
 //! ```text
 //!  enter --enough are in, or it is open--> inside --leave--> nobody is in --> out
 //! ```
 //!
 //! A member that sees enough members opens the barrier, by a commit that has all of theirs in its snapshot.
-//! So whoever sees it open sees them, too, and does not miss one when it waits until all are out.
+//! So a member that sees the open barrier sees them, too, and misses none when it waits until all have left.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,7 +103,7 @@ impl Member {
         self.step();
     }
 
-    /// Replaces what it sees, when the watch could not go on from where it was.
+    /// Replaces the view, when the watch could not resume.
     pub fn look(&mut self, view: View) {
         self.view = view;
         self.step();

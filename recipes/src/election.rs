@@ -1,4 +1,4 @@
-//! Leader election: of all candidates, in whatever datacenter, one leads, and everybody can see it.
+//! Leader election: one of all candidates, in any datacenters, leads, and observers see it.
 
 use bytes::Bytes;
 use geolock_client::{Client, ClientError, FencingToken, LockName, LostReason};
@@ -12,7 +12,7 @@ const BUCKET: &str = "geolock.elect";
 /// The leader, as an observer sees it.
 pub type Elected = HeldValue;
 
-/// An election: candidates campaign, one of them leads, observers see who it is.
+/// An election: candidates campaign, one of them leads, observers see the leader.
 ///
 /// ```no_run
 /// # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -52,13 +52,13 @@ impl Election {
         Ok(Leader(holding))
     }
 
-    /// Reads who leads, as far as the datacenter of the client knows.
+    /// Reads the leader, as far as the datacenter of the client knows.
     pub async fn leader(&self) -> Result<Option<Elected>, HeldError> {
         self.place.read().await
     }
 
-    /// Follows who leads. Observers see every leader, in the order of their tokens, and `None` when nobody is
-    /// known to lead.
+    /// Follows the leader. Observers see every leader, in the order of their tokens, and `None` when no
+    /// leader is known.
     pub fn observe(&self) -> HeldWatch {
         self.place.follow()
     }

@@ -1,4 +1,4 @@
-//! Count-down latch: callers wait until others, in whatever datacenters, have counted down so often.
+//! Count-down latch: callers wait for a number of count-downs, from any datacenters.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Prepares a latch for that many count-downs. A name is used for one latch, and all who use it name the
-    /// same number.
+    /// Prepares a latch for that many count-downs. A name is used for one latch, with the same number in all
+    /// instances.
     pub fn new(
         client: &Client,
         name: impl AsRef<[u8]>,
@@ -117,7 +117,7 @@ impl Latch {
         loop {
             match self.follow(&mut waiter, &mut position).await {
                 Err(LatchError::Client(error)) if read_passes(&error) => sleep(PAUSE).await,
-                // It cannot go on from where it was, or the counter has expired: it reads again.
+                // It cannot resume, or the counter has expired: it reads again.
                 Err(LatchError::Client(ClientError::WatchTooOld(_))) => {}
                 ended => return ended,
             }

@@ -1,7 +1,7 @@
 //! Pure. A caller that waits for a count-down latch.
 //!
 //! Each count-down is a commit that adds one to a counter, and a watch tells each commit once. So the caller
-//! reads the counter once, and adds up what comes after that.
+//! reads the counter once, and adds up the commits after that.
 
 /// A thing that the driver has read or heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ mod tests {
             let (mut waiter, mut applied, mut watched) = (Waiter::new(NEEDED), 0_u64, None);
             while applied < NEEDED {
                 match (dice.below(6), watched) {
-                    // It begins, or begins again because the watch could not go on.
+                    // It begins, or begins again because the watch could not resume.
                     (0, _) | (_, None) => {
                         waiter.handle(News::Read(i64::try_from(applied).expect("it is small")));
                         watched = Some(applied);

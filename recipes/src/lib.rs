@@ -1,10 +1,10 @@
-//! Recipes: what people build on locks, on top of [`geolock_client`] alone.
+//! Recipes: common constructions on top of locks, which need only [`geolock_client`].
 //!
 //! | recipe | type |
 //! |---|---|
 //! | run a job once, of many instances that start at the same time | [`CriticalSection`] |
 //! | run a job once in a period, of all instances that try | [`Periodic`] |
-//! | elect a leader, whom everybody can see | [`Election`] |
+//! | elect a leader that observers can see | [`Election`] |
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
 //! | wait until others have counted down | [`Latch`] |
@@ -21,7 +21,7 @@
 //! | `periodic.rs` | its driver |
 //! | `held_state/` | pure: a value that the holder of a lock keeps in the store, and its followers |
 //! | `held/` | its driver |
-//! | `election.rs`, `valued.rs` | elections and locks with a value: what callers see of it |
+//! | `election.rs`, `valued.rs` | elections and locks with a value, for callers |
 //! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
 //! | `reentrant.rs` | its driver |
 //! | `barrier_state.rs` | pure: a member of a double barrier |

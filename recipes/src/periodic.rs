@@ -1,5 +1,4 @@
-//! Once a period: of all instances that try, in whatever datacenter, one runs the job, and it runs at most
-//! once in a period.
+//! Once a period: one of all instances that try, in any datacenters, runs the job, at most once in a period.
 
 use std::fmt::{self, Display};
 use std::pin::pin;
@@ -228,7 +227,7 @@ fn mark(value: &Value) -> Option<Mark> {
     )
 }
 
-/// Returns true if the lock is lost, or it is not known what became of the commit: then it does not run.
+/// Returns true if the lock is lost, or the outcome of the commit is unknown: then it does not run.
 fn is_lost(error: &CommitError) -> bool {
     use geolock_client::Reason::{ForceReleased, NotHeld, TransactionLostLocks};
     matches!(

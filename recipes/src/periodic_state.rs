@@ -152,7 +152,7 @@ impl Attempt {
             }
             (State::Acquiring, Event::Granted { token }) => self.enter(State::Reading(token), Effect::Read),
             (State::Acquiring, Event::Busy) => self.finish(PeriodicOutcome::Skipped { by: None }),
-            // The lock was lost, or nobody knows.
+            // The lock was lost, or the outcome is unknown.
             (State::Reading(_), Event::Busy) => self.leave(PeriodicOutcome::Skipped { by: None }),
             (State::Reading(_), Event::Marked(Some(mark))) => self.leave(skipped(mark)),
             (State::Reading(token), Event::Marked(None)) => {

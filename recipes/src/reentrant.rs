@@ -96,7 +96,7 @@ impl Shared {
 }
 
 impl Reentrant {
-    /// Returns locks without owners. They are reentrant among the clones of this, and for nobody else.
+    /// Returns locks without owners. They are reentrant only among the clones of this.
     pub fn new(client: &Client) -> Reentrant {
         Reentrant { client: client.clone(), shared: Arc::default() }
     }

@@ -86,7 +86,7 @@ impl Table {
 
     /// Returns true if that was the last release: the locks are to be released.
     pub fn release(&mut self, id: u64) -> bool {
-        // A grant that was lost is forgotten, and each of its holders lets go of what is left of it.
+        // A grant that was lost is forgotten, and each of its holders releases its remaining guards.
         let Some(grant) = self.grants.get_mut(&id) else { return false };
         grant.count -= 1;
         let is_last = grant.count == 0;

@@ -32,7 +32,7 @@ pub(crate) fn failed(error: CommitError) -> Failed {
             TxnError::Refused(reason, message) => Failed::Refused(reason, message),
             error => Failed::Refused(Reason::Unspecified, error.to_string()),
         },
-        // The next holder of the lock sees what became of it.
+        // The next holder of the lock sees its outcome.
         _ => lost,
     }
 }

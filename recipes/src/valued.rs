@@ -1,4 +1,4 @@
-//! A lock with a value: its holder sets the value, and everybody can read it.
+//! A lock with a value: its holder sets the value, and any client can read it.
 
 use bytes::Bytes;
 use geolock_client::{Client, ClientError, FencingToken, LockName, LostReason};
@@ -9,7 +9,7 @@ use crate::held_state::HeldValue;
 /// The bucket of all values; with a slash, the names of the locks begin with it.
 const BUCKET: &str = "geolock.valued";
 
-/// An exclusive lock with a value, which its holder sets and everybody can read. The value stays when the
+/// An exclusive lock with a value, which its holder sets and any client can read. The value stays when the
 /// holder releases the lock or dies, until the next holder sets its own.
 ///
 /// ```no_run

@@ -116,7 +116,7 @@ impl EveryArgs {
             PeriodicOutcome::Skipped { .. } if self.tell => Ok(ExitCode::from(SKIPPED)),
             PeriodicOutcome::Failed { error, .. } => Err(match (shared.not_started(), shared.code()) {
                 (Some(code), _) => Failure::new(code, anyhow!(error)),
-                // Nobody could wait for its end.
+                // No caller could wait for its end.
                 (None, 0) => anyhow!(error).into(),
                 (None, code) => Failure::silent(code),
             }),

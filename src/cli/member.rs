@@ -78,10 +78,10 @@ enum MemberCommand {
         /// The ids of the datacenters, such as 2; those that are lost together are evicted together
         #[arg(value_name = "ID", value_parser = dc_names::parse, required = true)]
         dcs: Vec<DcId>,
-        /// Vouches that no server of these datacenters runs
+        /// Confirm that no server of these datacenters runs
         #[arg(long, required = true)]
         confirm_dead: bool,
-        /// No client of them believes in a lease any more: do not wait for that
+        /// Confirm that all their clients have stopped: do not wait for the ends of their leases
         #[arg(long)]
         clients_are_dead: bool,
     },
@@ -100,7 +100,7 @@ enum MemberCommand {
         /// The ids of the datacenters that are gone for good: all other members
         #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
         confirm_lost: Vec<DcId>,
-        /// No client of them believes in a lease any more: do not wait for that
+        /// Confirm that all their clients have stopped: do not wait for the ends of their leases
         #[arg(long)]
         clients_are_dead: bool,
         /// For programs: one JSON object

@@ -193,7 +193,7 @@ impl<T: Combined<Error: Send> + Send> Combiner<T> {
     /// Makes one step, and releases the lock. Returns `None` if this step or an earlier one has failed.
     ///
     /// If the step returns an error, the actor finds it in [`Combiner::close`]. If it panics, the engine is
-    /// dropped, the panic goes on in this thread, and the actor panics in [`Combiner::close`].
+    /// dropped, the panic continues in this thread, and the actor panics in [`Combiner::close`].
     fn step<R>(
         &self,
         mut state: MutexGuard<'_, State<T>>,

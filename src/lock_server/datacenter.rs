@@ -73,7 +73,7 @@ fn open(
 /// Starts a datacenter: opens its journal, recovers, dials the others. Blocks while it reads the journal.
 ///
 /// `socket` is the UDP socket of its links, for callers that need to know all ports before anything starts;
-/// without it, `links.listen` is bound. The server publishes its status on `board`, and is told of decisions
+/// without it, `links.listen` is bound. The server publishes its status on `board`, and gets decisions
 /// through `members`.
 pub fn start_datacenter(
     config: DatacenterConfig,

@@ -63,7 +63,7 @@ impl Mailbox {
     }
 
     /// Returns the inputs to be handled now, about a batch at most. Never blocks: a thread that puts an input
-    /// in says so afterwards.
+    /// in notifies afterwards.
     pub(super) fn take(&mut self, disk: DiskPace) -> Batch {
         let mut inputs = mem::take(&mut self.buffer);
         {
@@ -92,7 +92,7 @@ impl Mailbox {
         self.bytes.used()
     }
 
-    /// Closes the mailbox. Callers of dropped inputs are told that the server has stopped.
+    /// Closes the mailbox. Callers of dropped inputs get the error that the server has stopped.
     pub(super) fn close(&mut self) {
         self.inputs.close();
         while self.inputs.try_recv().is_ok() {}

@@ -15,12 +15,12 @@ use crate::membership::{
 use crate::replica::{Event, RecoveryView};
 use geolock_api::names::{DcId, DcSet};
 
-/// Most decisions that wait for the actor; a sender waits for room.
+/// Most decisions that wait for the actor; a sender waits for space.
 const WAITING_INPUTS: usize = 64;
 /// Most proposals that wait for the control group; further ones are lost, and the machine repeats them.
 const WAITING_PROPOSALS: usize = 16;
 
-/// An input from the control group, or from those who want a command proposed.
+/// An input from the control group, or a command to propose.
 #[derive(Debug)]
 pub enum MembersInput {
     /// The control group of this lineage has made this decision, which has this number.
@@ -58,7 +58,7 @@ pub struct MembersView {
     pub config: Config,
     /// The last epoch that each member has entered, as far as is known here.
     pub entered: Vec<(DcId, Epoch)>,
-    /// The other members of which this one hears, by whatever way.
+    /// The other members that this one hears, by any path.
     pub heard: DcSet,
     /// The members that have said that they leave.
     pub left: DcSet,
@@ -127,7 +127,7 @@ pub fn members_port() -> (MembersPort, MembersHandle) {
 
 impl MembersOutlet {
     pub(super) fn send(&self, output: MembersOutput) {
-        // Without room, or without a control group, it is lost.
+        // Without space, or without a control group, it is lost.
         let _ = self.outputs.try_send(output);
     }
 }

@@ -29,7 +29,7 @@
 //! | `datacenter.rs` | puts journal, links and machine together |
 //! | `recover.rs` | recovers the machine from the journal |
 //! | `start.rs` | [`LockServer`]: runs the server, waits for its end |
-//! | `handle.rs`, `session.rs` | what the API holds: calls in |
+//! | `handle.rs`, `session.rs` | calls in: the handles that the API holds |
 //! | `outbox.rs` | answers out, batched and bounded |
 //! | `combiner.rs`, `sync.rs` | the combiner: which thread steps the machine, and what a failed step means |
 //! | `engine.rs` | one step and its inputs |

@@ -10,12 +10,12 @@ pub struct LockServerOptions {
     pub max_sessions: usize,
     /// Most inputs that wait in the mailbox, besides the places reserved by `max_sessions`: sessions that are
     /// not open leave their places to others. Default 4 096. When it is full, the server reads from no client
-    /// until there is room. Raising it lengthens the wait in an overloaded server, and has little other
+    /// until there is space. Raising it lengthens the wait in an overloaded server, and has little other
     /// effect.
     pub mailbox: usize,
-    /// About how many bytes waiting calls take at most, besides the first 32 KiB of each session. Default
-    /// 64 MiB: as much as may wait for the disk. A client whose call does not fit has only its renewals
-    /// handled until there is room, as long as it sends no more than 64 KiB of other calls meanwhile.
+    /// About how many bytes waiting calls take at most, besides the first 32 KiB of each session. Default 64
+    /// MiB: as much as may wait for the disk. Of a client whose call does not fit, only renewals are handled
+    /// until there is space, as long as it sends no more than 64 KiB of other calls meanwhile.
     pub mailbox_bytes: usize,
     /// The same limit for one session, and for the calls of one client outside sessions, so that a client
     /// that writes much leaves room for others. Default 4 MiB: two of the largest messages. Raising it lets
@@ -36,12 +36,12 @@ pub struct LockServerOptions {
     /// renewals and heartbeats. A release or cancel waits behind an earlier call of its stream that waits; on
     /// other streams it is handled. Default 64 MiB.
     pub max_journal_backlog: u64,
-    /// The server is overloaded when calls of clients wait for longer than this. Then it refuses what clients
-    /// begin anew (acquires, transactions, leases, watches) with a time to retry, until calls wait less.
-    /// Default 250 ms: far above the time that any call takes in a server that keeps up, and below what
-    /// people and timeouts notice. A call that is accepted in an overloaded server waits a few times as long,
-    /// and before that for the calls that flow control allowed clients to send. Lowering it refuses more
-    /// calls in short bursts.
+    /// The server is overloaded when calls of clients wait for longer than this. Then it refuses new work of
+    /// clients (acquires, transactions, leases, watches) with a time to retry, until calls wait less. Default
+    /// 250 ms: far above the time that any call takes in a server that keeps up, and too short for people and
+    /// timeouts to notice. A call that is accepted in an overloaded server waits a few times as long, and
+    /// before that for the calls that flow control allowed clients to send. Lowering it refuses more calls in
+    /// short bursts.
     pub max_queue_delay: Duration,
     /// How long a drain waits for held locks to be released. Default 10 s.
     pub drain_timeout: Duration,

@@ -112,8 +112,8 @@ impl Drop for Feed {
     }
 }
 
-/// Bytes that each session may have queued whatever its client has elsewhere: enough for answers of every
-/// usual size.
+/// Bytes that each session may have queued independent of its client's other sessions: enough for answers of
+/// every usual size.
 const FREE: usize = 64 << 10;
 
 /// The outbox was full: it has ended, and its content is dropped.

@@ -29,7 +29,7 @@ pub trait Machine: Send + 'static {
         Epoch(0)
     }
 
-    /// Returns the other members that are heard, by whatever way.
+    /// Returns the other members that are heard, by any path.
     fn heard(&self) -> DcSet {
         DcSet::EMPTY
     }
@@ -171,7 +171,7 @@ pub trait Links: Send + 'static {
     /// last.
     fn read(&mut self, event: Self::Event) -> LinkInput;
     /// Queues a message on the link to `peer`. Urgent messages may overtake others. Without a link, or
-    /// without room, the message is lost and the link goes down.
+    /// without space, the message is lost and the link is closed.
     fn send(&mut self, peer: DcId, urgency: Urgency, message: Vec<u8>);
     /// Closes the link to `peer` and sends it the reason.
     fn close(&mut self, peer: DcId, reason: &str);

@@ -1,5 +1,5 @@
-//! Edge. What makes one server: its configuration, the API that clients talk to, and [`node`], which starts
-//! and stops all of it in order.
+//! Edge. One server: its configuration, the API for clients, and [`node`], which starts and stops all of it
+//! in order.
 
 pub mod api;
 pub mod config;

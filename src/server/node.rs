@@ -1,4 +1,4 @@
-//! One datacenter's server, from its configuration to its end: the place where the rooms are put together.
+//! One datacenter's server, from its configuration to its end: puts the modules together.
 //!
 //! Start order: ports, so that an occupied one is found before anything is changed; certificates, rules and
 //! tokens; the HTTP port, so that probes see a server that recovers; the admission of a server that joins
@@ -386,7 +386,7 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
         let limit = limit.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BACKLOG);
-        // Nobody accepts. A connection beyond the backlog would wait for its handshake.
+        // No task accepts. A connection beyond the backlog would wait for its handshake.
         let many = 400.min(BACKLOG.min(limit) - 1);
         let connect = |_| {
             std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(60))

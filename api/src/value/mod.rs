@@ -1,7 +1,6 @@
-//! The values of the store: their types, the operations on them, and how readers see them.
-//!
-//! All datacenters can change a value without asking each other. The type of a value says what becomes of two
-//! concurrent operations:
+//! The values of the store: their types, the operations on them, and how readers see them. All datacenters
+//! can change a value without asking each other. The type of a value defines the result of two concurrent
+//! operations:
 //!
 //! | type | two concurrent operations |
 //! |---|---|

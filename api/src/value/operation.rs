@@ -12,8 +12,8 @@ use crate::names::DcId;
 /// Maximum nesting depth of maps.
 pub const MAX_DEPTH: usize = 8;
 
-/// The type of a value. A key that was never written is every type's empty value. [The module](super) says
-/// what becomes of concurrent operations on each.
+/// The type of a value. A key that was never written is every type's empty value. [The module](super) defines
+/// the result of concurrent operations on each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Type {

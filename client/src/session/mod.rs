@@ -19,9 +19,9 @@
 //! **A reclaim whose answer was lost** leaves its locks in doubt: a lock is kept if and only if acquiring it
 //! once more, under its key and without waiting, is answered with the grant that it had.
 //!
-//! **A repeated call may be refused although the first one succeeded**: the server checks the access rules of
-//! the moment before it looks up the key. So a request that was sent before is then cancelled or released,
-//! not dropped.
+//! **A repeated call may be refused although the first one succeeded**: the server checks the present access
+//! rules before it looks up the key. So a request that was sent before is then cancelled or released, not
+//! dropped.
 
 mod answers;
 mod calls;

@@ -117,7 +117,7 @@ impl Task {
                     let batch = Batch::new().remove(&self.keys.own);
                     let left = Update::set_remove([self.keys.id.clone()]);
                     self.commit(batch.update(&self.keys.index, left)).await?;
-                    // Nobody waits for the others.
+                    // No member waits for the others.
                     if wish.is_err() {
                         return Ok(Vec::new());
                     }
@@ -195,8 +195,8 @@ enum Heard {
     View(View),
 }
 
-/// Waits for news, or looks again if the watch could not go on. Cancel-safe: a watch that is under way loses
-/// nothing, and a look that is interrupted is made again.
+/// Waits for an event, or reads again if the watch could not resume. Cancel-safe: a watch that is under way
+/// loses nothing, and a look that is interrupted is made again.
 async fn hear(
     client: &Client,
     keys: &Keys,

@@ -87,7 +87,7 @@ impl HeldWatch {
                     self.apply(changed);
                     Ok(())
                 }
-                // It cannot go on from where it was: begin again.
+                // It cannot resume: begin again.
                 Err(ClientError::WatchTooOld(_)) => {
                     self.watch = None;
                     Ok(())

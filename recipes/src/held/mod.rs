@@ -29,8 +29,8 @@ const LASTS: u32 = 3;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeldOptions {
-    /// The name of this instance, for people who look at the record or the lock: at most 256 bytes. Default:
-    /// empty, which means the id of the process.
+    /// The name of this instance, shown with the record or the lock: at most 256 bytes. Default: empty, which
+    /// means the id of the process.
     pub who: String,
     /// How long to wait for the lock. Default: for ever, because a successor has nothing else to do.
     pub wait: Wait,
@@ -124,7 +124,7 @@ impl Place {
     }
 
     /// Acquires the lock, and writes the value. A lock that is lost before the value is written is acquired
-    /// again. Returns what the holder before has left, as well.
+    /// again. Also returns the last value of the previous holder.
     pub async fn hold(&self, value: Bytes) -> Result<(Holding, Option<HeldValue>), HeldError> {
         check(&value)?;
         loop {

@@ -77,7 +77,7 @@ pub(crate) enum Bug {
 pub(crate) struct Holder {
     /// The value that the store has, or shall have.
     value: Bytes,
-    /// The value before it, until a caller who waits has the answer.
+    /// The value before it, until a waiting caller has the answer.
     before: Option<Bytes>,
     /// The first value was written.
     is_in: bool,
@@ -125,7 +125,8 @@ impl Holder {
             (_, Event::Lost) => self.on_lost(),
             (_, Event::Set(value)) => {
                 let before = std::mem::replace(&mut self.value, value);
-                // Of several callers that wait, the last one counts, and what was there before the first.
+                // Of several waiting callers, the value of the last one counts, and the value before the
+                // first one.
                 self.before.get_or_insert(before);
                 self.write();
             }

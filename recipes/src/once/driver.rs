@@ -143,7 +143,7 @@ impl<'a> Driver<'a> {
                         self.snapshot = watch.position().clone();
                         Event::News(self.content.clone())
                     }
-                    // It cannot go on from where it was: read again.
+                    // It cannot resume: read again.
                     Err(_) => {
                         self.watch = None;
                         return;
@@ -292,7 +292,7 @@ impl<'a> Driver<'a> {
                         Effect::Write(write @ Write::Renew) => {
                             let guard = &guard;
                             renewal = Some(Box::pin(async move {
-                                // If it fails, the next one may not, and the lock is what protects the run.
+                                // If it fails, the next one may succeed, and the lock protects the run.
                                 let _ = of.store.write(guard, &write, &of.options).await;
                             }));
                         }

@@ -22,7 +22,7 @@ const LOCK_PREFIX: &[u8] = b"geolock.once/";
 /// Longest name: that of the lock has at most 1024 bytes.
 const MAX_NAME: usize = 1_024 - LOCK_PREFIX.len();
 
-/// A section that one of many instances runs, in whatever datacenter they are.
+/// A section that one of many instances, in any datacenters, runs.
 ///
 /// ```no_run
 /// # async fn example(client: geolock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,7 @@ pub struct CriticalSection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Nothing was left to do, and nobody was seen to do it.
+    /// Nothing was left to do, and no run of another instance was seen.
     NotNeeded,
     /// It ran here, to its end.
     Ran {
@@ -83,7 +83,7 @@ pub enum OnceError<E> {
     /// It could not be found out if the section is needed.
     #[error("cannot find out if it is needed: {0}")]
     Needed(E),
-    /// The server refuses what the section needs, for a reason that does not pass.
+    /// The server refuses a call that the section needs, for a permanent reason.
     #[error("the server refused: {message}")]
     Refused {
         /// The reason.
@@ -97,7 +97,7 @@ pub enum OnceError<E> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The section failed here, which the others know by now; somebody tries again after the pause.
+    /// The section failed here, and the others know it by now; an instance tries again after the pause.
     Failed {
         /// The error.
         error: String,
@@ -152,18 +152,18 @@ impl CriticalSection {
         &self.lock
     }
 
-    /// Reads what is known of the section in the datacenter of the client.
+    /// Reads the status of the section in the datacenter of the client.
     pub async fn status(&self) -> Result<Status, ClientError> {
         let (Content { record, live, pause }, _) = self.store.read().await?;
         Ok(Status { record, live, pause })
     }
 
-    /// Runs the section if it is needed and nobody else does.
+    /// Runs the section if it is needed and no other instance does.
     ///
     /// `needed` is asked first, and again in every round; an error of it ends the loop. `section` runs under
     /// the lock, with the number of the run, which each effect outside of the store has to carry. Its future
-    /// is dropped when the lock is lost, before another instance can have it; an error or a panic of it is
-    /// told to the others, and somebody tries again.
+    /// is dropped when the lock is lost, before another instance can have it; the others get its error or
+    /// panic, and an instance tries again.
     pub async fn run<E: fmt::Display, N, S>(
         &self,
         mut needed: impl FnMut() -> N,
@@ -200,7 +200,7 @@ impl CriticalSection {
         Driver::new(self).run(asked, section).await
     }
 
-    /// Calls `tell` for what happens to this instance while it runs or waits.
+    /// Calls `tell` for each event of this instance while it runs or waits.
     #[must_use]
     pub fn on_progress(mut self, tell: impl Fn(Progress) + Send + Sync + 'static) -> CriticalSection {
         self.progress = Some(Box::new(tell));

@@ -32,7 +32,7 @@ impl Run {
     }
 
     /// Returns the number of the run, which is the fencing token of its lock: above that of every run before.
-    /// Effects outside of the store carry it, so that what they change can refuse a lower one.
+    /// Effects outside of the store carry it, so that the changed resource can refuse a lower one.
     pub fn token(&self) -> FencingToken {
         self.token
     }

@@ -67,7 +67,7 @@ pub(crate) enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Started(Record),
-    /// Prolongs what [`Write::Started`] wrote.
+    /// Prolongs the key that [`Write::Started`] wrote.
     Renew,
     Done(Record),
     /// `pause`: how long the back-off lasts.

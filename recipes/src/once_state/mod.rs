@@ -1,5 +1,5 @@
-//! Pure. A critical section that one of many instances runs: its record in the store, the decision of who may
-//! claim it, and the loop of an instance.
+//! Pure. A critical section that one of many instances runs: its record in the store, the decision which
+//! instance may claim it, and the loop of an instance.
 //!
 //! ```text
 //!           .------------------------------ pause <-----------------------------.

@@ -19,8 +19,8 @@ pub enum Takeover {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OnceOptions {
-    /// Pause between rounds when a run of another instance is not believed, or a claim was refused. Longer
-    /// pauses find a late effect of that run; shorter ones cost reads. Default 10 s, at least 1 s.
+    /// Pause between rounds when the section is still needed after a run elsewhere, or a claim was refused.
+    /// Longer pauses find a late effect of that run; shorter ones cost reads. Default 10 s, at least 1 s.
     pub wait: Duration,
     /// Most rounds: each asks if the section is needed. Default 50, at least 2.
     pub max_retries: u32,
@@ -39,8 +39,8 @@ pub struct OnceOptions {
     /// Where all parts of the lock begin: then only that datacenter has to be up. Default: none, one part in
     /// each datacenter.
     pub home: Option<DcId>,
-    /// The name of this instance, for people who look at the record or the lock. Default: empty, which means
-    /// the id of the process.
+    /// The name of this instance, shown with the record or the lock. Default: empty, which means the id of
+    /// the process.
     pub who: String,
 }
 

@@ -6,7 +6,7 @@ use prost::Message;
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It runs, or its runner went away without a word.
+    /// It runs, or its runner died.
     Started,
     /// It ended without an error.
     Done,

@@ -1,7 +1,7 @@
 //! Commands for a running playground, over a socket in its folder: `geolock dev add`, `stop` and `start`.
 //!
-//! The request is one line, such as `stop 2`. Each line of the answer begins with a word: `so` for progress,
-//! then `done` or `failed`, which is the last one.
+//! The request is one line, such as `stop 2`. Each line of the answer begins with `so` for progress; the last
+//! line begins with `done` or `failed`.
 
 use std::fs::{self, Permissions};
 use std::io;

@@ -19,7 +19,7 @@ use crate::cli::waiting::{Telling, Waiting};
 use geolock_client::{Client, LostReason};
 use geolock_recipes::Run;
 
-/// The command line, and what goes with it.
+/// The command line, and its options.
 pub struct Command<'a> {
     pub args: &'a [OsString],
     pub needed: Option<&'a OsString>,

@@ -82,7 +82,7 @@ impl Shares {
         if by_client.len() >= MAX_IDLE {
             by_client.retain(|_, share| Arc::strong_count(share) > 1);
         }
-        // No client can choose its hash; 0 is nobody's id.
+        // No client can choose its hash; 0 is the id of no client.
         let id = ClientId(self.ids.hash_one(&client).max(1));
         let mailbox = self.server.client_allowance(id);
         let share = Arc::new(Share {

@@ -1,4 +1,4 @@
-//! From options to the rooms' own configurations: checks every value, and the relations between values.
+//! From options to the configurations of the modules: checks every value, and the relations between values.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

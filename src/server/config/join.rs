@@ -1,5 +1,5 @@
 //! The options of a server that joins a running cluster. Its cluster and its id are those of its certificate;
-//! everything that members agree on, it learns from them.
+//! it gets the options that all members have in common from the members.
 
 use super::Member;
 use super::assemble::{Place, check_address, check_name, listen, tls};

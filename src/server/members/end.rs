@@ -1,8 +1,8 @@
 //! The end of a server as a member: that it was evicted, or has left.
 //!
-//! A server usually learns it from the decisions that a member sends it. One that was away while the others
-//! forgot it gets no link any more, so it asks whoever refuses it. A member that says so knows the decision,
-//! and a decision is final.
+//! A server usually learns it from the decisions that a member sends it. A server that was away until the
+//! others had forgotten it gets no link, so it asks a member that refuses it. A member that answers so knows
+//! the decision, and a decision is final.
 
 use std::time::Duration;
 

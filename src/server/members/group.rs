@@ -1,7 +1,7 @@
 //! This server's part in the control group: its start and its end.
 //!
 //! It runs on a thread of its own, with a runtime of its own, like the links. An election, or a sync of its
-//! file, may then take as long as it likes: no client and no lock waits for that thread.
+//! file, may take any time: no client and no lock waits for that thread.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ pub struct GroupConfig {
     pub file: Option<ControlFile>,
     pub founders: Founders,
     pub timing: Timing,
-    /// How long clients of any member may believe in their leases.
+    /// How long leases of clients may last after the server of their member has ended.
     pub max_lease_ttl: Duration,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Before its admission a directory has nothing but a random id, so a server that is refused, or stopped
 //! while it waits, can be started again in any way. A request may be repeated: a server that is a member
-//! already is told so again.
+//! already gets the same answer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct JoinOptions {
     /// The members to ask, one after the other: `host:port` of their QUIC listeners. At least one.
     pub members: Vec<String>,
-    /// Asks until one answers: nobody waits for the server to end with a reason.
+    /// Asks until one answers: no caller waits for the server to end with a reason.
     pub is_patient: bool,
     pub cluster: String,
     pub dc: DcId,

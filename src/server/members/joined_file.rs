@@ -1,5 +1,5 @@
 //! The file by which a data directory remembers that it belongs to a server that was admitted. With it, a
-//! server goes on where it was, whenever it was stopped: before it has a state, or long after.
+//! server continues where it was stopped: before it has a state, or long after.
 //!
 //! It is written once, before the journal begins. The journal then has the decisions, which count: the
 //! members here are only those to ask first.

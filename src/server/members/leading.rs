@@ -1,5 +1,5 @@
 //! The duties of the leader: it proposes the first decision, and lets Raft's members follow the decisions.
-//! Everything here is repeated until it is so, and harmless if a former leader does it, too.
+//! Everything here is repeated until it is done, and harmless if a former leader does it, too.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Leading {
                 Err(error) => tracing::debug!(?step, %error, "the voters do not follow the decisions yet"),
             }
         } else if let Some(command) = next_vote(&config, &self.view.borrow()) {
-            // If the lock server has no room or stops, the next round repeats it.
+            // If the mailbox of the lock server is full or it stops, the next round repeats it.
             let _ = self.inputs.try_send(MembersInput::Propose(Box::new(command)));
         }
     }

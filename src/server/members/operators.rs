@@ -66,7 +66,8 @@ impl MembersApi {
     pub fn list(&self) -> (MembersView, Option<DcId>) {
         let mut view = self.view.borrow().clone();
         let Some(control) = self.control.borrow().clone() else { return (view, None) };
-        // The machine learns a decision a moment later, and of what is in other members' logs it alone knows.
+        // The machine learns a decision a moment later, and only the machine knows the entries in other
+        // members' logs.
         let config = control.state().0;
         if is_newer(&config, &view.config) {
             view.config = config;
@@ -106,8 +107,8 @@ impl MembersApi {
         self.decide(command, leaves).await
     }
 
-    /// Checks that these members can be evicted now. Returns how long their clients may still believe in
-    /// their leases.
+    /// Checks that these members can be evicted now. Returns how long the leases of their clients may still
+    /// last.
     pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
@@ -118,8 +119,8 @@ impl MembersApi {
         Ok(self.max_lease_ttl)
     }
 
-    /// Begins to evict members that are lost. No client of them may believe in a lease any more. Returns the
-    /// number of the decision; they are evicted when they are listed no more.
+    /// Begins to evict members that are lost. All leases of their clients must have ended. Returns the number
+    /// of the decision; they are evicted when they are listed no more.
     pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
         let begun = |config: &Config| {
             let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);

@@ -1,4 +1,4 @@
-//! Forced recovery, for operators: asks the machine, and waits until the survivors go on.
+//! Forced recovery, for operators: asks the machine, and waits until the survivors continue.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{Config, Facts, LossReport, Refused, Voter};
 use geolock_api::names::{DcId, DcSet};
 
-/// How long a call waits until the survivors go on; it is to be repeated.
+/// How long a call waits until the survivors continue; the operator repeats it.
 const WITHIN: Duration = Duration::from_secs(3);
 /// The pause until a leader is looked for again.
 const LEADER_PAUSE: Duration = Duration::from_millis(20);
 
 impl MembersApi {
-    /// Checks that the survivors can go on without the lost members now. Returns how long clients of those
-    /// may still believe in their leases; zero if it is done already.
+    /// Checks that the survivors can continue without the lost members now. Returns how long the leases of
+    /// their clients may still last; zero if it is done already.
     pub fn check_recovery(&self, survivors: &[DcId], lost: &[DcId]) -> Result<Duration, ProposalError> {
         let view = self.view.borrow();
         let (survivors, lost) = (set(survivors), set(lost));
@@ -35,8 +35,8 @@ impl MembersApi {
         Facts { reachable, ..view.facts(self.me, &view.config) }
     }
 
-    /// Lets the survivors go on without the lost members, by force. Returns what was lost, once all survivors
-    /// go on and have a leader. Repeating it is harmless.
+    /// Lets the survivors continue without the lost members, by force. Returns the losses, once all survivors
+    /// have continued and have a leader. Repeating it is harmless.
     pub async fn recover(&self, survivors: &[DcId], lost: &[DcId]) -> Result<LossReport, ProposalError> {
         let (survivors, lost) = (set(survivors), set(lost));
         let mut view = self.view.clone();
@@ -94,7 +94,7 @@ impl MembersApi {
         }
     }
 
-    /// Returns the forced recoveries of this cluster, and what each took with it, as far as is known here.
+    /// Returns the forced recoveries of this cluster, and the losses of each, as far as they are known here.
     pub fn losses(&self) -> Vec<LossReport> {
         self.view.borrow().losses.clone()
     }
@@ -114,8 +114,8 @@ fn report(view: &MembersView) -> Option<&LossReport> {
     view.losses.iter().find(|report| report.decision == recovered.index())
 }
 
-/// Returns true if the last recovery was this one, and nobody has joined since: another server may have the
-/// id of one that was lost.
+/// Returns true if the last recovery was this one, and no server has joined since: another server may have
+/// the id of one that was lost.
 fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
     let is_same = |config: &Config| {
         let cuts: DcSet = config.slots().lost_at(config.epoch()).map(|cut| cut.dc).collect();

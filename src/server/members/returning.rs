@@ -1,4 +1,4 @@
-//! The file by which a data directory remembers that its server was evicted and is to join again.
+//! The file by which a data directory remembers that its server was evicted and will join again.
 //!
 //! ```text
 //! evicted   `remember` writes the file, while the server still has its directory

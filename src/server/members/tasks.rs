@@ -168,7 +168,7 @@ impl Calls {
                 && proposed_at.is_none_or(|at| at.elapsed() >= PROPOSE_AGAIN)
             {
                 proposed_at = Some(Instant::now());
-                // Without room it is lost: the server asks again.
+                // If the mailbox is full, it is lost: the server asks again.
                 let _ = self.inputs.try_send(MembersInput::Propose(Box::new(command)));
             }
             // The caller may be gone.

@@ -32,9 +32,9 @@ pub(super) struct Applicant {
 pub(super) enum JoinAnswer {
     /// It is a member, by a decision that names its id: it may start, and gets its state from the others.
     Admitted(Admitted),
-    /// It may become one: it asks again. The text says what has to happen before.
+    /// It may become one: it asks again. The text states the condition.
     Wait(String),
-    /// It does not become one, and nothing was changed. The text says why, and what to do.
+    /// It does not become one, and nothing was changed. The text states the reason, and the remedy.
     Refused(String),
     /// The end of the server that asks for it. `None`: none is decided, as the member knows it.
     End(Option<ServerEnd>),

@@ -1,9 +1,9 @@
 //! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! One that was evicted stops at once, and joins again if the policy lets it. One that has left may still be
-//! needed: its end is decided, so it serves nothing any more, but the other members may need its vote to let
-//! it go: a majority of two is both. They end their links to it once they do not, and then it stops. If it
-//! hears of nobody for a while, nobody needs it.
+//! An evicted server stops at once, and joins again if the policy lets it. A server that has left may still
+//! be needed: it no longer serves, but the other members may need its vote for its own departure, because a
+//! majority of two is both. They end their links to it once they do not need it, and then it stops. If it
+//! hears no member for a while, none needs it.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Departure {
     Left,
     Evicted,
-    /// It was evicted, and joins again when it is started anew.
+    /// It was evicted, and joins again at its next start.
     Returns,
     /// The others recovered the cluster by force without it.
     Lost,
@@ -74,8 +74,8 @@ impl Departing {
         ServerEnd::of(&view.config, self.id)
     }
 
-    /// Asks whoever refuses a link because this datacenter is no member there, until one says that it has
-    /// ended.
+    /// Asks the members that refuse a link because this datacenter is no member there, until one answers that
+    /// it has ended.
     async fn told(&self) -> ServerEnd {
         let mut refusals = self.links.disowned_by();
         loop {

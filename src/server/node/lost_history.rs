@@ -1,12 +1,12 @@
 //! A founder that has forgotten the members that joined later.
 //!
-//! A server that founded its cluster alone begins a cluster of its own if its data directory is lost: nothing
-//! there tells it of the others. Locks that it grants may then be held elsewhere. But the others take it for
-//! a member and want links to it, so a server with a new directory, or a restored copy, stops as soon as one
-//! of them does. A file in the directory keeps it from being started again. Until the first of them calls,
-//! after about a second, it grants; nothing but the others can tell a lost directory from a new cluster.
+//! A server that founded its cluster alone begins a cluster of its own if its data directory is lost, because
+//! it does not know of the others. Locks that it grants may then be held elsewhere. But the others still dial
+//! it as a member, so a server with a new directory, or a restored copy, stops as soon as one of them does. A
+//! file in the directory prevents another start. Until the first of them dials, after about a second, it
+//! grants: only the others can distinguish a lost directory from a new cluster.
 //!
-//! A directory that was there before is trusted: a stranger with a mistake in its configuration stops nobody.
+//! A directory with data is trusted: a foreign server with an error in its configuration stops no server.
 
 use std::fs;
 use std::future::pending;

@@ -1,5 +1,5 @@
 //! The place of a server in its cluster: a founder, by its configuration, or a server that joined. A data
-//! directory that has joined goes on as that member, whatever the configuration says.
+//! directory that has joined continues as that member; the configuration has no effect on that.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -55,8 +55,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the place of this server. Joins first, if the configuration says so and the data directory is
-    /// empty.
+    /// Returns the place of this server. Joins first, if the configuration has `join` and the data directory
+    /// is empty.
     pub(super) async fn find(config: Config, tls: &Credentials) -> Result<Place, NodeError> {
         lost_history::check(&config)?;
         let dir = config.journal.dir.clone();

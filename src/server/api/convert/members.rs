@@ -82,7 +82,7 @@ fn shown(policy: &Policy) -> MemberPolicy {
     }
 }
 
-/// Returns the policy that a message asks for: what it does not name stays as it is.
+/// Returns the policy that a message sets: fields that it does not set keep their values.
 pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Result<Policy, BorderError> {
     let evict = match asked.evict.map(|_| asked.evict()) {
         None => now.evict,
@@ -109,7 +109,7 @@ pub(in crate::server::api) fn policy(now: Policy, asked: &MemberPolicy) -> Resul
 
 fn rows(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<Member> {
     let (me, counted) = (members.me(), members.counted_voters());
-    // If the others were lost before the control group has followed the decision, nobody could be elected.
+    // If the others were lost before the control group has followed the decision, no leader could be elected.
     let votes =
         |dc| view.config.voters().contains_member(dc) && counted.is_none_or(|counted| counted.contains(dc));
     let peer = |dc: DcId| status.peers.iter().find(|peer| peer.dc == dc);

@@ -1,5 +1,5 @@
-//! Conversions between messages of the API and calls and replies of the datacenter, by topic. Both directions
-//! stand beside each other. Every message of a client is checked here, once.
+//! Conversions between messages of the API and calls and replies of the datacenter, by topic. Each file has
+//! both directions. Every message of a client is checked here, once.
 //!
 //! | file | messages |
 //! |---|---|
