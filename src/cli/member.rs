@@ -118,11 +118,11 @@ enum MemberCommand {
         #[arg(long, value_name = "WHEN")]
         evict: Option<Evict>,
         /// The servers that may join: those that an operator has invited, or all with a certificate
-        #[arg(long, value_name = "WHO")]
+        #[arg(long, value_name = "SERVERS")]
         join: Option<Join>,
         /// The same for servers that join with the id of a datacenter that was evicted. With `auto`, a server
         /// that learns that it was evicted joins again automatically
-        #[arg(long, value_name = "WHO")]
+        #[arg(long, value_name = "SERVERS")]
         rejoin: Option<Join>,
         /// A datacenter that is not acknowledged for this long grants nothing (1 s to 1 h) [initially 10 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -381,7 +381,7 @@ mod tests {
     use crate::base::rng::Rng;
     use geolock_api::names::ClusterId;
 
-    /// The changes that count by the rules at the top of the file, evaluated change by change.
+    /// The changes that count by the rules of this module, evaluated change by change.
     fn counting_by_the_rules<'a>(rows: &[&'a Row], snapshot: &VersionVector) -> Vec<&'a Row> {
         let has_seen = |row: &Row, other: &Row| match other.dot() == row.dot() {
             true => other.index < row.index,
