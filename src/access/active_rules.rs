@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// Most callers with cached rights. Beyond it the cache starts over: rights can be computed again.
 const MAX_CACHED_RIGHTS: usize = 10_000;
 
-/// The files that say which callers may do what.
+/// The files of access rules and tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFiles {
     /// File of rules. Default none: every caller that is admitted may do everything.
@@ -286,7 +286,7 @@ impl Authorizer {
         self.check(action, resource).inspect_err(note)
     }
 
-    /// Refuses a caller that may do none of these actions on anything, and so has no use for `what`.
+    /// Refuses a caller that no rule allows any of these actions, and that therefore cannot use `what`.
     pub fn check_any(&self, actions: &[Action], what: &'static str) -> Result<(), Refused> {
         match &self.caller.rights {
             Some(rights) if !rights.allows_any(actions) => {

@@ -43,7 +43,7 @@ pub(super) enum NamePattern {
 }
 
 impl PrincipalPattern {
-    /// Parses a pattern. The error says what is wrong.
+    /// Parses a pattern. The error states the fault.
     pub(super) fn parse(text: &str) -> Result<PrincipalPattern, &'static str> {
         match text.split_once(':') {
             Some(("client", name)) => NamePattern::parse(name).map(PrincipalPattern::Client),

@@ -2,7 +2,7 @@
 //!
 //! The log may lose lines; these records are only displaced by others of their kind. Repetitions are one
 //! record with a count, and the caller with the most records loses its own first: so a caller that asks for
-//! ever other locks displaces nobody else's.
+//! more and more locks displaces no record of others.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

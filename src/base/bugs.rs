@@ -84,7 +84,7 @@ pub enum Bug {
     WithdrawnServed,
     /// (r) Parts are sent to a datacenter that cannot be reached.
     PartsToUnreachable,
-    /// (s) A reclaim is accepted whatever happened meanwhile.
+    /// (s) A reclaim is accepted although the lock has another holder meanwhile.
     StaleReclaim,
     /// (t) A state is installed without the own entries that it lacks.
     StateWithoutOwn,
@@ -106,7 +106,7 @@ pub enum Bug {
     ChangeOfEndedKey,
     /// (z) A cancel that overtakes its acquire is answered and has no further effect.
     CancelForgotten,
-    /// A directory that never joined is taken for a new one, whatever others know of its log.
+    /// A directory that never joined is taken for a new one, although others know entries of its log.
     LostDiskNotDoubted,
     /// Hashes of entries are not compared.
     ForksNotCompared,
@@ -130,7 +130,7 @@ pub enum Bug {
     KeyOfSession,
     /// A client that renews and does not reclaim prolongs the grace period without end.
     GraceRenewed,
-    /// A lease whose client does not come back after a restart never ends.
+    /// A lease whose client does not reconnect after a restart never ends.
     AbandonedLeaseStays,
     /// A transaction opens although its snapshot lacks commits that the client has seen elsewhere.
     AtLeastIgnored,
@@ -146,7 +146,7 @@ pub enum Bug {
     NamedElsewhere,
     /// A member says that nothing goes along any more and has named nothing.
     DoneUnnamed,
-    /// A sponsor says so without having named the new part of homed locks.
+    /// A sponsor announces it without having named the new part of homed locks.
     HomedUnnamed,
     /// A member that has restarted names the part of a new member before its clients have reclaimed.
     NamesInGrace,
@@ -165,11 +165,11 @@ pub enum Bug {
     /// A member says that nothing is still to come that names one that has ended, before all others have
     /// entered that end.
     FreedUnseen,
-    /// Registers go on naming a member that has ended when its slot is given out again.
+    /// Registers still name an ended member when its slot is given out again.
     RowsNotForgotten,
-    /// A member goes on taking entries of one that is to be evicted after it has reported what it had.
+    /// A member accepts further entries of a member that is being evicted after it has reported its entries.
     PromiseBroken,
-    /// A survivor of a forced recovery reports what it has before its promise is on disk.
+    /// A survivor of a forced recovery reports its entries before its promise is on disk.
     ReportBeforePromise,
     /// The survivor that is asked for a forced recovery decides before the others have reported.
     RecoversWithoutReports,
@@ -179,9 +179,9 @@ pub enum Bug {
     TokensUnfenced,
     /// A member that was down serves without having asked whether it was evicted.
     ServesUnasked,
-    /// A member that no majority of the voters backs goes on granting.
+    /// A member that no majority of the voters backs continues to grant.
     GrantsUnbacked,
-    /// A member that no majority of the voters backs goes on renewing the leases of its clients.
+    /// A member that no majority of the voters backs continues to renew the leases of its clients.
     RenewsUnbacked,
     /// A voter acknowledges a member about which it is silent.
     AcknowledgesSilent,
@@ -203,7 +203,7 @@ pub enum Bug {
     SumOfAnotherVector,
     /// A commit is durable at a majority when half as many members as that have it: each counts twice.
     MemberCountsTwice,
-    /// A commit is durable at a majority of the members, whoever votes.
+    /// A commit is durable at a majority of the members, without regard to votes.
     VotersDoNotCount,
     /// A commit is durable at a majority when it was sent to one.
     SentCountsAsDurable,

@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 /// A hash map without iteration, so that the order of hashes cannot reach an effect, a byte or a digest. Pure
-/// rooms use no other hash map. A state machine that must visit all values keeps them in rows, and the row
+/// modules use no other hash map. A state machine that must visit all values keeps them in rows, and the row
 /// numbers in here.
 #[derive(Clone, Debug)]
 pub struct KeyedMap<K, V, S = FixedState>(HashMap<K, V, S>);

@@ -1,5 +1,5 @@
-//! Ground, for every room: time as values, clocks, deadlines, histograms, tables that grow bit by bit, random
-//! numbers that a seed repeats, hash maps without iteration, and the codec.
+//! Ground, for every module: time as values, clocks, deadlines, histograms, tables that grow in small steps,
+//! seeded random numbers, hash maps without iteration, and the codec.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 

@@ -3,7 +3,7 @@
 //! Nothing here allocates the length that outside bytes claim before it is checked, and no bytes may follow a
 //! value. Enum variants are encoded by position, so wire and disk enums are append only; golden bytes in the
 //! tests hold them. Streams of links begin with a format version, and segments and checkpoints have one after
-//! their magic (in the rooms that own them), so the codec itself can be replaced.
+//! their magic (in the modules that own them), so the codec itself can be replaced.
 
 use std::ops::RangeInclusive;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::member::MemberId;
 use super::transport::ControlTransport;
 
-/// How a member starts whose directory is empty. A directory that is not empty goes on where it was.
+/// How a member starts whose directory is empty. A directory that is not empty continues where it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The group is founded with these voters, once all of them are there. Each of them must have the same

@@ -1,4 +1,4 @@
-//! The reasons why the group does not do what it is asked.
+//! The reasons why the group refuses a call.
 
 use std::io;
 use std::path::PathBuf;
@@ -79,7 +79,8 @@ pub enum ProposeError {
     Refused(#[from] Refusal),
 }
 
-/// A member does not do what another asks. Nothing changed there. A wire type: variants are appended only.
+/// A member refuses the request of another one. Nothing changed there. A wire type: variants are appended
+/// only.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("the request cannot be read: both members must speak the cluster's version")]

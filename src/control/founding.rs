@@ -1,4 +1,4 @@
-//! The way into the group: founding it on the first start, or waiting to be taken in.
+//! Entering the group: founding it on the first start, or waiting for the admission.
 //!
 //! All founders ask each other for their directories. Once all have answered, have the same list of founders,
 //! and none is in a group, the first of them writes the list of voters as the first entry of the log; the
@@ -20,7 +20,7 @@ use super::message::{Answer, Identity, Request};
 /// The way of a member into the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Founding {
-    /// Not in a group yet: founders were not reached yet, or nobody has taken this member in.
+    /// Not in a group yet: founders were not reached yet, or no member has admitted this one.
     Waiting,
     /// In a group, or was.
     Done,
@@ -30,7 +30,7 @@ pub enum Founding {
     /// There is a group without this member: let it join.
     NotAMember { at: MemberId },
     /// The group knows this member with another directory, which was lost or exchanged. It takes no part, as
-    /// it may have forgotten its vote: take the member in anew, as the next generation of its slot.
+    /// it may have forgotten its vote: admit the member again, as the next generation of its slot.
     OtherDirectory { known: ServerId },
 }
 
@@ -48,7 +48,7 @@ async fn enter<F: Fold>(core: &Core<F>) {
             match identify(core, founders).await {
                 Ok(servers) if founders.first() == Some(&core.caller.me) => {
                     if let Err(error) = core.raft.initialize(servers).await {
-                        // It was taken in meanwhile, or has stopped.
+                        // It was admitted meanwhile, or has stopped.
                         tracing::warn!(%error, "the control group was not founded here");
                     }
                 }
@@ -83,7 +83,7 @@ async fn enter<F: Fold>(core: &Core<F>) {
     core.founding.send_replace(Founding::Done);
 }
 
-/// Notes how far the way into the group is, and logs what an operator has to know.
+/// Notes the progress of entering the group, and logs it for operators.
 pub(super) fn note<F: Fold>(core: &Core<F>, state: Founding) {
     let changed = core.founding.send_if_modified(|known| {
         // A leader that looks for another directory is the last word.

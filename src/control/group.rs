@@ -60,7 +60,7 @@ impl ControlFile {
         Store::open(dir, me).map(ControlFile)
     }
 
-    /// The member that this file is of is known now: a server that joins is told its generation with its
+    /// The member that this file is of is known now: a server that joins learns its generation with its
     /// admission.
     pub fn of_member(self, me: MemberId) -> Result<ControlFile, StoreError> {
         self.0.of_member(me).map(ControlFile)

@@ -98,7 +98,7 @@ impl<F: Fold> Core<F> {
     pub(super) async fn lead(&self, request: LeaderRequest) -> Result<u64, Refusal> {
         match request {
             LeaderRequest::Propose(command) => {
-                // Every member must be able to read what it applies.
+                // Every member must be able to read the entries that it applies.
                 wire::decode::<F::Command>("command", &command).map_err(|_| Refusal::Malformed)?;
                 let written = self.raft.client_write(EncodedCommand(command)).await;
                 written.map(|written| written.data).map_err(refusal)
@@ -110,9 +110,9 @@ impl<F: Fold> Core<F> {
 
     /// Returns the number of the last decision, once this leader has applied all that were made.
     ///
-    /// A leader that restarts within its term goes on without a new entry, and knows as committed only what
-    /// it had noted. So its last entries may be decisions that it told before, and openraft alone does not
-    /// wait for them.
+    /// A leader that restarts within its term continues without a new entry, and knows only noted entries as
+    /// committed. So its last entries may be decisions that it told before, and openraft alone does not wait
+    /// for them.
     async fn read_index(&self) -> Result<u64, Refusal> {
         let last = self.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index)).await;
         let last = last.map_err(|_| Refusal::Stopped)?;

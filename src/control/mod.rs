@@ -1,6 +1,6 @@
 //! The control group: the members of a cluster agree on one short list of decisions. Runs Raft (openraft),
-//! keeps its vote and its log in a file of its own, and knows no locks: what a decision means, the room of
-//! the membership says, through [`Fold`].
+//! keeps its vote and its log in a file of its own, and knows no locks: the module `membership` defines the
+//! meaning of a decision, through [`Fold`].
 //!
 //! ```text
 //!  propose ──> ControlGroup ──> openraft ──> LogStore ──> redb (vote and log, synced)
@@ -15,11 +15,11 @@
 //! # Votes that are not forgotten
 //!
 //! A voter that forgets its vote can elect two leaders of one term, and one that forgets its log can lose
-//! decisions. Against crashes the store syncs both before anything is answered. Against a lost directory
-//! each directory has a random [`ServerId`], and the list of voters names it: requests are addressed to a
-//! member *and* its server id, so a member that comes back with an empty directory takes no part (its
-//! [`Status::founding`] says so) until it is admitted as a new generation. openraft alone does not notice
-//! this. An old copy of the same directory is noticed by a leader only that saw more of its log before.
+//! decisions. Against crashes the store syncs both before anything is answered. Against a lost directory each
+//! directory has a random [`ServerId`], and the list of voters names it: requests are addressed to a member
+//! *and* its server id, so a member that returns with an empty directory takes no part ([`Status::founding`]
+//! shows it) until it is admitted as a new generation. openraft alone does not notice this. An old copy of
+//! the same directory is noticed by a leader only that saw more of its log before.
 
 mod client;
 mod config;

@@ -132,7 +132,7 @@ impl<L: ControlLinks> Relay<L> {
 
     fn ended(&self, id: u64, by: DcId, outcome: Result<Bytes, Unreachable>, linked: DcSet) {
         let mut state = self.state();
-        // An answer of another member than the one that was asked is nobody's.
+        // An answer of another member than the asked one is ignored.
         if state.calls.get(&id).is_none_or(|call| call.to != by) {
             return;
         }

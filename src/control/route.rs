@@ -17,7 +17,7 @@ pub(super) enum Step {
     Deliver(Frame),
     /// Send it on the link to this member.
     Send(DcId, Frame),
-    /// Forget it: it cannot arrive, and nobody waits for word of that.
+    /// Drop it: it cannot arrive, and no task waits for a report of that.
     Drop,
 }
 

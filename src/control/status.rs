@@ -18,7 +18,7 @@ pub struct Status {
     /// The leader, if one was heard of within two election timeouts; at the leader itself, if a majority
     /// has answered it within that time.
     pub leader: Option<MemberId>,
-    /// True if this member is the leader, or believes so.
+    /// True if this member is the leader in its own view.
     pub leads: bool,
     /// The term of Raft: it grows with every election.
     pub term: u64,
@@ -73,7 +73,7 @@ impl<F: Fold> Core<F> {
         let leader = metrics.current_leader?;
         let mut voters = metrics.membership_config.membership().voter_ids();
         if leader == self.caller.me && voters.all(|voter| voter == leader) {
-            // The only voter asks nobody, so nothing says when a majority last answered it.
+            // The only voter asks no other one, so it has no time of the last answer of a majority.
             return Some(leader);
         }
         let silence = if leader == self.caller.me {

@@ -38,8 +38,8 @@ impl<F: Fold> Succession<F> {
         let (Some(server), Some(first)) = (server, self.voters.first().copied()) else {
             return Err(StoreError::NotInSuccession(me));
         };
-        // The log begins behind one entry, of one term, which the snapshot has. No leader of that term goes
-        // on: all voters have voted for the first one, and nobody has elected it.
+        // The log begins behind one entry, of one term, which the snapshot has. No leader of that term
+        // continues: all voters have voted for the first one, and no election has made it the leader.
         let last = WireLogId { term: 1, index: 1 };
         let vote = WireVote { term: last.term, leader: first, committed: false };
         let snapshot = WireSnapshot {

@@ -40,8 +40,8 @@ pub struct InterdcConfig {
     pub generation: u16,
     /// The UDP address to listen on. Peers are dialled from it, too.
     pub listen: SocketAddr,
-    /// The other members and their addresses: `host:port`, resolved anew for every attempt. Their generations
-    /// are not known yet, see [`Links::add_peer`](super::Links::add_peer). Default none.
+    /// The other members and their addresses: `host:port`, resolved again for every attempt. Their
+    /// generations are not known yet, see [`Links::add_peer`](super::Links::add_peer). Default none.
     pub peers: Vec<(DcId, String)>,
     /// The credentials of this datacenter and the authorities that it trusts. Links made after a change use
     /// the new ones; existing links stay.

@@ -187,8 +187,8 @@ impl Links {
         self.context.remove_peer(peer, generation, reason);
     }
 
-    /// As [`Links::remove_peer`], since the cluster was recovered by force without it: it is told so whenever
-    /// it dials.
+    /// As [`Links::remove_peer`], since the cluster was recovered by force without it: it gets that reason
+    /// whenever it dials.
     pub fn lose_peer(&self, peer: DcId, generation: u16) {
         self.context.lose_peer(peer, generation);
     }

@@ -1,5 +1,5 @@
 //! The calls to the file system, behind a trait so that the crash tests can put their own disk under the rest
-//! of the room. All files of a data directory lie flat in it.
+//! of the module. All files of a data directory lie flat in it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,7 +1,7 @@
 //! Edge. Durable records: group commit, recovery, checkpoints, one owner per data directory.
 //!
 //! Knows bytes and positions, no locks, and decides nothing. A position is a plain `u64` here, not the core's
-//! newtype: the room then imports only ground files, and the one conversion is in the actor.
+//! newtype: the module then imports only ground files, and the one conversion is in the actor.
 //!
 //! ```text
 //!  actor --append--> queue --batch--> writer thread: one write, one fdatasync --Durable--> sink

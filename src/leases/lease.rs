@@ -65,7 +65,7 @@ pub struct LeaseRecord {
     pub lease: LeaseId,
     /// Shows that a client owns it.
     pub secret: Secret,
-    /// Its time to live. When it expires is not on disk: after a restart its time begins anew.
+    /// Its time to live. Its expiry is not on disk: after a restart its time begins again.
     pub ttl: Duration,
     /// The effect on it when its session closes.
     pub on_disconnect: OnDisconnect,
@@ -88,8 +88,8 @@ pub(crate) struct Lease {
     /// The lease is older than this process, and its client has not reclaimed since the start. It may hold
     /// any lock until its end is durable.
     pub unaccounted: bool,
-    /// Its client was told in this run how long it is valid. After a restart the client believes in what an
-    /// earlier run told it.
+    /// Its client got the validity of the lease in this run. After a restart the client relies on the
+    /// validity from an earlier run.
     pub is_told: bool,
     /// Waiting and held requests.
     pub requests: Requests,

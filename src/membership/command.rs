@@ -54,8 +54,8 @@ pub enum Command {
     /// The part of a joining member has been split off from its sponsor's part everywhere. The joining member
     /// proposes it, and grants nothing before it knows the decision.
     Settled { dc: DcId, generation: Generation },
-    /// Begins an eviction: the other members promise to take nothing more of these, and report what they
-    /// have.
+    /// Begins an eviction: the other members promise to accept no more entries of these, and report the
+    /// entries that they have.
     Begin(Eviction),
     /// A member or witness has promised, durably, to take nothing more of the members of this attempt.
     Have {
@@ -195,10 +195,10 @@ pub struct Eviction {
     /// Increasing slots. Every unsettled joiner whose sponsor is in it is in it, too:
     /// [`Slots::with_joiners`](super::Slots::with_joiners).
     pub members: Vec<Evictee>,
-    /// The reason to believe that they do not serve any more.
+    /// The reason for the assumption that they no longer serve.
     pub vouch: Vouch,
-    /// The epoch of an earlier end that not all have entered, because nobody who can be reached has the
-    /// entries up to a cut of it. Its cuts are then set anew with this one.
+    /// The epoch of an earlier end that not all have entered, because no reachable member has the entries up
+    /// to a cut of it. Its cuts are then set again with this one.
     pub recut: Option<Epoch>,
 }
 
@@ -209,12 +209,12 @@ pub struct Evictee {
     pub dc: DcId,
     /// The generation in the slot.
     pub generation: Generation,
-    /// The number of the last start of its server that anybody has heard of. A voter that has confirmed a
+    /// The number of the last start of its server that any member has heard of. A voter that has confirmed a
     /// later one does not promise.
     pub run: u64,
 }
 
-/// The reason to believe that a member does not serve any more.
+/// The reason for the assumption that a member no longer serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Vouch {
     /// An operator said so. Needs the policy `operator` or `auto`.

@@ -165,7 +165,7 @@ impl Config {
         self.slots().member_set().difference(attempt.evicting()).difference(reported)
     }
 
-    /// Returns the eviction with which the current epoch began, if it did. Only its cuts may be set anew.
+    /// Returns the eviction with which the current epoch began, if it did. Only its cuts may be set again.
     pub fn last_end(&self) -> Option<&LastEnd> {
         self.last_end.as_ref()
     }

@@ -101,15 +101,16 @@ impl Slots {
 }
 
 impl Config {
-    /// Returns the current voters; nobody before the cluster is founded.
+    /// Returns the current voters; none before the cluster is founded.
     pub fn voters(&self) -> &VoterSet {
         self.voters.sets.last().unwrap_or(&NOBODY)
     }
 
-    /// Returns the epoch from which on this member can be evicted by silence: by who has entered it, it is
-    /// known that it has to stop granting by itself. `None` if it never can be.
+    /// Returns the epoch from which on this member can be evicted by silence: a member that has entered it
+    /// knows that it has to stop granting. `None` if it never can be.
     pub fn fenced_since(&self, dc: DcId) -> Option<Epoch> {
-        // Nobody enters the policy of the founding, so who has not heard of it does not show.
+        // No member enters the policy of the founding, so a member that does not know it cannot be
+        // recognised.
         let is_decided = self.policy.evict == EvictPolicy::Auto && self.numbers.policy_epoch > Epoch(0);
         let unfenced = self.voters.sets.iter().rposition(|set| !set.can_do_without(dc));
         let set = self.voters.sets.get(unfenced.map_or(0, |place| place + 1)).filter(|_| is_decided)?;

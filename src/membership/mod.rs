@@ -1,8 +1,8 @@
 //! Pure. The members of the cluster: the list of decisions, and the state after each.
 //!
-//! A majority of the voters orders [`Command`]s into a list, with a consensus library, outside of this room.
-//! Here is the meaning of the list. [`Config::apply`] takes the decisions in their order, one after the
-//! other, on every member and witness. It is deterministic, so all have equal configs after equally many
+//! A majority of the voters orders [`Command`]s into a list, with a consensus library, outside of this
+//! module. Here is the meaning of the list. [`Config::apply`] takes the decisions in their order, one after
+//! the other, on every member and witness. It is deterministic, so all have equal configs after equally many
 //! decisions. A command that does not fit the config is a decision without effect: a proposal names the
 //! [`Revision`] that it was checked against, as a compare-and-set on etcd's revision does.
 //!
@@ -12,7 +12,7 @@
 //!
 //! **Slots, generations, cuts.** A member has a slot, [`DcId`](geolock_api::names::DcId), and a slot has one
 //! member at a time. Each member of a slot is a new [`Generation`], whose entries have numbers of their own.
-//! A generation that is *over* has a *cut*, the last of its entries that counts: nobody ever applies one
+//! A generation that is *over* has a *cut*, the last of its entries that counts: no member ever applies one
 //! beyond it.
 //!
 //! **One change at a time.** A decision that begins an epoch is proposed when all members have entered the
@@ -26,9 +26,9 @@
 //! - A member leaves with `Leaving` and `Left`. In between, it hands its parts back, and waits until all
 //!   members have its whole log.
 //! - A member is evicted with `Begin`, `Have` of each remaining member, and `End`. Each remaining member
-//!   promises to take nothing more of the evicted one, and reports what it has. The highest report is the
-//!   cut.
-//! - Survivors without a majority go on in a new control group with `Recover` (forced recovery).
+//!   promises to accept no more entries of the evicted one, and reports the entries that it has. The highest
+//!   report is the cut.
+//! - Survivors without a majority continue in a new control group with `Recover` (forced recovery).
 //!
 //! Nothing here knows locks, time or messages: the members' logs, leases and links act on the config.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -46,10 +46,10 @@ pub struct Policy {
     /// A member that a majority of the voters has not acknowledged for this long grants nothing. Default 10
     /// s, 1 s to 1 h. A lower value evicts sooner; a value that is too low stops grants on a hiccup.
     pub fence_after_ms: u32,
-    /// A voter that has acknowledged nothing of a member for this long says so. Default 30 s, 1 s to 1 d.
+    /// A voter reports a member of which it has acknowledged nothing for this long. Default 30 s, 1 s to 1 d.
     pub evict_after_ms: u32,
     /// Longest time to live of a client's lease. Default 15 s, 1 s to 1 h. Locks of a lost member stay locked
-    /// that long, because its clients may still believe in them.
+    /// that long, because its clients may still rely on them.
     pub max_lease_ttl_ms: u32,
 }
 
@@ -72,8 +72,8 @@ impl Default for Policy {
 
 impl Policy {
     /// Returns the shortest [`Policy::evict_after_ms`] that is safe with the other times, in milliseconds:
-    /// `(fence_after + max_lease_ttl) * 1.04 + 1 s`. Clocks may differ by 1.5 % each; the second is for what
-    /// is under way.
+    /// `(fence_after + max_lease_ttl) * 1.04 + 1 s`. Clocks may differ by 1.5 % each; the second covers
+    /// messages and syncs in progress.
     pub fn min_evict_after_ms(&self) -> u64 {
         let both = u64::from(self.fence_after_ms) + u64::from(self.max_lease_ttl_ms);
         (both * 104).div_ceil(100) + u64::from(SECOND)

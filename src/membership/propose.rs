@@ -23,7 +23,7 @@ pub struct Facts {
     /// The last epoch that the current generation of each member has entered, as its log says. A member that
     /// is absent has entered none since epoch 0.
     pub entered: BTreeMap<DcId, Epoch>,
-    /// Leaving members whose `Leave` is applied here: they enter nothing any more.
+    /// Leaving members whose `Leave` is applied here: they enter no further epoch.
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
@@ -124,9 +124,9 @@ fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refu
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 
-/// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and
-/// one that has no state yet, since it waits for an entry of every member, perhaps of one that is lost.
-/// If not all that remain have entered the last end, its cuts are set anew: who has the entries up to
+/// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and one
+/// that has no state yet, since it waits for an entry of every member, perhaps of one that is lost. If not
+/// all that remain have entered the last end, its cuts are set again: the member that has the entries up to
 /// them may be lost.
 fn complete(config: &Config, facts: &Facts, mut eviction: Eviction) -> Eviction {
     let entered = |dc: DcId| facts.entered.get(&dc).copied().unwrap_or_default();
@@ -165,7 +165,7 @@ fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), 
     Ok(())
 }
 
-/// Everybody that has to speak the cluster's version: members and witnesses.
+/// All that have to speak the cluster's version: members and witnesses.
 fn everybody(config: &Config) -> impl Iterator<Item = Voter> {
     let members =
         config.slots().members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
@@ -196,8 +196,7 @@ fn majority_is_reachable(config: &Config, facts: &Facts) -> Result<(), Refused> 
     if remaining < needed { Err(Refused::NoMajority { remaining, needed }) } else { Ok(()) }
 }
 
-/// Forced recovery contradicts what a majority decides: it is refused if one can be reached, through
-/// whomever.
+/// Forced recovery contradicts the decisions of a majority: it is refused if one can be reached, by any path.
 fn majority_is_gone(config: &Config, facts: &Facts, recovery: &Recovery) -> Result<(), Refused> {
     let survivors = recovery
         .survivors

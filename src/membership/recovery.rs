@@ -1,4 +1,4 @@
-//! Forced recovery before its decision: what an operator asks for, and what the survivors promise each other.
+//! Forced recovery before its decision: the order of an operator, and the promises of the survivors.
 //!
 //! ```text
 //! ask      of one survivor to all others: promise to take nothing more of the lost members
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! This is Paxos with one decision, all survivors as the quorum of promises, and the survivor that asks as
-//! the quorum of acceptances: whoever asks later, with a higher ballot, asks all, and so also the one that
-//! has decided, who answers with its decision. So the survivors never go on as two.
+//! the quorum of acceptances: a survivor that asks later, with a higher ballot, asks all, and so also the one
+//! that has decided, which answers with its decision. So the survivors never split.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Display for Ballot {
 pub struct RecoveryPlan {
     /// The lineage of the new control group.
     pub lineage: Lineage,
-    /// The members that go on.
+    /// The members that continue.
     pub survivors: DcSet,
     /// The members that are gone for good.
     pub lost: DcSet,
@@ -68,11 +68,11 @@ pub struct LossReport {
     pub decision: Index,
     /// The lineage that began with it.
     pub lineage: Lineage,
-    /// The members that went on.
+    /// The members that continued.
     pub survivors: DcSet,
     /// The members that were lost.
     pub lost: Vec<LostMember>,
-    /// The locks of which a lost member owned parts, also those that nobody held: all of them fell home.
+    /// The locks of which a lost member owned parts, held or not: all these parts fell home.
     pub locks: u64,
 }
 

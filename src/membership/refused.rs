@@ -21,7 +21,7 @@ impl fmt::Display for Dcs {
     }
 }
 
-/// A command was refused; it changed nothing. The message says what to do.
+/// A command was refused; it changed nothing. The message states the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum Refused {

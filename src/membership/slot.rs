@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Address, Epoch, Generation, MemberName, ServerId};
 
-/// Most generations that are over of which a slot is remembered. Older ones have no entry that anybody could
-/// still send: later ends were entered only with all entries before them.
+/// Most generations that are over of which a slot is remembered. Older ones have no entry that any member
+/// could still send: later ends were entered only with all entries before them.
 pub const MAX_PAST: usize = 16;
 
 /// A slot that was given out at least once.
@@ -76,7 +76,7 @@ pub enum EndCause {
     Evicted,
     /// It was evicted by silence. Parts of locks with the rule `evict = operator` have not fallen home.
     EvictedBySilence,
-    /// Forced recovery went on without it.
+    /// Forced recovery continued without it.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! The slots of the cluster: who is a member, and who was one.
+//! The slots of the cluster: the present members, and the former ones.
 
 use std::collections::BTreeMap;
 

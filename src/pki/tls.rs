@@ -1,6 +1,6 @@
 //! The TLS settings of every kind of connection: between datacenters, and between clients and datacenters.
 //!
-//! TLS 1.3 only, no early data and no resumption: every connection presents its certificates anew, so no
+//! TLS 1.3 only, no early data and no resumption: every connection presents its certificates again, so no
 //! ticket prolongs an expired one. Datacenters always present theirs; a client of the API may have none if
 //! the server accepts tokens or anonymous clients.
 

@@ -92,7 +92,7 @@ fn refused(reason: String) -> rustls::Error {
 }
 
 /// All authorities of a cluster have one name. A signature that fits none of the keys under that name was
-/// made by another authority, whatever webpki calls it; the other side is told so.
+/// made by another authority, although webpki reports another reason; the other side gets this one.
 fn of_chain(error: rustls::Error) -> rustls::Error {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {

@@ -11,8 +11,8 @@ use crate::store_state::tombstones::{Fate, Tombstones};
 /// The value of a key, and the tombstones that decide if a late change still belongs to it (`tombstones.rs`).
 ///
 /// An end takes away everything, also what it has not seen: the content when it is applied, and changes that
-/// arrive later from a transaction that had not seen it. So a key that ended never comes back by an update
-/// that was under way; an update that has seen the end makes the key anew.
+/// arrive later from a transaction that had not seen it. So a key that ended never returns by an update in
+/// transit; an update that has seen the end creates the key again.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Content {
     pub(super) slots: Slots,

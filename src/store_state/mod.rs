@@ -25,7 +25,7 @@
 //! | `record.rs` | the content at the floor and the effects after it |
 //! | `store.rs` | all keys: apply, read, check, fold, compact |
 //! | `snapshots.rs` | the open snapshots, and the floor |
-//! | `digest.rs` | sums over what readers see of each bucket, to compare replicas |
+//! | `digest.rs` | sums over the state that readers see, by bucket, to compare replicas |
 //! | `check.rs` | the invariants |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]

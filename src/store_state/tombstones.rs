@@ -1,9 +1,9 @@
 //! Tombstones and lifetimes of a key: the ends that late operations may still be concurrent with, and how
 //! long the key lives.
 //!
-//! A key ends when a client removes it, or when it expires: its time is over, or its value is done. Both take
-//! away the present value and what arrives later from a transaction that had not seen the end
-//! (`docs/algorithm.md#82-ends-of-keys`). They differ in their effect on a key that was made anew after
+//! A key ends when a client removes it, or when it expires: its time is over, or its value is done. Both
+//! remove the present value and later changes of a transaction that had not seen the end
+//! (`docs/algorithm.md#82-ends-of-keys`). They differ in their effect on a key that was created again after
 //! *another*, concurrent end:
 //!
 //! - A removal is a client's wish, and takes the new key away, too: no update survives that had not seen the
@@ -14,9 +14,10 @@
 //!   the same ends make the same generation. So a key that was made anew after one of them stays when the
 //!   other arrives.
 //!
-//! Both rules depend only on what operations have seen, so the result is the same in whatever causal order a
-//! replica applies them. Ends that every further commit has seen (causal stability: Baquero, Almeida, Shoker,
-//! *Making operation-based CRDTs operation-based*, 2014) are compacted, and most keys have none at all.
+//! Both rules depend only on what operations have seen, so the result is the same in every causal order in
+//! which a replica applies them. Ends that every further commit has seen (causal stability: Baquero, Almeida,
+//! Shoker, *Making operation-based CRDTs operation-based*, 2014) are compacted, and most keys have none at
+//! all.
 
 use std::cmp::max;
 

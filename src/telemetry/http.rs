@@ -3,7 +3,7 @@
 //!
 //! It must not harm the server it reports on. It serves at most [`MAX_CONNECTIONS`] connections at a time
 //! (more wait in the listener's backlog), with one request each, and ends each after [`CONNECTION_TIMEOUT`]
-//! whatever the other side does.
+//! in any case.
 
 use std::convert::Infallible;
 use std::future::Future;

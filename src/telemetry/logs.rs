@@ -82,7 +82,7 @@ impl LogOptions {
 
     fn env_filter(&self) -> Result<EnvFilter, LogError> {
         let filter = self.filter.clone();
-        // The consensus library logs every vote. The control group logs what an operator has to know.
+        // The consensus library logs every vote. The control group logs its events for operators.
         let quiet = match self.filter.contains("openraft") {
             true => self.filter.clone(),
             false => format!("openraft=error,{}", self.filter),

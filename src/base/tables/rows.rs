@@ -11,7 +11,8 @@ const _: () = assert!(BLOCK.is_power_of_two() && KEPT.is_multiple_of(BLOCK), "a 
 /// Maximum number of blocks that are released at a time.
 const BLOCKS_AT_A_TIME: usize = 16;
 
-/// The index of a row: a number with a type of its own, so nobody looks in one table for a row of another.
+/// The index of a row: a number with a type of its own, so that a row of one table is not looked up in
+/// another.
 pub trait RowIndex: Copy {
     /// Returns the index of a row.
     fn from_row(row: usize) -> Self;

@@ -112,11 +112,11 @@ pub(super) fn end(config: &mut Config, index: Index, attempt: AttemptId) -> Resu
     Ok(Effect::Ended(end_with_cuts(config, cuts, cause, earlier, &vectors)))
 }
 
-/// Ends the generations with these cuts, and sets the cuts of an earlier end anew, if there is one.
-/// Returns all of them.
+/// Ends the generations with these cuts, and sets the cuts of an earlier end again, if there is one. Returns
+/// all of them.
 ///
-/// The new cut of an earlier end is the highest report: a member that had entered that end has reported
-/// the old cut, so it stays. If nobody had, nobody has acted on the old cut.
+/// The new cut of an earlier end is the highest report: a member that had entered that end has reported the
+/// old cut, so it stays. If no member had, none has acted on the old cut.
 pub(super) fn end_with_cuts(
     config: &mut Config,
     mut cuts: Vec<Cut>,

@@ -107,8 +107,8 @@ pub(super) fn credentials_fit(config: &Config, theirs: &Credentials) -> Result<(
     Ok(())
 }
 
-/// A server needs a new id for each generation: one that forgot the end of its generation in a crash
-/// would otherwise believe a member that lags behind and still lists it.
+/// A server needs a new id for each generation: a server that forgot the end of its generation in a crash
+/// would otherwise rely on a member that lags behind and still lists it.
 pub(super) fn server_is_new(config: &Config, server: ServerId) -> Result<(), Refused> {
     let used = config.slots.iter().map(|(_, slot)| slot).any(|slot| {
         slot.member.as_ref().is_some_and(|member| member.server == server)

@@ -10,7 +10,7 @@ use crate::membership::ids::{Generation, Index, Voter};
 use crate::membership::refused::Refused;
 use crate::membership::slot::{EndCause, Phase};
 
-/// Begins an epoch: who has entered it gives nothing to that member any more.
+/// Begins an epoch: a member that has entered it gives nothing to that member any more.
 pub(super) fn leaving(
     config: &mut Config,
     index: Index,
@@ -57,8 +57,8 @@ pub(super) fn left(
     Ok(Effect::Ended(cuts))
 }
 
-/// Returns an error if without these no member is left that stays. One that leaves does not count: it and
-/// an eviction of all others would leave nobody.
+/// Returns an error if without these no member is left that stays. A leaving member does not count: its
+/// departure and an eviction of all others would leave no member.
 pub(super) fn others_stay(config: &Config, without: DcSet) -> Result<(), Refused> {
     if config.staying().difference(without).is_empty() {
         return Err(Refused::LastMember(without));

@@ -23,7 +23,7 @@ use super::slot::EndCause;
 pub struct Applied {
     /// The epoch that began with it, if one did.
     pub epoch: Option<Epoch>,
-    /// The cuts that it set: those of the generations that ended, and those that it set anew.
+    /// The cuts that it set: those of the generations that ended, and those that it set again.
     pub cuts: Vec<Cut>,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn begin_epoch(config: &mut Config, index: Index, voters: VoterSet) {
     }
 }
 
-/// Ends the generations of these members, whose epoch has begun, and what was said by and about them.
+/// Ends the generations of these members, whose epoch has begun, and the statements by and about them.
 pub(super) fn end_members(config: &mut Config, cuts: &[Cut], cause: EndCause) {
     for cut in cuts {
         let slot = config.slots.get_mut(cut.dc).expect("a member that ends has a slot");

@@ -7,9 +7,9 @@ use crate::membership::ids::Index;
 use crate::membership::policy::{AgreedOptions, EvictPolicy, Policy};
 use crate::membership::refused::Refused;
 
-/// `auto`, and other times under `auto`, begin an epoch: nobody is evicted by silence before it has
-/// entered it, so nobody is who does not know that it has to stop granting by itself. Silence that was
-/// counted under the former policy does not count any more.
+/// `auto`, and other times under `auto`, begin an epoch: no member is evicted by silence before it has
+/// entered it, so each evicted member knows that it has to stop granting. Silence that was counted under the
+/// former policy does not count any more.
 pub(super) fn set_policy(config: &mut Config, index: Index, policy: &Policy) -> Result<Effect, Refused> {
     policy.validate()?;
     if *policy == config.policy {

@@ -1,4 +1,4 @@
-//! Forced recovery: survivors that are no majority go on alone.
+//! Forced recovery: survivors that are no majority continue alone.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) fn recover(config: &mut Config, index: Index, recovery: &Recovery) ->
     Ok(Effect::Ended(end_with_cuts(config, cuts, EndCause::Lost, earlier, &vectors)))
 }
 
-/// Returns the survivors, if they are members that have lost their majority and can go on.
+/// Returns the survivors, if they are members that have lost their majority and can continue.
 fn survivors(config: &Config, recovery: &Recovery) -> Result<DcSet, Refused> {
     let survivors: DcSet = recovery.survivors.iter().map(|(dc, _)| *dc).collect();
     let mut members = Vec::new();
