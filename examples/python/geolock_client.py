@@ -295,7 +295,7 @@ class Lease:
             if kind == "lease_opened" or kind == "lease_attached" and not message.lease_attached.reclaim:
                 if self.in_doubt:
                     # A reclaim got no answer. Its result is unknown, so treat all locks as lost.
-                    self._end("nobody knows what the restarted server gave back")
+                    self._end("the restarted server did not confirm the locks")
                     return
                 self._resend(outgoing)
             elif kind == "lease_attached":
