@@ -125,7 +125,7 @@ impl Requests<'_> {
         if was_published { remote.record(waited) } else { here.record(waited) }
     }
 
-    /// Ends a held request; `position` as in [`crate::lock_state::LocalRequests::release`].
+    /// Ends a held request. `position`: the record of that, if there is one.
     pub(in crate::replica) fn end_held(&mut self, request: RequestIndex, position: Position) {
         self.tell_released(request);
         if let Some(call) = self.forget_client_side(request, false) {

@@ -46,10 +46,14 @@ impl Replica {
             lend!(LinkHandler, self).tell_links();
         }
         debug_assert!(
-            self.lifecycle.is_settled(self.log.weight()),
+            self.lifecycle.is_settled(self.log.entries().weight()),
             "an update leaves only waits for the time"
         );
-        debug_assert_eq!(self.locks.is_alone(), permissions.is_alone(), "locks obey the lifecycle");
+        debug_assert_eq!(
+            self.locks.view().permissions.is_alone(),
+            permissions.is_alone(),
+            "locks obey the lifecycle"
+        );
     }
 
     /// The room on the journal's disk has changed.

@@ -192,7 +192,9 @@ impl Writer<'_> {
 
     fn help_to_join(&mut self, part: DcId) {
         let Members { entered, joins, .. } = self.members;
-        let (Some(join), Some(row)) = (joins.find_mut(part), self.locks.owners().sponsors().get(part)) else { return };
+        let (Some(join), Some(row)) = (joins.find_mut(part), self.locks.owners().sponsors().get(part)) else {
+            return;
+        };
         if !join.may_be_named(row, entered, self.config.dc) {
             return;
         }
