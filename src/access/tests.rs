@@ -145,7 +145,7 @@ fn a_bad_rule_is_named_with_its_line_and_what_is_wrong() {
     let who_allow = |rest: &str| format!("# first\n[[rule]]\nwho = [\"client:a\"]\n{rest}");
     for (text, wanted) in [
         (String::new(), "no [[rule]]"),
-        ("# only a comment".into(), "leave the option away"),
+        ("# only a comment".into(), "remove the option"),
         (
             who_allow("allow = [\"aquire\"]"),
             "line 2: rule 1: allow \"aquire\": no such action; there are acquire-shared, acquire-exclusive, describe, force-release, read, write, admin",

@@ -104,7 +104,7 @@ fn says_who_is_unreachable(cluster: &Cluster) {
         let described = said(cluster, 0, &["describe", "used there"]);
         described.contains("  unreachable  dc2").then_some(described)
     });
-    assert!(described.contains("last heard") && described.contains("or it is evicted"), "{described}");
+    assert!(described.contains("last heard") && described.contains("returns or is evicted"), "{described}");
     let page = cluster.page(0, "/metrics");
     for line in ["geolock_peer_away_locks{peer=\"dc2\"} 2", "geolock_peer_awaited_requests{peer=\"dc2\"} 1"] {
         assert!(page.contains(line), "{line} is missing in {page}");
