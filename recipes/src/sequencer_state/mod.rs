@@ -1,12 +1,49 @@
 //! Pure. A sequencer: the members of a contract submit intents, one of them coordinates, and each intent is
 //! confirmed by the ledger once.
 //!
+//! ```text
+//!   sender                 coordinator                endorsers        ledger
+//!     | Delegate --------------> |                        |               |
+//!     | <-- Delegated            |                        |               |
+//!     | <-- Assemble             |                        |               |
+//!     | Assembled -------------> | Endorse -------------> |               |
+//!     |                          | <------------ Endorsed |               |
+//!     | <-- AskDispatch          |                        |               |
+//!   [grant] Granted -----------> |                        |               |
+//!     |                      [dispatch] ----------------------- submit -> |
+//!     | <-- Dispatched           |                                        |
+//!   [notice] DispatchedAck ----> |                                        |
+//!   [end] <--------------------------------------- block: confirmed ----- |
+//! ```
+//!
+//! In brackets: rows of the node's own database, written before the message that follows.
+//!
 //! | file | job |
 //! |---|---|
+//! | `machine.rs` | one node: `now` and an event in, effects out |
 //! | `placement.rs` | who is to coordinate: a pure function of contract, committee and height |
-//! | `words.rs`, `options.rs` | names and messages; figures |
+//! | `presence.rs`, `chain.rs` | what a node has heard of the others, and seen of the ledger |
+//! | `sender/` | an intent until its end; to whom all of them are delegated |
+//! | `coordinator/` | its states, the pipeline to the ledger, transactions until they are decided |
+//! | `endorser.rs` | for whom a member endorses |
+//! | `words.rs`, `events.rs`, `options.rs` | names and messages; events and effects; figures |
+//!
+//! **Once, and at least once.** The lock lets one coordinator dispatch, its token is the epoch. The ledger
+//! confirms an intent once, and refuses an epoch below the highest it has seen. The sender keeps at it until
+//! it sees the confirmation, or a failure after which no permission of its own can be used any more.
 
+mod bugs;
+mod chain;
+mod coordinator;
+mod endorser;
+mod events;
 mod hash;
+mod machine;
 mod options;
 mod placement;
+mod presence;
+mod sender;
+mod shared;
+#[cfg(test)]
+mod tests;
 mod words;

@@ -1,0 +1,457 @@
+//! The coordinator: it orders the intents that are delegated to it, has them assembled and endorsed, and
+//! dispatches them to the ledger under the contract's lock.
+//!
+//! ```text
+//!              delegated, and first                  lock, nothing handed over
+//!   Resting ------------------------> Electing ------------------------------> Active
+//!     ^  ^     a less preferred beats    |  |  lock       all of it decided      ^ |
+//!     |  |                               |  '--------> Prepared -----------------' | another is first:
+//!     |  |                               | another is first                        | a new range, or
+//!     |  | closing_grace beats           v              all decided                v it is heard again
+//!     |  '--------------------------- Closing <-------------------------------- Flushing
+//!     |                                  ^
+//!     |  a beat with nothing in flight   '--- the lock is lost (from Prepared, Active, Flushing)
+//!     '-- Electing, Active
+//! ```
+//!
+//! There is no election: each node ranks the committee by its own height, leaves out those that are silent
+//! for it, and queues for the lock when it finds itself first and has work. The lock decides who dispatches,
+//! its token is the epoch. A coordinator that gives up says what it gives back, and hands over, under the
+//! lock, what it has dispatched: that is in the snapshot of the next grant.
+
+mod assembling;
+mod dispatches;
+mod pipeline;
+mod pool;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use self::assembling::{Ready, Work};
+use self::dispatches::Dispatches;
+use self::pool::Pool;
+use super::bugs::Bug;
+use super::events::{Effect, LockEffect, LockEvent, Restored};
+use super::options::{Solo, Stickiness};
+use super::shared::Shared;
+use super::words::{
+    Assembly, AssemblyHash, Beat, Epoch, HandedOver, Handover, IntentId, Message, Node, Notice, Phase,
+    Rejection, Transaction,
+};
+
+/// See the picture at the top of the file. The silence or the activity of others, which sets "idle" and
+/// "observing" apart, is in [`Presence`](super::presence::Presence).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Resting,
+    Electing,
+    Prepared { since: Duration },
+    Active,
+    Flushing { until: Duration, is_handed_over: bool },
+    Closing { beats: u32 },
+}
+
+/// The contract's lock, as this node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockState {
+    None,
+    /// `blocked_since`: it cannot be had since then.
+    Queued {
+        blocked_since: Option<Duration>,
+    },
+    Held(Epoch),
+}
+
+#[derive(Debug)]
+pub(super) struct Coordinator {
+    state: State,
+    lock: LockState,
+    /// It dispatches without the lock, behind a partition.
+    is_solo: bool,
+    beat_at: Duration,
+    /// It has nothing in flight since then.
+    empty_since: Duration,
+    pool: Pool,
+    work: Option<Work>,
+    ready: Ready,
+    dispatches: Dispatches,
+    /// Transactions of the coordinators before this one that the ledger has not decided.
+    handed_over: Vec<HandedOver>,
+    /// The latest confirmed assemblies: a sender whose view is older has to know of them.
+    settled: VecDeque<Assembly>,
+    round: u64,
+    last_hash: Option<AssemblyHash>,
+}
+
+impl Coordinator {
+    pub fn new(shared: &mut Shared, restored: &Restored) -> Coordinator {
+        Coordinator {
+            state: State::Resting,
+            lock: LockState::None,
+            is_solo: false,
+            beat_at: Duration::ZERO,
+            empty_since: Duration::ZERO,
+            pool: Pool::default(),
+            work: None,
+            ready: Ready::default(),
+            dispatches: Dispatches::new(shared, restored),
+            handed_over: Vec::new(),
+            settled: VecDeque::new(),
+            round: 0,
+            last_hash: None,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Resting => Phase::Idle,
+            State::Electing | State::Prepared { .. } => Phase::Electing,
+            State::Active => Phase::Active,
+            State::Flushing { .. } => Phase::Flushing,
+            State::Closing { .. } => Phase::Closing,
+        }
+    }
+
+    /// Returns the epoch under which it may dispatch.
+    fn epoch(&self) -> Option<Epoch> {
+        match self.lock {
+            LockState::Held(epoch) => Some(epoch),
+            LockState::None | LockState::Queued { .. } => self.is_solo.then_some(Epoch::SOLO),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.pool.is_empty() || self.work.is_some() || self.ready.len() > 0
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.has_work() || !self.dispatches.is_empty() || !self.handed_over.is_empty()
+    }
+
+    /// Does all that its time has come for, or that became possible.
+    pub fn step(&mut self, now: Duration, shared: &mut Shared) {
+        self.follow_choice(now, shared);
+        self.follow_time(now, shared);
+        self.work_on(now, shared);
+        self.dispatches.step(now, shared);
+        self.beat(now, shared);
+    }
+
+    pub fn deadline(&self, now: Duration, shared: &Shared) -> Option<Duration> {
+        let own = match self.state {
+            State::Prepared { since } => {
+                self.handed_over.iter().map(|it| waits_until(shared, it, since)).min()
+            }
+            State::Flushing { until, is_handed_over: true } => Some(until),
+            // The handover is being written: the answer, or the loss of the lock, comes as an event.
+            State::Flushing { is_handed_over: false, .. } => None,
+            State::Resting | State::Electing | State::Active | State::Closing { .. } => None,
+        };
+        let beat_at = (self.state != State::Resting).then_some(self.beat_at);
+        let is_open = matches!(self.state, State::Electing | State::Prepared { .. } | State::Active);
+        let work = self.work.as_ref().map(|work| work.deadline(shared));
+        let waits =
+            [beat_at, own, self.dispatches.deadline(), self.solo_at(shared), work, self.ready.deadline()];
+        // The pool is only looked at when nothing else is being assembled.
+        let pool = self.pool.deadline(now).filter(|_| is_open && self.work.is_none());
+        waits.into_iter().flatten().chain(pool).min()
+    }
+
+    /// Elects itself when it is first and another one works, gives up when it is first no longer.
+    fn follow_choice(&mut self, now: Duration, shared: &mut Shared) {
+        let is_first = shared.is_first();
+        match self.state {
+            State::Resting if is_first && shared.options().stickiness == Stickiness::Return => {
+                // One whose height is ahead coordinates the next range: it is this node that is late.
+                let is_behind = |height: u64| shared.options().range(height) <= shared.range();
+                if shared.presence.beating().any(|(_, beating)| is_behind(beating.height)) {
+                    self.elect(now, shared);
+                }
+            }
+            State::Electing if !is_first => self.close(now, shared),
+            State::Prepared { .. } | State::Active if !is_first && !self.is_stubborn(shared) => {
+                self.flush(now, shared);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns true if a deliberate bug keeps it from giving up.
+    fn is_stubborn(&self, shared: &Shared) -> bool {
+        let is_boundary = shared.rank().first() == Some(shared.choice());
+        shared.has(Bug::PreferredIgnored) || shared.has(Bug::BoundaryIgnored) && is_boundary
+    }
+
+    fn elect(&mut self, now: Duration, shared: &mut Shared) {
+        debug_assert_eq!(self.lock, LockState::None, "the lock of the last time was released");
+        self.state = State::Electing;
+        self.lock = LockState::Queued { blocked_since: None };
+        (self.beat_at, self.empty_since) = (now, now);
+        shared.effect(Effect::Lock(LockEffect::Acquire));
+    }
+
+    /// Stops to dispatch, says what it gives back, and hands over the rest.
+    fn flush(&mut self, now: Duration, shared: &mut Shared) {
+        self.give_back(shared);
+        let until = now + shared.options().flush_timeout;
+        let mut is_handed_over = true;
+        if let LockState::Held(epoch) = self.lock {
+            self.write_handover(now, shared, epoch);
+            is_handed_over = false;
+        }
+        self.state = State::Flushing { until, is_handed_over };
+        self.is_solo = false;
+        self.beat_at = now;
+    }
+
+    fn write_handover(&self, now: Duration, shared: &mut Shared, epoch: Epoch) {
+        let waited = match self.state {
+            State::Prepared { since } if !shared.has(Bug::WaitsAnew) => now - since,
+            _ => Duration::ZERO,
+        };
+        let inherited =
+            self.handed_over.iter().cloned().map(|it| HandedOver { waited: it.waited + waited, ..it });
+        let own = self.dispatches.transactions().cloned();
+        let own = own.map(|transaction| HandedOver { transaction, waited: Duration::ZERO });
+        let handover = Handover { epoch, dispatched: inherited.chain(own).collect(), last: self.last_hash };
+        shared.effect(Effect::Lock(LockEffect::WriteHandover(handover)));
+    }
+
+    fn close(&mut self, now: Duration, shared: &mut Shared) {
+        self.give_back(shared);
+        self.release(shared);
+        self.state = State::Closing { beats: shared.options().closing_grace };
+        self.beat_at = now;
+    }
+
+    fn release(&mut self, shared: &mut Shared) {
+        if self.lock != LockState::None {
+            shared.effect(Effect::Lock(LockEffect::Release));
+        }
+        (self.lock, self.is_solo) = (LockState::None, false);
+        self.handed_over.clear();
+    }
+
+    /// Forgets all that is not dispatched, and tells the senders.
+    fn give_back(&mut self, shared: &mut Shared) {
+        let mut given: BTreeMap<Node, Vec<IntentId>> = BTreeMap::new();
+        for intent in self.undispatched() {
+            given.entry(intent.sender.clone()).or_default().push(intent);
+        }
+        (self.pool, self.work, self.ready) = (Pool::default(), None, Ready::default());
+        for (sender, intents) in given {
+            shared.send(&sender, Message::Returned { intents, why: None });
+        }
+    }
+
+    fn undispatched(&self) -> BTreeSet<IntentId> {
+        let work = self.work.iter().map(|work| &work.intent);
+        let ready = self.ready.assemblies().map(|it| &it.intent);
+        self.pool.intents().chain(work).chain(ready).cloned().collect()
+    }
+
+    /// Ends waits that are over.
+    fn follow_time(&mut self, now: Duration, shared: &mut Shared) {
+        match self.state {
+            State::Electing if self.solo_at(shared).is_some_and(|at| at <= now) => {
+                (self.state, self.is_solo) = (State::Active, true);
+            }
+            State::Prepared { since } => {
+                let awaited = self.handed_over.len();
+                self.handed_over.retain(|it| waits_until(shared, it, since) > now);
+                let is_written = self.handed_over.len() == awaited;
+                if self.handed_over.is_empty() {
+                    self.state = State::Active;
+                }
+                // The next one is not to wait once more for what is not awaited any longer.
+                if let LockState::Held(epoch) = self.lock
+                    && !is_written
+                    && !shared.has(Bug::HandoverKept)
+                {
+                    self.write_handover(now, shared, epoch);
+                }
+            }
+            State::Flushing { until, is_handed_over: true } if self.dispatches.is_empty() || until <= now => {
+                self.close(now, shared);
+            }
+            _ => {}
+        }
+    }
+
+    fn solo_at(&self, shared: &Shared) -> Option<Duration> {
+        match (self.state, self.lock, shared.options().solo) {
+            (State::Electing, LockState::Queued { blocked_since: Some(since) }, Solo::After(time)) => {
+                Some(since + time)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn on_lock(&mut self, now: Duration, shared: &mut Shared, event: LockEvent) {
+        match event {
+            LockEvent::Granted { epoch, handover } => self.on_granted(now, shared, epoch, handover),
+            LockEvent::Blocked => self.on_blocked(Some(now)),
+            LockEvent::Unblocked => self.on_blocked(None),
+            LockEvent::HandoverWritten => {
+                if let State::Flushing { is_handed_over, .. } = &mut self.state {
+                    *is_handed_over = true;
+                }
+            }
+            LockEvent::Lost => self.on_lost(now, shared),
+        }
+    }
+
+    fn on_blocked(&mut self, since: Option<Duration>) {
+        if let LockState::Queued { blocked_since } = &mut self.lock {
+            *blocked_since = since.map(|now| blocked_since.unwrap_or(now));
+        }
+    }
+
+    fn on_granted(&mut self, now: Duration, shared: &mut Shared, epoch: Epoch, handover: Option<Handover>) {
+        if !matches!(self.lock, LockState::Queued { .. }) {
+            return;
+        }
+        (self.lock, self.is_solo) = (LockState::Held(epoch), false);
+        self.last_hash = None;
+        self.ready.unask();
+        if let State::Flushing { .. } = self.state {
+            return;
+        }
+        let dispatched = handover.into_iter().flat_map(|it| it.dispatched);
+        self.handed_over = dispatched.filter(|it| is_awaited(shared, &it.transaction)).collect();
+        let taken: BTreeSet<IntentId> =
+            self.handed_over.iter().map(|it| it.transaction.intent().clone()).collect();
+        self.forget(|intent| taken.contains(intent));
+        self.recheck(now, BTreeSet::new());
+        self.state = match self.handed_over.is_empty() || shared.has(Bug::HandoverIgnored) {
+            true => State::Active,
+            false => State::Prepared { since: now },
+        };
+    }
+
+    fn on_lost(&mut self, now: Duration, shared: &mut Shared) {
+        match (self.lock, self.state) {
+            _ if shared.has(Bug::LossIgnored) => {}
+            (LockState::None, _) => {}
+            // The request has ended with its lease.
+            (LockState::Queued { .. }, State::Electing | State::Active) => {
+                self.lock = LockState::Queued { blocked_since: None };
+                shared.effect(Effect::Lock(LockEffect::Acquire));
+            }
+            (LockState::Queued { .. } | LockState::Held(_), _) => {
+                self.lock = LockState::None;
+                self.close(now, shared);
+            }
+        }
+    }
+
+    /// Sends a heartbeat when it is time, and comes to rest with the last one.
+    fn beat(&mut self, now: Duration, shared: &mut Shared) {
+        if self.is_in_flight() {
+            self.empty_since = now;
+        }
+        if self.state == State::Resting || self.beat_at > now {
+            return;
+        }
+        let is_done = match &mut self.state {
+            State::Closing { beats: 0 } => true,
+            State::Closing { beats } => {
+                *beats -= 1;
+                false
+            }
+            // It has just shown itself: the senders need time to delegate.
+            State::Electing => self.empty_since + shared.silence() <= now,
+            State::Active => !self.is_in_flight(),
+            State::Resting | State::Prepared { .. } | State::Flushing { .. } => false,
+        };
+        if is_done && !shared.has(Bug::BeatsAtRest) {
+            self.release(shared);
+            self.state = State::Resting;
+        }
+        self.beat_at = now + shared.options().beat;
+        let mut coordinates = self.undispatched();
+        coordinates.extend(self.dispatches.transactions().map(|it| it.intent().clone()));
+        let (phase, epoch, height) = (self.phase(), self.epoch(), shared.chain.height());
+        shared.beat(Beat { phase, epoch, height, coordinates });
+    }
+
+    pub fn on_delegate(
+        &mut self,
+        now: Duration,
+        shared: &mut Shared,
+        from: &Node,
+        (height, skipped): (u64, &BTreeSet<Node>),
+        intents: Vec<IntentId>,
+    ) {
+        if let Some(why) = self.rejects(now, shared, height, skipped) {
+            return shared.send(from, Message::Rejected(why));
+        }
+        let listed: BTreeSet<&IntentId> = intents.iter().collect();
+        self.pool.retain(|intent| intent.sender != *from || listed.contains(intent));
+        let (mut accepted, mut dispatched, mut full) = (Vec::new(), Vec::new(), Vec::new());
+        for intent in intents.into_iter().filter(|intent| intent.sender == *from) {
+            if self.dispatches.contains(&intent) {
+                self.dispatches.remind(now, &intent);
+                dispatched.push(intent);
+            } else if shared.chain.has_confirmed(&intent)
+                || self.handed_over.iter().any(|it| *it.transaction.intent() == intent)
+            {
+                dispatched.push(intent);
+            } else if self.undispatched_has(&intent) {
+                accepted.push(intent);
+            } else if self.pool.len_of(from) < shared.options().max_in_flight {
+                self.pool.push(intent.clone());
+                accepted.push(intent);
+            } else {
+                full.push(intent);
+            }
+        }
+        if !accepted.is_empty() && matches!(self.state, State::Resting | State::Closing { .. }) {
+            self.elect(now, shared);
+        }
+        shared.send(from, Message::Delegated { accepted, dispatched, full });
+    }
+
+    fn undispatched_has(&self, intent: &IntentId) -> bool {
+        let is_worked_on = self.work.as_ref().is_some_and(|work| work.intent == *intent);
+        is_worked_on || self.pool.contains(intent) || self.ready.contains(intent)
+    }
+
+    /// Returns why it does not take a delegation, if it does not. It takes the sender's word that a node is
+    /// silent: if that is wrong, the node hears this one's heartbeat, and shows itself.
+    fn rejects(
+        &self,
+        now: Duration,
+        shared: &mut Shared,
+        height: u64,
+        skipped: &BTreeSet<Node>,
+    ) -> Option<Rejection> {
+        let is_return = shared.options().stickiness == Stickiness::Return;
+        if is_return && shared.options().range(height) != shared.range() {
+            return Some(Rejection::WrongRange { height: shared.chain.height() });
+        }
+        let others: BTreeSet<Node> = skipped.iter().filter(|node| *node != shared.me()).cloned().collect();
+        let silence = shared.silence();
+        shared.presence.believe_silent(now, silence, &others);
+        match self.state {
+            _ if !shared.is_first() => Some(Rejection::NotCoordinator { who: shared.choice().clone() }),
+            State::Flushing { .. } => Some(Rejection::Flushing),
+            _ => None,
+        }
+    }
+
+    pub fn on_ack(&mut self, from: &Node, notice: &Notice) {
+        self.dispatches.on_ack(from, notice);
+    }
+}
+
+/// Returns the end of the wait for a transaction, of a coordinator that waits since then.
+fn waits_until(shared: &Shared, handed_over: &HandedOver, since: Duration) -> Duration {
+    since + shared.options().flush_timeout.saturating_sub(handed_over.waited)
+}
+
+/// Returns true for a transaction of another node that the ledger has not decided. Its own ones come before
+/// anything that this node dispatches now, by their nonces.
+fn is_awaited(shared: &Shared, transaction: &Transaction) -> bool {
+    transaction.signer != *shared.me() && !shared.chain.has_decided(transaction)
+}

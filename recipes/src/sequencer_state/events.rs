@@ -1,0 +1,248 @@
+//! The words between the machine and its driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::options::SequencerConfigError;
+use super::words::{
+    Assembly, AssemblyHash, Beat, Endorsement, Epoch, Handover, Intent, IntentId, Message, Node, Notice,
+    Speculation, Transaction,
+};
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The application submits an intent; [`Effect::Submitted`] answers.
+    Submit(Intent),
+    /// A message of another node.
+    Message { from: Node, message: Message },
+    /// A heartbeat of another node.
+    Beat { from: Node, beat: Beat },
+    /// News of the contract's lock.
+    Lock(LockEvent),
+    /// The next block that this node's view of the ledger has, with its transactions of the contract.
+    Block { height: u64, outcomes: Vec<Outcome> },
+    /// The domain's answer to [`Effect::Assemble`], with its words.
+    Assembled { to: Node, round: u64, intent: IntentId, answer: Result<Assembly, NotAssembled> },
+    /// The domain's answer to [`Effect::Endorse`], with its words.
+    Endorsed { to: Node, round: u64, intent: IntentId, answer: Result<(), String> },
+    /// The deadline has come.
+    Time,
+}
+
+/// The reason why the domain did not assemble an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotAssembled {
+    /// For now: it waits for an input or for another intent.
+    Parked,
+    /// It failed; it is given up when it has failed often enough.
+    Invalid(String),
+}
+
+/// News of the contract's lock.
+#[derive(Clone, Debug)]
+pub(crate) enum LockEvent {
+    /// It is held, and its token is the epoch. `handover`: as it stands in the snapshot of the grant.
+    Granted { epoch: Epoch, handover: Option<Handover> },
+    /// It cannot be had now: a datacenter that owns a part of it is not reachable.
+    Blocked,
+    /// It can be had again.
+    Unblocked,
+    /// [`LockEffect::WriteHandover`] is done.
+    HandoverWritten,
+    /// It is lost, or the request for it has ended. Told before anybody else can have it.
+    Lost,
+}
+
+/// A transaction of the contract in a block, and its outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub transaction: Transaction,
+    pub result: Result<(), Revert>,
+}
+
+/// The reason why the ledger reverted a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Revert {
+    /// An input is not there, or not any more.
+    Spent,
+    /// The intent is confirmed already.
+    DuplicateIntent,
+    /// A higher epoch has been seen.
+    StaleEpoch,
+    /// The contract's own reason.
+    Contract(String),
+}
+
+/// Something for the driver to do. Effects are performed in order; nothing after [`Effect::Persist`] is
+/// performed before it is durable. Several in a row may share one commit.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    Persist(Record),
+    Send {
+        to: Node,
+        message: Message,
+    },
+    Beat(Beat),
+    Lock(LockEffect),
+    /// Submit it to the ledger. It may be there already.
+    SubmitToLedger(Transaction),
+    /// Ask the domain to assemble it on top of `speculation`.
+    Assemble {
+        to: Node,
+        round: u64,
+        intent: Intent,
+        speculation: Speculation,
+    },
+    /// Ask the domain for this node's endorsement.
+    Endorse {
+        to: Node,
+        round: u64,
+        assembly: Assembly,
+    },
+    /// Answer the caller that submitted the intent.
+    Submitted {
+        intent: IntentId,
+        answer: Result<(), SubmitError>,
+    },
+    /// Tell the application how an intent ended. Told again if the process ends at that moment.
+    Finished {
+        intent: IntentId,
+        end: End,
+    },
+}
+
+/// The contract's lock.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum LockEffect {
+    /// Queue for it.
+    Acquire,
+    /// Commit the handover, under the lock.
+    WriteHandover(Handover),
+    /// Leave the queue, or release it.
+    Release,
+}
+
+/// A row of the node's own database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// Before the answer to `submit`.
+    Intent(Intent),
+    /// Before [`Message::Granted`].
+    Grant(Grant),
+    /// Before the submission, and before [`Message::Dispatched`]. The highest nonce stays when the row goes.
+    Dispatch(Transaction),
+    /// The ledger has decided the transaction with that nonce: its row may go.
+    DispatchOver { nonce: u64 },
+    /// Before [`Message::DispatchedAck`]. `signer`: the coordinator.
+    Notice { signer: Node, notice: Notice },
+    /// Before [`Effect::Finished`]: the intent, its grants and notices may go.
+    Ended { intent: IntentId, end: End },
+}
+
+/// A permission to dispatch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub intent: IntentId,
+    pub to: Node,
+    pub epoch: Epoch,
+    pub hash: AssemblyHash,
+}
+
+/// How an intent ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The ledger has it.
+    Confirmed,
+    /// The ledger does not have it, and never will.
+    Failed(Failure),
+}
+
+/// The reason why an intent was given up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The sender's domain cannot assemble it.
+    #[error("it cannot be assembled: {0}")]
+    Assembly(String),
+    /// Too few members endorse it.
+    #[error("it is not endorsed: {0}")]
+    Endorsement(String),
+    /// The ledger reverts it.
+    #[error("the ledger reverts it: {0}")]
+    Reverted(String),
+}
+
+/// An intent that is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// There is an undecided intent of that name that wants something else.
+    #[error("{0:?} is there already, with other content")]
+    OtherContent(IntentId),
+    /// The intent names another node as its sender.
+    #[error("{0:?} is an intent of another node")]
+    NotOurs(IntentId),
+}
+
+/// The node's database at its start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Restored {
+    /// Undecided intents, in the order in which they were submitted.
+    pub intents: Vec<Intent>,
+    /// Grants of these.
+    pub grants: Vec<Grant>,
+    /// Notices of these.
+    pub notices: Vec<(Node, Notice)>,
+    /// Transactions that this node dispatched and has not seen decided, in the order of nonces.
+    pub dispatches: Vec<Transaction>,
+    /// The highest nonce that this node ever used.
+    pub last_nonce: u64,
+}
+
+/// A node that cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The options cannot be used.
+    #[error(transparent)]
+    Options(#[from] SequencerConfigError),
+    /// The database has intents or transactions of another node.
+    #[error("the database is that of {found}, this node is {me}")]
+    OtherDatabase {
+        /// The node whose database it is.
+        found: Node,
+        /// This node.
+        me: Node,
+    },
+}
+
+impl Restored {
+    /// Checks that the database is that of this node.
+    pub fn check(&self, me: &Node) -> Result<(), StartError> {
+        let senders = self.intents.iter().map(|intent| &intent.id.sender);
+        let signers = self.dispatches.iter().map(|transaction| &transaction.signer);
+        match senders.chain(signers).find(|node| *node != me) {
+            Some(found) => Err(StartError::OtherDatabase { found: found.clone(), me: me.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The node's view of the ledger at its start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LedgerView {
+    pub height: u64,
+    /// The highest epoch of a confirmed transaction.
+    pub epoch: Option<Epoch>,
+    /// Nonces that are decided, per signer: up to this one.
+    pub decided_nonces: BTreeMap<Node, u64>,
+    /// The confirmed ones of the intents that the node's database has.
+    pub confirmed: BTreeSet<IntentId>,
+}
+
+/// For the answer of an endorser's domain.
+impl From<Result<(), String>> for Endorsement {
+    fn from(answer: Result<(), String>) -> Endorsement {
+        answer.map_or_else(Endorsement::Denied, |()| Endorsement::Given)
+    }
+}

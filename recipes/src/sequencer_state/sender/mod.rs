@@ -1,0 +1,393 @@
+//! The sender: it answers for its intents until each is confirmed or has finally failed.
+//!
+//! All undecided intents are delegated to one node, in order, again whenever that changes or has forgotten
+//! some. [`delegation`] says to whom, and how long an answer is awaited; [`task`] what one intent has behind
+//! it. Only the delegate of the moment is granted anything.
+
+mod delegation;
+mod task;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::delegation::{Delegation, Waits};
+use self::task::{Stage, Task};
+use super::bugs::Bug;
+use super::events::{
+    Effect, End, Failure, Grant, LedgerView, NotAssembled, Outcome, Record, Restored, Revert, SubmitError,
+};
+use super::shared::Shared;
+use super::words::{
+    Assembled, Assembly, AssemblyHash, Beat, Epoch, Intent, IntentId, Message, Node, Notice, Refusal,
+    Rejection, Speculation,
+};
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// In the order in which they were submitted.
+    tasks: BTreeMap<u64, Task>,
+    numbers: BTreeMap<IntentId, u64>,
+    last_number: u64,
+    delegation: Option<Delegation>,
+}
+
+impl Sender {
+    /// Begins with what the database has, as far as the ledger has not decided it meanwhile.
+    pub fn new(shared: &mut Shared, restored: &Restored, view: &LedgerView) -> Sender {
+        let mut sender =
+            Sender { tasks: BTreeMap::new(), numbers: BTreeMap::new(), last_number: 0, delegation: None };
+        for intent in &restored.intents {
+            sender.enter(intent.clone());
+        }
+        for grant in &restored.grants {
+            if let Some(task) = sender.task(&grant.intent) {
+                task.grants.push(grant.clone());
+            }
+        }
+        for (signer, notice) in &restored.notices {
+            let is_decided = shared.chain.decided_nonce(signer) >= notice.nonce;
+            let Some(task) = sender.task(&notice.intent) else { continue };
+            if is_decided {
+                task.grants
+                    .retain(|it| it.to != *signer || it.epoch != notice.epoch || it.hash != notice.hash);
+            } else {
+                let by = Some((signer.clone(), notice.epoch));
+                task.stage = Stage::Dispatched { since: Duration::ZERO, by };
+            }
+        }
+        sender.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
+        for intent in &view.confirmed {
+            sender.end(shared, intent, End::Confirmed);
+        }
+        sender
+    }
+
+    fn enter(&mut self, intent: Intent) {
+        self.last_number += 1;
+        self.numbers.insert(intent.id.clone(), self.last_number);
+        self.tasks.insert(self.last_number, Task::new(intent));
+    }
+
+    fn task(&mut self, intent: &IntentId) -> Option<&mut Task> {
+        self.tasks.get_mut(self.numbers.get(intent)?)
+    }
+
+    /// Returns the node that the undecided intents are delegated to.
+    pub fn delegate(&self) -> Option<&Node> {
+        self.delegation.as_ref().map(|it| &it.to)
+    }
+
+    fn is_delegate(&self, node: &Node) -> bool {
+        self.delegate() == Some(node)
+    }
+
+    pub fn on_submit(&mut self, shared: &mut Shared, intent: Intent) {
+        let id = intent.id.clone();
+        let answer = match self.task(&id) {
+            _ if id.sender != *shared.me() => Err(SubmitError::NotOurs(id.clone())),
+            Some(task) if task.intent == intent => Ok(()),
+            Some(_) => Err(SubmitError::OtherContent(id.clone())),
+            None => {
+                shared.persist(Record::Intent(intent.clone()));
+                self.enter(intent);
+                Ok(())
+            }
+        };
+        shared.effect(Effect::Submitted { intent: id, answer });
+    }
+
+    /// Delegates what has to be delegated, and notices that the delegate is silent.
+    pub fn step(&mut self, now: Duration, shared: &mut Shared) {
+        let patience = shared.options().flush_timeout;
+        for task in self.tasks.values_mut() {
+            if let Stage::Dispatched { since, .. } = task.stage
+                && since + patience <= now
+                && !shared.has(Bug::DispatchTrusted)
+            {
+                task.stage = Stage::Pending;
+            }
+        }
+        self.delegate_all(now, shared);
+    }
+
+    pub fn deadline(&self, shared: &Shared) -> Option<Duration> {
+        let patience = shared.options().flush_timeout;
+        let dispatched = self.tasks.values().filter_map(|task| match task.stage {
+            Stage::Dispatched { since, .. } => {
+                Some(since + patience).filter(|_| !shared.has(Bug::DispatchTrusted))
+            }
+            Stage::Pending | Stage::Delegated { .. } => None,
+        });
+        dispatched.chain(self.delegation_deadline(shared)).min()
+    }
+
+    pub fn on_beat(&mut self, now: Duration, shared: &Shared, from: &Node, beat: &Beat) {
+        let has = |intent: &IntentId| beat.coordinates.contains(intent);
+        for task in self.tasks.values_mut() {
+            match &mut task.stage {
+                Stage::Dispatched { since, by: Some((signer, _)) }
+                    if signer == from && has(&task.intent.id) =>
+                {
+                    *since = now;
+                }
+                Stage::Delegated { accepted: true }
+                    if self.delegation.as_ref().is_some_and(|it| it.to == *from) =>
+                {
+                    let is_forgotten = !has(&task.intent.id) || !beat.phase.coordinates();
+                    if is_forgotten && !shared.has(Bug::BeatNotCompared) {
+                        task.take_back();
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(delegation) = self.delegation.as_mut().filter(|it| it.to == *from) {
+            delegation.on_beat(now);
+        }
+    }
+
+    pub fn on_returned(&mut self, shared: &mut Shared, from: &Node, intents: &[IntentId], why: Option<&str>) {
+        if !self.is_delegate(from) {
+            return;
+        }
+        for intent in intents {
+            if let Some(task) = self.task(intent) {
+                task.take_back();
+                if let Some(why) = why {
+                    task.failures.count(Failure::Endorsement(why.to_owned()));
+                    self.give_up_if_hopeless(shared, intent);
+                }
+            }
+        }
+    }
+
+    pub fn on_assemble(
+        &mut self,
+        shared: &mut Shared,
+        to: &Node,
+        round: u64,
+        intent: &IntentId,
+        speculation: Speculation,
+    ) {
+        let is_delegate = self.is_delegate(to);
+        let task = self.task(intent).filter(|task| is_delegate && !task.is_dispatched());
+        let answer = match task {
+            None => Assembled::NotYours,
+            Some(task) => match &task.assembly {
+                Some((of, assembly)) if *of == round => Assembled::Done(assembly.clone()),
+                _ => {
+                    let intent = task.intent.clone();
+                    return shared.effect(Effect::Assemble { to: to.clone(), round, intent, speculation });
+                }
+            },
+        };
+        shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
+    }
+
+    /// The domain has assembled an intent, or not.
+    pub fn on_assembled(
+        &mut self,
+        shared: &mut Shared,
+        to: &Node,
+        round: u64,
+        intent: &IntentId,
+        answer: Result<Assembly, NotAssembled>,
+    ) {
+        if !self.is_delegate(to) {
+            return;
+        }
+        let Some(task) = self.task(intent).filter(|task| !task.is_dispatched()) else { return };
+        let answer = match answer {
+            Ok(assembly) => {
+                debug_assert_eq!(assembly.intent, *intent, "the domain assembles what it was asked for");
+                task.assembly = Some((round, assembly.clone()));
+                Assembled::Done(assembly)
+            }
+            Err(NotAssembled::Parked) => Assembled::Parked,
+            Err(NotAssembled::Invalid(why)) => {
+                task.failures.count(Failure::Assembly(why.clone()));
+                Assembled::Invalid(why)
+            }
+        };
+        shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
+        self.give_up_if_hopeless(shared, intent);
+    }
+
+    pub fn on_ask_dispatch(
+        &mut self,
+        shared: &mut Shared,
+        to: &Node,
+        intent: &IntentId,
+        epoch: Epoch,
+        hash: AssemblyHash,
+    ) {
+        let (intent, is_delegate) = (intent.clone(), self.is_delegate(to) || shared.has(Bug::GrantToFormer));
+        let ignores_epochs = shared.has(Bug::GrantToLowerEpoch);
+        let Some(task) = self.task(&intent) else {
+            let why = Refusal::Unknown;
+            return shared.send(to, Message::Refused { intent, epoch, hash, why });
+        };
+        let permitted = match task.permits(to, epoch, hash) {
+            _ if !is_delegate => Err(Refusal::NotYours),
+            Err(Refusal::OlderEpoch) if ignores_epochs => Ok(()),
+            permitted => permitted,
+        };
+        if let Err(why) = permitted {
+            return shared.send(to, Message::Refused { intent, epoch, hash, why });
+        }
+        let grant = Grant { intent: intent.clone(), to: to.clone(), epoch, hash };
+        let is_new = !task.grants.contains(&grant);
+        if is_new {
+            task.grants.push(grant.clone());
+        }
+        let answer = Message::Granted { intent, epoch, hash };
+        if shared.has(Bug::GrantAfterAnswer) {
+            shared.send(to, answer.clone());
+        }
+        if is_new {
+            shared.persist(Record::Grant(grant));
+        }
+        if !shared.has(Bug::GrantAfterAnswer) {
+            shared.send(to, answer);
+        }
+    }
+
+    pub fn on_dispatched(&mut self, now: Duration, shared: &mut Shared, from: &Node, notice: &Notice) {
+        let answer = Message::DispatchedAck(notice.clone());
+        let Some(task) = self.task(&notice.intent) else {
+            return shared.send(from, answer);
+        };
+        let is_granted = |it: &Grant| it.to == *from && it.epoch == notice.epoch && it.hash == notice.hash;
+        // Without a grant: the ledger has decided it, or refuses it. Its own outcome ends the notices.
+        if !task.grants.iter().any(is_granted) {
+            return;
+        }
+        let by = Some((from.clone(), notice.epoch));
+        (task.stage, task.assembly) = (Stage::Dispatched { since: now, by }, None);
+        let written = Record::Notice { signer: from.clone(), notice: notice.clone() };
+        let effects = match shared.has(Bug::NoticeAfterAck) {
+            true => [Some(answer.clone()), None],
+            false => [None, Some(answer)],
+        };
+        let [before, after] = effects;
+        before.into_iter().for_each(|answer| shared.send(from, answer));
+        shared.persist(written);
+        after.into_iter().for_each(|answer| shared.send(from, answer));
+    }
+
+    pub fn on_block(&mut self, shared: &mut Shared, outcomes: &[Outcome]) {
+        self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
+        for Outcome { transaction, result } in outcomes {
+            let intent = transaction.intent().clone();
+            match (self.task(&intent), result) {
+                (None, _) => {}
+                (Some(_), Ok(())) => self.end(shared, &intent, End::Confirmed),
+                (Some(task), Err(revert)) => {
+                    let (signer, epoch) = (&transaction.signer, transaction.epoch);
+                    task.grants
+                        .retain(|it| it.to != *signer || it.epoch != epoch || it.hash != transaction.hash);
+                    let is_it = |by: &(Node, Epoch)| by.0 == *signer && by.1 == epoch;
+                    let is_last = match &task.stage {
+                        Stage::Dispatched { by, .. } => by.as_ref().is_none_or(is_it),
+                        Stage::Pending | Stage::Delegated { .. } => false,
+                    };
+                    if is_last && !shared.has(Bug::DispatchTrusted) {
+                        task.stage = Stage::Pending;
+                    }
+                    if let Some(failure) = failure_of(revert) {
+                        task.failures.count(failure);
+                    }
+                    self.give_up_if_hopeless(shared, &intent);
+                }
+            }
+        }
+    }
+
+    /// Gives an intent up that has failed too often, once no grant of it can be used any more.
+    fn give_up_if_hopeless(&mut self, shared: &mut Shared, intent: &IntentId) {
+        let most = shared.options().max_failures;
+        let is_careless = shared.has(Bug::GivenUpTooSoon);
+        let Some(task) = self.task(intent) else { return };
+        if (task.grants.is_empty() && !task.is_dispatched() || is_careless)
+            && let Some(failure) = task.failures.too_many(most).cloned()
+        {
+            self.end(shared, intent, End::Failed(failure));
+        }
+    }
+
+    fn end(&mut self, shared: &mut Shared, intent: &IntentId, end: End) {
+        let Some(number) = self.numbers.remove(intent) else { return };
+        self.tasks.remove(&number);
+        let written = Effect::Persist(Record::Ended { intent: intent.clone(), end: end.clone() });
+        let told = Effect::Finished { intent: intent.clone(), end };
+        let order = match shared.has(Bug::EndToldBeforeWritten) {
+            true => [told, written],
+            false => [written, told],
+        };
+        order.into_iter().for_each(|effect| shared.effect(effect));
+    }
+
+    pub fn on_delegated(
+        &mut self,
+        now: Duration,
+        shared: &Shared,
+        from: &Node,
+        [accepted, dispatched, full]: [&[IntentId]; 3],
+    ) {
+        if !self.is_delegate(from) {
+            return;
+        }
+        for intent in accepted {
+            if let Some(task) = self.task(intent).filter(|it| matches!(it.stage, Stage::Delegated { .. })) {
+                task.stage = Stage::Delegated { accepted: true };
+            }
+        }
+        for intent in dispatched {
+            if let Some(task) = self.task(intent).filter(|task| !task.is_dispatched()) {
+                task.stage = Stage::Dispatched { since: now, by: None };
+            }
+        }
+        full.iter().for_each(|intent| {
+            if let Some(task) = self.task(intent) {
+                task.take_back();
+            }
+        });
+        let is_answered = self.window(shared).all(|task| task.stage != Stage::Delegated { accepted: false });
+        let delegation = self.delegation.as_mut().expect("the delegate has answered");
+        if !full.is_empty() {
+            delegation.waits = Waits::Later { at: now + shared.options().retry };
+        } else if is_answered {
+            delegation.waits = Waits::ForBeats { since: now };
+        }
+    }
+
+    pub fn on_rejected(&mut self, now: Duration, shared: &mut Shared, from: &Node, why: &Rejection) {
+        if !self.is_delegate(from) {
+            return;
+        }
+        self.tasks.values_mut().for_each(Task::take_back);
+        let again = Waits::Later { at: now + shared.options().retry };
+        let waits = match why {
+            Rejection::WrongRange { height } if shared.options().range(*height) > shared.range() => {
+                Waits::ForRange(shared.options().range(*height))
+            }
+            Rejection::WrongRange { .. } | Rejection::Flushing => again,
+            Rejection::NotCoordinator { who } => {
+                shared.presence.hear(now, who);
+                again
+            }
+        };
+        if let Some(delegation) = &mut self.delegation {
+            delegation.waits = waits;
+        }
+    }
+}
+
+/// Returns the failure of an intent that a revert is, if it is the intent's.
+fn failure_of(revert: &Revert) -> Option<Failure> {
+    match revert {
+        Revert::Spent => Some(Failure::Reverted("an input is spent".to_owned())),
+        Revert::Contract(why) => Some(Failure::Reverted(why.clone())),
+        Revert::DuplicateIntent | Revert::StaleEpoch => None,
+    }
+}

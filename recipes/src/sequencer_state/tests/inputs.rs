@@ -1,0 +1,121 @@
+//! Inputs that cannot be right, and the answers to them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::events::{Effect, Event, LedgerView, Record, Restored, StartError, SubmitError};
+use super::super::machine::Machine;
+use super::super::options::{SequencerConfigError, SequencerOptions};
+use super::super::placement::{Committee, Placement};
+use super::super::shared::Config;
+use super::super::words::{Contract, Intent, IntentId, Message, Node, Phase, Rejection};
+use super::plan::names;
+
+const NOW: Duration = Duration::from_secs(1);
+
+fn config(me: &Node, options: SequencerOptions) -> Config {
+    let committee = Committee::new(names(3), me).expect("names differ");
+    Config { me: me.clone(), contract: Contract::new("c"), committee, options, bug: None }
+}
+
+fn machine(me: &Node) -> Machine {
+    let config = config(me, SequencerOptions::default());
+    Machine::new(config, &Restored::default(), &LedgerView::default()).expect("it can take part")
+}
+
+/// Returns the committee as all nodes rank it at height 0.
+fn rank() -> Vec<Node> {
+    let committee = Committee::new(names(3), &names(3)[0]).expect("names differ");
+    Placement::default().rank(&Contract::new("c"), &committee, 0)
+}
+
+fn handle(machine: &mut Machine, event: Event) -> Vec<Effect> {
+    machine.handle(NOW, event);
+    std::iter::from_fn(|| machine.poll_effect()).collect()
+}
+
+fn intent(sender: &Node, content: &'static str) -> Intent {
+    Intent { id: IntentId::new(sender, "pay"), content: Bytes::from_static(content.as_bytes()) }
+}
+
+fn delegate(sender: &Node, height: u64) -> Message {
+    let intents = vec![intent(sender, "1").id];
+    Message::Delegate { height, skipped: BTreeSet::new(), intents }
+}
+
+#[test]
+fn an_intent_is_taken_once_and_not_with_other_content() {
+    let me = rank()[1].clone();
+    let mut machine = machine(&me);
+    let submitted = |answer| Effect::Submitted { intent: intent(&me, "1").id, answer };
+    let effects = handle(&mut machine, Event::Submit(intent(&me, "1")));
+    let written = Effect::Persist(Record::Intent(intent(&me, "1")));
+    assert_eq!(effects[..2], [written, submitted(Ok(()))], "it is written before it is answered");
+    let effects = handle(&mut machine, Event::Submit(intent(&me, "1")));
+    assert_eq!(effects, [submitted(Ok(()))]);
+    let effects = handle(&mut machine, Event::Submit(intent(&me, "2")));
+    assert_eq!(effects, [submitted(Err(SubmitError::OtherContent(intent(&me, "1").id)))]);
+    let foreign = intent(&rank()[0], "1");
+    let effects = handle(&mut machine, Event::Submit(foreign.clone()));
+    let answer = Err(SubmitError::NotOurs(foreign.id.clone()));
+    assert_eq!(effects, [Effect::Submitted { intent: foreign.id, answer }]);
+}
+
+#[test]
+fn a_delegation_is_rejected_with_the_reason() {
+    let [first, second, third] = <[Node; 3]>::try_from(rank()).expect("there are three");
+    let mut machine = machine(&second);
+    let send = |message| Effect::Send { to: third.clone(), message };
+    let from_third = |height| Event::Message { from: third.clone(), message: delegate(&third, height) };
+    let effects = handle(&mut machine, from_third(0));
+    assert_eq!(effects, [send(Message::Rejected(Rejection::NotCoordinator { who: first }))]);
+    let effects = handle(&mut machine, from_third(100));
+    assert_eq!(effects, [send(Message::Rejected(Rejection::WrongRange { height: 0 }))]);
+    assert_eq!((machine.phase(), machine.deadline()), (Phase::Idle, None), "it is at rest");
+}
+
+#[test]
+fn strangers_and_the_own_name_are_not_listened_to() {
+    let me = rank()[0].clone();
+    let mut machine = machine(&me);
+    for from in [Node::new("stranger"), me.clone()] {
+        let message = delegate(&from, 0);
+        assert_eq!(handle(&mut machine, Event::Message { from, message }), []);
+    }
+    // An intent of another node than the one that delegates it.
+    let (from, message) = (rank()[1].clone(), delegate(&rank()[2], 0));
+    let effects = handle(&mut machine, Event::Message { from: from.clone(), message });
+    let answer = Message::Delegated { accepted: vec![], dispatched: vec![], full: vec![] };
+    assert_eq!(effects, [Effect::Send { to: from, message: answer }]);
+}
+
+#[test]
+fn a_ledger_that_goes_back_changes_nothing() {
+    let me = rank()[0].clone();
+    let mut machine = machine(&me);
+    for (height, range) in [(250, 250), (10, 250), (250, 250)] {
+        assert_eq!(handle(&mut machine, Event::Block { height, outcomes: Vec::new() }), []);
+        let from = rank()[1].clone();
+        let message = delegate(&from, 7_000);
+        let effects = handle(&mut machine, Event::Message { from: from.clone(), message });
+        let rejected = Message::Rejected(Rejection::WrongRange { height: range });
+        assert_eq!(effects, [Effect::Send { to: from, message: rejected }]);
+    }
+}
+
+#[test]
+fn a_database_of_another_node_and_options_that_cannot_be_are_refused() {
+    let me = rank()[0].clone();
+    let other = rank()[1].clone();
+    let restored = Restored { intents: vec![intent(&other, "1")], ..Restored::default() };
+    let start = |options, restored: &Restored| {
+        Machine::new(config(&me, options), restored, &LedgerView::default()).err()
+    };
+    let error = StartError::OtherDatabase { found: other, me: me.clone() };
+    assert_eq!(start(SequencerOptions::default(), &restored), Some(error));
+    let options = SequencerOptions { block_range: 0, ..SequencerOptions::default() };
+    let error = StartError::Options(SequencerConfigError::Zero("block_range"));
+    assert_eq!(start(options, &Restored::default()), Some(error));
+}

@@ -1,0 +1,12 @@
+//! The sequencer in simulation: nodes, a network, a lock and a ledger at the mercy of a seed.
+
+mod checker;
+mod database;
+mod inputs;
+mod ledger;
+mod lock;
+mod mutations;
+mod plan;
+mod seeds;
+mod stories;
+mod world;
