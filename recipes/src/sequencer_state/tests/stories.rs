@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::options::{SequencerOptions, Solo};
 use super::super::words::{Epoch, Node};
 use super::plan::{Plan, calm, steady};
-use super::world::World;
+use super::world::{LEASE, World};
 
 fn run(seed: u64, plan: Plan) -> World {
     World::new(seed, plan).run().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
@@ -94,6 +94,10 @@ fn a_preferred_node_that_returns_coordinates_again() {
     let number = (0..4).find(|number| first == Node::new(&format!("n{number}"))).expect("it is a node");
     let world = run(1, Plan { dies: Some((number, 15_000, false)), ..plan });
     assert_eq!(dispatchers(&world, 0, 15_000), BTreeSet::from([first.as_str()]));
+    // The end of the lease, some messages, and the block with the next intent.
+    let after =
+        world.checker.dispatched_at.iter().find(|(at, ..)| *at > 15_000).expect("a stand-in dispatches");
+    assert!(after.0 <= 15_000 + LEASE + 1_500, "{after:?}");
     let stand_ins = dispatchers(&world, 20_000, 40_000);
     assert!(stand_ins.len() == 1 && !stand_ins.contains(first.as_str()), "{stand_ins:?}");
     assert_eq!(dispatchers(&world, 50_000, 80_000), BTreeSet::from([first.as_str()]));

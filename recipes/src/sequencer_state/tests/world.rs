@@ -21,7 +21,7 @@ use super::plan::{CONTRACT, Ms, Plan, names};
 use crate::dice::{Agenda, Dice};
 
 /// A lease of the lock, after the crash of its holder.
-const LEASE: Ms = 3_000;
+pub const LEASE: Ms = 3_000;
 /// The holder hears of a loss by so much before the lock is free.
 const LOSS_LEAD: Ms = 100;
 /// Everything is quiet for so long at the end.
