@@ -321,8 +321,9 @@ impl Coordinator {
         self.handed_over = dispatched.filter(|it| is_awaited(shared, &it.transaction)).collect();
         let taken: BTreeSet<IntentId> =
             self.handed_over.iter().map(|it| it.transaction.intent().clone()).collect();
-        self.forget(|intent| taken.contains(intent));
-        self.recheck(now, BTreeSet::new());
+        // Another assembly of it may have been made here meanwhile, and others on top of that.
+        let broken = self.forget(|intent| taken.contains(intent));
+        self.recheck(now, broken);
         self.state = match self.handed_over.is_empty() || shared.has(Bug::HandoverIgnored) {
             true => State::Active,
             false => State::Prepared { since: now },

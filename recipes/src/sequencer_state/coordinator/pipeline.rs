@@ -78,6 +78,7 @@ impl Coordinator {
 
     /// Puts back what cannot stand any more on what is before it. `broken`: outputs that will not be there.
     pub(super) fn recheck(&mut self, now: Duration, broken: BTreeSet<StateId>) {
+        let mut is_shaken = !broken.is_empty();
         let mut footing = self.dispatched_footing(broken);
         let mut removed = self.ready.sieve(|assembly| {
             let is_carried = footing.carries(assembly);
@@ -93,12 +94,21 @@ impl Coordinator {
             removed.push(assembly.clone());
             self.work = None;
         }
+        // The sender was told of outputs that will not be there: it is asked again.
+        is_shaken |= !removed.is_empty();
+        if let Some(Work { intent, step: Step::Assembling { .. }, .. }) = &self.work
+            && is_shaken
+        {
+            self.pool.put_back(intent.clone(), now);
+            self.work = None;
+        }
         for assembly in removed.into_iter().rev() {
             self.pool.put_back(assembly.intent, now);
         }
     }
 
-    /// Forgets intents, and puts back those whose assemblies rest on theirs.
+    /// Forgets intents. Returns the outputs of their assemblies, for [`Coordinator::recheck`].
+    #[must_use]
     pub(super) fn forget(&mut self, is_gone: impl Fn(&IntentId) -> bool) -> BTreeSet<StateId> {
         self.pool.retain(|intent| !is_gone(intent));
         if self.work.as_ref().is_some_and(|work| is_gone(&work.intent)) {

@@ -19,7 +19,7 @@ fn who_may_not_dispatch_is_caught() {
     check(Bug::DispatchWhileElecting, calm(), 0, "without the lock");
     check(Bug::LossIgnored, trouble(), 0, "the lock is at");
     check(Bug::BoundaryIgnored, calm(), 7, "is the coordinator");
-    check(Bug::PreferredIgnored, trouble(), 14, "is the coordinator");
+    check(Bug::PreferredIgnored, trouble(), 8, "is the coordinator");
     check(Bug::OwnRank, calm(), 0, "are taken for the coordinator");
     check(Bug::EndorsesAnyRange, trouble(), 0, "is preferred itself");
 }
@@ -36,13 +36,13 @@ fn what_is_told_before_it_is_written_is_caught() {
 #[test]
 fn a_sender_that_grants_too_much_is_caught() {
     check(Bug::GrantToFormer, trouble(), 10, "it delegates to");
-    check(Bug::GrantToLowerEpoch, impatient(95), 95, "does not fence");
-    check(Bug::GivenUpTooSoon, impatient(85), 85, "may still be used");
+    check(Bug::GrantToLowerEpoch, impatient(108), 108, "does not fence");
+    check(Bug::GivenUpTooSoon, impatient(126), 126, "may still be used");
 }
 
 #[test]
 fn a_handover_that_is_not_awaited_or_awaited_for_ever_is_caught() {
-    check(Bug::HandoverIgnored, trouble(), 2, "before the ledger has decided");
+    check(Bug::HandoverIgnored, trouble(), 3, "before the ledger has decided");
     check(Bug::WaitsAnew, any(359), 359, "waits too long");
     check(Bug::HandoverKept, impatient(315), 315, "waits too long");
 }

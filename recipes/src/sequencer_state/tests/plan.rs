@@ -57,7 +57,8 @@ pub struct Plan {
     /// Locks that are lost, by the end of a lease.
     pub losses: usize,
     /// Chances in 100: an intent that can never be assembled; that is never endorsed; that the contract on
-    /// the ledger always reverts.
+    /// the ledger always reverts. Not together with crashes: a grant that nobody used may then stay open,
+    /// and such an intent is tried again until another one is confirmed under a higher epoch.
     pub invalid: u64,
     pub denied: u64,
     pub refused: u64,
@@ -134,7 +135,6 @@ pub fn trouble() -> Plan {
         losses: 3,
         invalid: 3,
         denied: 3,
-        refused: 3,
         submit_within: 50_000,
         trouble_until: 60_000,
         settles_within: 120_000,
@@ -178,7 +178,6 @@ pub fn any(seed: u64) -> Plan {
         max_ahead: 2 + kind(12) as usize,
         ..plan.options
     };
-    plan.refused = kind(5);
     plan
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::super::events::{End, Failure};
 use super::super::options::{SequencerOptions, Solo};
 use super::super::words::{Epoch, Node};
 use super::plan::{Plan, calm, steady};
@@ -29,6 +30,23 @@ fn three_nodes_learn_of_heights_in_any_order() {
             assert!(world.checker.dispatches.len() > 1, "{lags:?}, seed {seed}: there were switches");
         }
     }
+}
+
+/// The new coordinator assembles an intent that the old one dispatches at that moment, and another one on top
+/// of it: when it learns of that by the handover, both assemblies go.
+#[test]
+fn an_assembly_that_rests_on_one_that_the_handover_replaces_goes_with_it() {
+    run(785, calm());
+}
+
+#[test]
+fn an_intent_that_the_ledger_always_reverts_is_given_up() {
+    let world = run(2, Plan { refused: 20, is_calm: false, ..calm() });
+    let failed = world.checker.ends.values().filter(|end| matches!(end, End::Failed(Failure::Reverted(_))));
+    let failed = failed.count() as u64;
+    assert!(failed > 3, "{failed} of 40");
+    let reverts: u64 = world.ledger.reverts.values().sum();
+    assert!(reverts >= failed * 3, "{reverts} reverts: three for each");
 }
 
 #[test]
