@@ -73,8 +73,8 @@ use run::Run;
 use stalls::Stalls;
 use state::{Input, State};
 
-/// The lifecycle of one datacenter. The replica asks the parts that it sees; their events that may change what
-/// is permitted are visible in this folder only, because an update has to follow them.
+/// The lifecycle of one datacenter. The replica asks the parts that it sees. Events of the parts that may
+/// change the permissions are visible in this folder only, because an update has to follow them.
 pub(in crate::replica) struct Lifecycle {
     pub state: State,
     pub own_log: OwnLog,

@@ -1,8 +1,8 @@
-//! The decisions that this server knows, and what they say of it.
+//! The decisions that this server knows, and their consequences for it.
 //!
-//! A decision counts for other members from when they know it, and for the locks here only from when its epoch
-//! is entered (`entered.rs`). So nothing here says what this datacenter acts by; it says what is to come, and
-//! which numbers and cuts are final.
+//! A decision counts for other members once they know it, and for the locks here only once its epoch is
+//! entered (`entered.rs`). So this datacenter does not act by the values here: they say which epochs are to
+//! come, and which numbers and cuts are final.
 
 use std::time::Duration;
 

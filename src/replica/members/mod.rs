@@ -1,11 +1,11 @@
 //! The members of the cluster: the decisions that are known here, the epoch that the own log has entered, and
 //! the members that are joining.
 //!
-//! Decisions come from the control group, or from other members (`decisions.rs`). They say what is to come
-//! (`decided.rs`). Each member enters an epoch by an entry of its own log (`enter.rs`), so nothing on the path
-//! of a lock waits for a decision; from then on it acts by the members of that epoch (`entered.rs`). A new
-//! member gets a state, and is settled once nothing goes along with its sponsor's parts any more (`join.rs`).
-//! The slot of one that has ended may be given out again (`free.rs`).
+//! Decisions come from the control group, or from other members (`decisions.rs`). They say which epochs are
+//! to come (`decided.rs`). Each member enters an epoch by an entry of its own log (`enter.rs`), so no acquire
+//! waits for a decision; from then on it acts by the members of that epoch (`entered.rs`). A new member gets a
+//! state, and is settled once no lock goes along with its sponsor's parts any more (`join.rs`). The slot of a
+//! member that has ended may be given out again (`free.rs`).
 //!
 //! Each part owns its fields. [`Members`] has the rules that need several of them.
 
