@@ -2,10 +2,10 @@
 //! the members that are joining.
 //!
 //! Decisions come from the control group, or from other members (`decisions.rs`). They say which epochs are
-//! to come (`decided.rs`). Each member enters an epoch by an entry of its own log (`enter.rs`), so no acquire
-//! waits for a decision; from then on it acts by the members of that epoch (`entered.rs`). A new member gets a
-//! state, and is settled once no lock goes along with its sponsor's parts any more (`join.rs`). The slot of a
-//! member that has ended may be given out again (`free.rs`).
+//! to come (`decided.rs`). Each member enters an epoch by an entry of its own log (`enter.rs`), so no
+//! acquire waits for a decision; from then on it acts by the members of that epoch (`entered.rs`). A new
+//! member gets a state, and is settled once no lock goes along with its sponsor's parts any more
+//! (`join.rs`). The slot of a member that has ended may be given out again (`free.rs`).
 //!
 //! Each part owns its fields. [`Members`] has the rules that need several of them.
 
