@@ -144,7 +144,7 @@ impl Pending {
         assert!(epochs().is_sorted(), "epochs are entered in their order");
         assert!(epochs().all(|epoch| entered < epoch), "no epoch is entered again after {entered:?}");
         assert!(entered <= decided, "{entered:?} is entered, {decided:?} is the last one that is decided");
-        let last = epochs().last().unwrap_or(entered);
+        let last = epochs().next_back().unwrap_or(entered);
         assert_eq!(last, decided, "every epoch that is decided is entered, or waits for that");
     }
 }
