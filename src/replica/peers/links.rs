@@ -196,6 +196,8 @@ impl Links {
 
     pub fn close(&mut self, peer: DcId) {
         self.closing.insert(peer);
+        // Nothing is asked for on a link that ends.
+        self.rows[peer.index()].dropped = false;
     }
 }
 

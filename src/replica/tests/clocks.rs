@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, dc};
+use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
+use crate::causal_log::Violation;
 use crate::replica::call::store::Then;
 use crate::replica::call::{Call, Phase, Reply, Status, Wait};
-use crate::replica::{Event, NotServing};
+use crate::replica::{Event, Message, NotServing};
 use geolock_api::names::Mode;
 
 fn status(c: &mut Cluster, id: u8) -> Status {
@@ -81,8 +82,8 @@ fn who_starts_anew_with_a_mended_clock_is_heard_of_soon() {
     }
 }
 
-#[test]
-fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
+/// A cluster in which the link from dc1 to dc0 waits for the clock of dc0, and has brought more than fits.
+fn behind_a_busy_one() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     // Most clocks are ahead of dc0, so these servers continue.
     for id in 1..3 {
@@ -97,12 +98,33 @@ fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
         c.begin(1, key, None, step(vec![add("n", 1)], &[], Then::Commit));
         c.run();
     }
+    c
+}
+
+#[test]
+fn a_link_that_waits_for_a_clock_brings_so_much_and_the_rest_later() {
+    let mut c = behind_a_busy_one();
     let held_back = c.inspect(0).counts().held_back;
     assert!((200..300).contains(&held_back), "{held_back} entries wait");
     assert!(c.nodes[0].violations.is_empty(), "{:?}", c.nodes[0].violations);
     c.pass(30_000);
     assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
     assert!(c.nodes[0].violations.is_empty());
+}
+
+/// Entries that did not fit are not asked for on a link that closes: the next one brings them.
+#[test]
+fn a_link_that_waits_for_a_clock_and_closes_is_sent_nothing_more() {
+    let mut c = behind_a_busy_one();
+    let locks = (0..9).map(|n| name(&n.to_string())).collect();
+    c.handle(0, Event::Received { peer: dc(1), message: Message::AskHolders { query: 1, locks } });
+    assert_eq!(c.nodes[0].violations, [Violation::QueryTooLarge { count: 9, limit: 8 }]);
+    c.begin(2, 1, None, step(vec![add("n", 1)], &[], Then::Commit));
+    c.pass(1_000);
+    c.cut(0, 1);
+    c.link(0, 1);
+    c.pass(30_000);
+    assert_eq!(c.inspect(0).applied(), c.inspect(1).applied());
 }
 
 #[test]
