@@ -121,8 +121,9 @@ impl Writer<'_> {
         let rights = self.data.store.rights(&key).into_iter().find(|(dc, _)| *dc == me);
         let amount = rights.map_or(0, |(_, rights)| amount.max(rights / 2).min(rights));
         // While entries are being regained, the commit would have seen less than other members rely on.
-        let is_leaving = self.members.entered.is_parting(peer);
-        if amount == 0 || is_leaving || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
+        // A new member may not be known here yet: an entry must not name it.
+        let may_have = self.members.entered.contains(peer) && !self.members.entered.is_parting(peer);
+        if amount == 0 || !may_have || can_commit(self.lifecycle).is_err() || self.out.is_regaining() {
             return;
         }
         self.give_rights(peer, vec![(key, amount)]);
