@@ -152,6 +152,11 @@ pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 /// for this long.
 pub const CLOCK_RESERVATION: Duration = Duration::from_millis(500);
 
+const _: () = assert!(
+    CLOCK_RESERVATION.as_millis() < MIN_LEASE_TTL.as_millis(),
+    "a lease outlives the wait of a restart for its clock"
+);
+
 impl AgreedConfig {
     /// Returns the default options for these members.
     pub fn new(cluster: ClusterId, members: DcSet) -> AgreedConfig {

@@ -69,6 +69,7 @@ impl Replica {
             self.peers.links.note_dropped(peer);
             return Ok(());
         }
+        assert!(self.log.peer(peer).is_linked(), "entries come from {peer}, which has a link");
         let mut entries = entries.into_iter();
         // Fast path: nothing is held back, and all entries can be applied one after the other.
         while let Some(entry) =
@@ -113,6 +114,9 @@ impl Replica {
                 break missing;
             }
         };
+        // A link that is paused is looked at again.
+        let (retry_at, now) = (self.peers.links.retry_at(), self.now.mono);
+        assert!(retry_at.is_none_or(|at| at > now), "entries are looked at once more at {retry_at:?}");
         for (peer, entry) in missing {
             if self.peers.links.note_held_back(peer, entry) {
                 let durable = (**self.log.durable()).clone();
@@ -162,6 +166,8 @@ impl Replica {
 
     /// A peer broke the protocol: closes its link and ignores the rest.
     pub(super) fn close_link(&mut self, peer: DcId, violation: Violation) {
+        assert!(!self.peers.links.is_closing(peer), "the link to {peer} is closed once");
+        assert!(self.log.peer(peer).is_linked(), "{peer} broke the protocol on a link that is up");
         self.out.counts.violations += 1;
         self.peers.inbox.clear(peer);
         self.log.peers_mut().link_down(peer);
@@ -290,6 +296,12 @@ impl Applier<'_> {
     }
 
     fn apply(&mut self, entry: &Arc<Entry>) {
+        let (dc, seq, last) = (entry.dc, entry.seq, self.log.applied().get(entry.dc));
+        // Once it is recorded, it cannot be taken back.
+        assert!(follows(seq, last), "entry {seq} of {dc} follows {last}");
+        debug_assert!(self.log.applied().covers(&entry.deps), "{dc}:{seq} depends on what is applied");
+        assert!(!self.lifecycle.state.is_forked(), "nothing is applied to one of two histories");
+        assert!(self.lifecycle.stalls.disk() != DiskSpace::Full, "{dc}:{seq} finds room on the disk");
         if entry.dc == self.config.dc {
             // The entry may arrive before its sender announced how many there are.
             lend!(LogRecovery, self).note_own_log_behind(entry.seq);
@@ -320,6 +332,8 @@ impl Applier<'_> {
 
     /// Applies an entry to the state, from a link or from the journal.
     pub(super) fn take_in(&mut self, entry: &Arc<Entry>, position: Position) {
+        let (is_replayed, last) = (position == Position::default(), self.out.position);
+        assert!(is_replayed || position == last, "the entry is record {position:?}, {last:?} was the last");
         self.take_in_ops(entry, position);
         // Its maker knew that all members know version 2.
         if entry.prev != 0 {
@@ -343,6 +357,7 @@ impl Applier<'_> {
                     }
                 }
                 Op::Request { id, at, wants } => {
+                    debug_assert_eq!(id.dc, entry.dc, "request {id} is published by its own datacenter");
                     if id.dc == self.config.dc {
                         self.ids.next_n = self.ids.next_n.max(id.n + 1);
                     }

@@ -141,6 +141,11 @@ impl Replica {
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
         lend!(Comparison, self).note_sums();
+        debug_assert!(self.locks.is_scheduled(), "a step settles what it touched");
+        let now = self.now.mono;
+        debug_assert!(self.peers.heartbeat_at > now, "a heartbeat that was due is sent");
+        debug_assert!(self.peers.anti_entropy.next_at > now, "a comparison that was due has begun");
+        debug_assert!(self.ids.renew_reservation_at > now, "a reservation that was due is renewed");
     }
 
     /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it
@@ -222,7 +227,11 @@ impl Replica {
 
     /// Returns true if more entries are durable than before.
     fn note_durable(&mut self, position: Position) -> bool {
-        work::count((position.0 - self.out.output_commit.durable().0) as usize);
+        let (last, before) = (self.out.position, self.out.output_commit.durable());
+        assert!(position <= last, "{position:?} is noted as durable, {last:?} was the last record");
+        assert!(position >= before, "{position:?} is noted as durable after {before:?}");
+        debug_assert!(position.0 - before.0 <= RECORDS_PER_STEP, "a step notes {before:?} to {position:?}");
+        work::count((position.0 - before.0) as usize);
         self.out.output_commit.note_durable(position);
         self.ids.reservations.note_durable(position);
         let before = self.log.entries().durable_end();
@@ -237,12 +246,17 @@ impl Replica {
         match output {
             Output::Grant(id) => {
                 if let Some(request) = self.locks.requests().find(id) {
+                    debug_assert!(self.locks.requests()[request].is_held(), "{id} is held since its grant");
                     lend!(Requests, self).tell_granted(request);
                     lend!(AcquireCalls, self).answer_grant(request);
                 }
             }
             Output::GrantAgain(id) => {
                 if let Some(request) = self.locks.requests().find(id) {
+                    debug_assert!(
+                        self.locks.requests()[request].is_held(),
+                        "{id} is held since its first answer"
+                    );
                     lend!(AcquireCalls, self).answer_grant(request);
                 }
             }

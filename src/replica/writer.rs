@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use super::config::ReplicaConfig;
 use super::data::Data;
+use super::data::transactions::can_commit;
 use super::ids::Ids;
 use super::lifecycle::Lifecycle;
 use super::members::Members;
 use super::outputs::Outputs;
 use super::record::Record;
 use crate::base::bugs::Bug;
-use crate::base::time::Now;
-use crate::causal_log::{Action, Change, Commit, Entry, Log, Op};
+use crate::base::entry_number::follows;
+use crate::base::time::{Now, Timestamp};
+use crate::causal_log::{Action, Change, Commit, Entry, Log, MAX_CHANGES, MAX_COMMIT_BYTES, Op};
+use crate::crdt::VersionVector;
 use crate::lock_state::Locks;
 use geolock_api::keys::Key;
 use geolock_api::names::Position;
@@ -22,6 +25,9 @@ const ENTRY_WEIGHT: usize = 1 << 20;
 const ENTRY_ROWS: usize = 32;
 /// Most locks of one transfer operation.
 const TRANSFER_LOCKS: usize = 32;
+
+const _: () = assert!(TRANSFER_LOCKS <= ENTRY_ROWS, "a piece of a transfer fits an entry");
+const _: () = assert!(2 * ENTRY_WEIGHT <= MAX_COMMIT_BYTES, "an entry is no larger than a large commit");
 
 /// Appends own entries to the log, and applies what entries say of the store and the members.
 pub(super) struct Writer<'a> {
@@ -39,6 +45,7 @@ pub(super) struct Writer<'a> {
 impl Writer<'_> {
     /// Appends own entries: one, unless it would be too large for a frame or for one step of its receivers.
     pub(super) fn make_entries(&mut self, ops: Vec<Op>) {
+        assert!(!ops.is_empty(), "an entry is made to say something");
         let mut chunk = Vec::new();
         let (mut weight, mut rows) = (0, 0);
         for op in ops.into_iter().flat_map(split_op) {
@@ -59,7 +66,13 @@ impl Writer<'_> {
         let at = self.ids.stamp(self.out);
         let dc = self.config.dc;
         let deps = self.log.applied().clone();
-        let seq = deps.get(dc).max(self.members.decided.own_base()) + 1;
+        let (last, before) = (deps.get(dc), self.log.last_stamp(dc));
+        let seq = last.max(self.members.decided.own_base()) + 1;
+        // Once it is recorded, it cannot be taken back.
+        assert!(follows(seq, last), "own entry {seq} follows {last}");
+        assert!(at > before || at == Timestamp::MAX, "own entry {seq} is stamped {at} after {before}");
+        assert!(!ops.is_empty(), "own entry {seq} says something");
+        debug_assert!(self.is_valid(&ops, &deps), "a peer would refuse own entry {seq}: {ops:?}");
         self.locks.log_operations().note_own_entry(seq, &ops, self.now.mono);
         let (cluster, prev, epoch) =
             (self.config.agreed.cluster, self.own_head(), self.members.entered.epoch().0);
@@ -78,6 +91,13 @@ impl Writer<'_> {
         position
     }
 
+    /// Returns true if the commit of an own entry keeps the rules by which peers judge it.
+    fn is_valid(&self, ops: &[Op], deps: &VersionVector) -> bool {
+        let mut commits = ops.iter().filter_map(Op::as_commit);
+        let Some(commit) = commits.next() else { return true };
+        commits.next().is_none() && commit.validate(deps).is_ok() && can_commit(self.lifecycle).is_ok()
+    }
+
     /// Returns the hash of the predecessor for the next own entry.
     pub(super) fn own_head(&self) -> u64 {
         let me = self.config.dc;
@@ -92,6 +112,8 @@ impl Writer<'_> {
         if keys.is_empty() {
             return;
         }
+        assert!(keys.len() <= MAX_CHANGES, "{} keys end in one commit", keys.len());
+        assert!(can_commit(self.lifecycle).is_ok(), "keys end only while commits may be made");
         self.out.counts.keys_expired += keys.len() as u64;
         let seen = self.log.applied().clone();
         let action = Action::Expired;

@@ -14,7 +14,7 @@ use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Log, Wants};
-use crate::leases::ClientId;
+use crate::leases::{ClientId, Leases};
 use crate::replica::call::store::{Then, TxnRefusal};
 use crate::replica::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use crate::replica::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
@@ -92,7 +92,8 @@ impl DeferredCalls {
 
     fn take_reclaim(&mut self, lease: LeaseId) -> Option<(CallId, Vec<Reclaim>)> {
         let (call, held) = self.reclaims.remove(&lease)?;
-        self.by_session.remove(&(call.session, lease));
+        let was_listed = self.by_session.remove(&(call.session, lease));
+        assert!(was_listed, "the reclaim of {lease} is listed under session {:?}", call.session);
         self.reclaimed -= held.len();
         Some((call, held))
     }
@@ -112,6 +113,29 @@ impl DeferredCalls {
     /// `most`.
     fn has_room(&self, weight: usize, beside: usize, most: usize) -> bool {
         self.calls.len() + self.guarded_calls < MAX_DEFERRED && self.bytes + weight + beside <= most
+    }
+
+    /// Asserts that what waits is counted, and that a reclaim ends with its lease.
+    pub fn check(&self, leases: &Leases) {
+        let guarded: usize = self.guarded.values().map(Vec::len).sum();
+        assert_eq!(self.guarded_calls, guarded, "the begins that wait for a reclaim");
+        let calls = self.calls.len() + guarded;
+        assert!(calls <= MAX_DEFERRED, "{calls} calls are deferred");
+        let all = self.calls.iter().chain(self.guarded.values().flatten());
+        let bytes: usize = all.map(|(_, request)| weight(request)).sum();
+        assert_eq!(self.bytes, bytes, "the bytes of all deferred calls");
+        let reclaimed: usize = self.reclaims.values().map(|(_, held)| held.len()).sum();
+        assert_eq!(self.reclaimed, reclaimed, "the requests in all deferred reclaims");
+        assert_eq!(self.by_session.len(), self.reclaims.len(), "each reclaim is listed under its session");
+        for (lease, (call, _)) in &self.reclaims {
+            let is_listed = self.by_session.contains(&(call.session, *lease));
+            assert!(is_listed, "the reclaim of {lease} is listed under session {:?}", call.session);
+            assert!(leases.find(*lease).is_some(), "a reclaim ends with its lease {lease}");
+        }
+        for lease in self.guarded.keys() {
+            let is_awaited = leases.find(*lease).is_some_and(|index| leases.is_in_grace(index));
+            assert!(is_awaited, "{lease} is in grace, as a begin waits for its reclaim");
+        }
     }
 
     fn push(&mut self, call: CallId, request: Call) {
@@ -333,7 +357,8 @@ impl LeaseCalls<'_> {
         }
         self.clients.deferred.reclaimed += held.len();
         self.clients.deferred.by_session.insert((call.session, lease));
-        self.clients.deferred.reclaims.insert(lease, (call, held));
+        let before = self.clients.deferred.reclaims.insert(lease, (call, held));
+        assert!(before.is_none(), "one reclaim of {lease} waits at a time");
     }
 
     /// Drops the deferred reclaim of a lease: the lease ends, or reclaims again because the stream of the

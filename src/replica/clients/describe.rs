@@ -67,6 +67,18 @@ impl Descriptions {
         self.ahead.len()
     }
 
+    /// Asserts that each description ends: by a reply of each peer that was asked, or by its deadline.
+    pub fn check(&self, linked: DcSet) {
+        assert_eq!(self.deadlines.len(), self.pending.len(), "each description has one deadline");
+        assert!(self.pending.len() <= MAX_PENDING, "{} descriptions are pending", self.pending.len());
+        for (query, Pending { asked, .. }) in &self.pending {
+            assert!(*query <= self.last, "query {query} has a number up to {}", self.last);
+            assert!(!asked.is_empty(), "description {query} waits for a reply");
+            let lost = asked.difference(linked);
+            assert!(lost.is_empty(), "description {query} waits for {lost:?} without a link");
+        }
+    }
+
     /// Returns the number of a new query.
     pub(in crate::replica) fn query(&mut self) -> u64 {
         self.last += 1;
@@ -168,6 +180,8 @@ impl Describer<'_> {
         if asked.is_empty() || self.clients.descriptions.len() >= MAX_PENDING {
             return self.finish_description(call, purpose, locks);
         }
+        // A peer refuses a longer query.
+        assert!(locks.len() <= MAX_EXPLAINED, "{} locks are asked for", locks.len());
         let query = self.clients.descriptions.query();
         let names: Vec<LockName> = locks.iter().map(|lock| lock.lock.clone()).collect();
         for peer in asked.iter() {
@@ -224,6 +238,8 @@ impl Describer<'_> {
 
     pub(in crate::replica) fn expire_descriptions(&mut self) {
         while let Some(query) = self.clients.descriptions.deadlines.pop_expired(self.now.mono) {
+            let is_pending = self.clients.descriptions.pending.contains_key(&query);
+            assert!(is_pending, "description {query} is pending until its deadline");
             self.end_description(query);
         }
     }
@@ -239,7 +255,8 @@ impl Describer<'_> {
         for lock in &mut locks {
             lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
         }
-        let one = "a description is of one lock";
+        let (one, count) = ("a description is of one lock", locks.len());
+        assert!(count == 1 || matches!(purpose, Purpose::Top(_)), "{one}, not of {count}");
         match purpose {
             Purpose::Describe => {
                 let description = locks.pop().expect(one);

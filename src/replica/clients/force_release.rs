@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::describe::{Describer, Purpose};
 use super::lease_calls::LeaseCalls;
+use crate::leases::Leases;
 use crate::lock_state::Holder;
 use crate::replica::call::{CallId, LockDescription, MAX_DESCRIBED, Refusal, Reply, SessionId, Target};
 use crate::replica::clients::{ClientCalls, Clients};
@@ -134,6 +135,21 @@ impl Audit {
         requests.get(&id)
     }
 
+    /// Asserts that the releases are in order, and those of each lease end with it.
+    pub fn check(&self, leases: &Leases, last: Position) {
+        assert!(self.rows.len() <= MAX_AUDITED, "{} force releases are remembered", self.rows.len());
+        let numbers = self.rows.iter().map(|forced| forced.number);
+        assert!(numbers.is_sorted_by(|a, b| a < b), "force releases are numbered");
+        assert!(self.position <= last, "the last force release is at {:?}", self.position);
+        for (lease, requests) in &self.of_leases {
+            assert!(leases.find(*lease).is_some(), "{lease} lives, and lost {} requests", requests.len());
+        }
+        for ((lease, key), request) in &self.by_key {
+            let is_known = self.of_leases.get(lease).is_none_or(|lost| lost.contains_key(request));
+            assert!(is_known, "key {key} of {lease} names {request}, which it lost");
+        }
+    }
+
     pub fn end_lease(&mut self, lease: LeaseId) {
         if self.of_leases.remove(&lease).is_some() {
             self.by_key.extract_if((lease, 0)..=(lease, IdempotencyKey::MAX), |_, _| true).for_each(drop);
@@ -204,6 +220,7 @@ impl LeaseCalls<'_> {
         let request = victim.request;
         let row = &self.locks.requests()[request];
         let local = row.local().expect("who holds a lock here is a client of this datacenter");
+        assert!(row.is_held(), "{} is taken from who holds it, not from {}", force.lock, row.id);
         let forced = Arc::new(ForceReleased {
             number: self.clients.audit.next_number(),
             at_ms: self.now.wall.0,

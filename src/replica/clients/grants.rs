@@ -26,7 +26,10 @@ impl AcquireCalls<'_> {
             self.out.counts.grants_local += u64::from(!fresh.was_published);
             self.out.counts.grants += 1;
             let client = self.clients.client_requests.get_mut(request);
-            self.clients.leases.get_mut(client.lease).waiting -= 1;
+            let lease = self.clients.leases.get_mut(client.lease);
+            debug_assert!(lease.waiting > 0, "request {} of {} has waited", fresh.id, lease.id);
+            debug_assert!(!client.is_told, "request {} is granted once", fresh.id);
+            lease.waiting -= 1;
             lend!(Requests, self).end_wait(request);
             let ready = self.ready_for(fresh.id, token, fresh.ready);
             if ready <= self.out.output_commit.durable() {
@@ -62,7 +65,10 @@ impl AcquireCalls<'_> {
             self.out.regained
         };
         let ready = ready.max(regained);
-        ready.max(self.ids.reservations.position_of(stamp, id.n))
+        let ready = ready.max(self.ids.reservations.position_of(stamp, id.n));
+        let last = self.out.position;
+        debug_assert!(ready <= last, "the grant of {id} waits for {ready:?}, {last:?} was the last record");
+        ready
     }
 
     /// Replies to the acquire of a granted request, unless the grant has ended or was answered already.
@@ -75,6 +81,7 @@ impl AcquireCalls<'_> {
 
     fn answer_fresh(&mut self, request: RequestIndex, id: RequestId, token: FencingToken) {
         let client = self.clients.client_requests.get_mut(request);
+        debug_assert!(client.is_told, "the watches hear of the grant of {id} before its client");
         if let Some(key) = client.txn {
             client.call = None;
             let lease = self.locks.requests()[request]
@@ -153,11 +160,15 @@ impl Requests<'_> {
     /// yet.
     fn forget_client_side(&mut self, request: RequestIndex, waiting: bool) -> Option<CallId> {
         self.end_wait(request);
+        let row = &self.locks.requests()[request];
+        debug_assert_eq!(waiting, !row.is_held(), "request {} ends as what it is", row.id);
         let ClientRequest { ref mut call, key, txn, names, lease, place, .. } =
             *self.clients.client_requests.get_mut(request);
         let call = call.take();
         self.clients.leases.sub_names(lease, names);
         let lease = self.clients.leases.get_mut(lease);
+        let is_of = row.local().is_some_and(|local| local.lease == lease.id);
+        debug_assert!(is_of, "request {} ends in its own lease, not in {}", row.id, lease.id);
         if let Some(moved) = lease.requests.remove(place, request) {
             self.clients.client_requests.get_mut(moved).place = place;
         }

@@ -219,6 +219,7 @@ impl LeaseCalls<'_> {
             }
             let row = self.clients.leases.get(index);
             let (lease, waiting) = (row.id, row.waiting);
+            assert!(row.expires <= now, "lease {lease} lives until {:?}", row.expires);
             let held = row.requests.len() - waiting;
             ended += 1 + row.requests.len();
             self.out.counts.leases_expired += 1;
@@ -264,7 +265,11 @@ impl LeaseCalls<'_> {
     }
 
     pub(in crate::replica) fn reclaim(&mut self, call: CallId, index: LeaseIndex, held: Vec<Reclaim>) {
-        self.clients.leases.end_grace(index);
+        let is_judged = knows_earlier_runs(self.lifecycle, self.log);
+        assert!(is_judged, "locks are reclaimed when this datacenter knows its own log");
+        let was_awaited = self.clients.leases.end_grace(index);
+        let was_awaited = was_awaited || self.config.bugs.has(Bug::StaleReclaim);
+        assert!(was_awaited, "lease {} reclaims once", self.clients.leases.get(index).id);
         self.clients.deferred.on_reclaimed(self.clients.leases.get(index).id);
         self.lifecycle.on_leases_in_grace(self.clients.leases.in_grace());
         self.clients.leases.get_mut(index).unaccounted = false;

@@ -1,5 +1,6 @@
 //! Calls of clients: acquire, release, cancel, and reads.
 
+mod check;
 pub(super) mod client_requests;
 pub(super) mod deferred_calls;
 pub(super) mod describe;
@@ -104,6 +105,7 @@ impl Clients {
         self.leases.add_names(lease, client.names);
         let row = self.leases.get_mut(lease);
         let place = row.requests.insert(request);
+        debug_assert!(row.waiting <= row.requests.len(), "{} requests of {} wait", row.waiting, row.id);
         if let Some(key) = client.key {
             row.keys.insert(key, request);
         }
@@ -253,6 +255,7 @@ impl AcquireCalls<'_> {
                 .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
             match before {
                 Some(request) => {
+                    debug_assert!(self.is_of(request, acquire.lease), "key {key} of {}", acquire.lease);
                     return self.retry(call, request, key, &acquire.request.wants).map(|()| None);
                 }
                 None if row.finished.is_over(key) => {
@@ -332,6 +335,7 @@ impl AcquireCalls<'_> {
         let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
         let at = self.ids.stamp(self.out);
         let of_lease = self.clients.leases.get(lease).id;
+        debug_assert!(id.n > of_lease.n(), "request {id} of {of_lease} is later than its lease");
         let request = NewRequest { id, at, wants: &new.wants, lease: of_lease, label: &new.label };
         let waits = new.wait != Wait::Try && self.lifecycle.stalls.admit_write().is_ok();
         let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
@@ -453,6 +457,7 @@ impl AcquireCalls<'_> {
                 }
             }
         };
+        debug_assert!(found.is_none_or(|request| self.is_of(request, row.id)), "{target:?} of {}", row.id);
         match found {
             Some(request) => Found::Request(request),
             None if was => Found::Over,

@@ -60,7 +60,11 @@ impl AskedAhead {
     }
 
     fn insert(&mut self, query: u64, request: RequestId, locks: Vec<LockName>, asked: DcSet) {
-        self.by_request.insert(request, query);
+        let before = self.by_request.insert(request, query);
+        assert!(
+            before.is_none(),
+            "the holders are asked once for request {request}, not {before:?} and {query}"
+        );
         self.queries.insert(query, Asked { locks, asked, answers: Vec::new() });
     }
 
@@ -79,9 +83,22 @@ impl AskedAhead {
         asked.answers.push(Answer { peer, at: now, holders });
     }
 
+    /// Asserts that each query is found by its request, which waits.
+    pub fn check(&self, locks: &Locks) {
+        assert_eq!(self.by_request.len(), self.queries.len(), "each query is for one request");
+        assert!(self.queries.len() <= MAX_PENDING, "{} queries are asked ahead", self.queries.len());
+        for (request, query) in &self.by_request {
+            assert!(self.queries.contains_key(query), "query {query} for {request} is there");
+            let waits = locks.requests().find(*request).is_some_and(|row| !locks.requests()[row].is_held());
+            assert!(waits, "query {query} is for {request}, which waits");
+        }
+    }
+
     fn take(&mut self, request: RequestId) -> Option<Asked> {
         let query = self.by_request.remove(&request)?;
-        self.queries.remove(&query)
+        let asked = self.queries.remove(&query);
+        assert!(asked.is_some(), "query {query} for request {request} is there until its wait ends");
+        asked
     }
 }
 
@@ -110,6 +127,7 @@ impl AcquireCalls<'_> {
     pub(in crate::replica) fn begin_wait(&mut self, request: RequestIndex, wait: Duration) {
         let (until, peers) = (self.now.mono + wait, self.members.peers());
         let client = self.clients.client_requests.get_mut(request);
+        debug_assert!(client.wait_until.is_none(), "a wait begins once, not at {:?}", client.wait_until);
         client.wait_until = Some(until);
         if !peers.is_empty() {
             let ahead = self.config.local.describe_timeout.min(wait / 2).as_millis();
@@ -164,7 +182,10 @@ impl Timeouts<'_> {
             let looked_at = self.locks.requests()[request].wants.len();
             wants += looked_at;
             work::count(looked_at);
+            let row = &self.locks.requests()[request];
+            debug_assert!(!row.is_held(), "request {} does not wait any more", row.id);
             let client = self.clients.client_requests.get_mut(request);
+            assert!(client.wait_until.is_some(), "the wait of request {} has an end", row.id);
             client.asks_ahead_ms = 0;
             match client.wait_until {
                 Some(until) if until > self.now.mono => {
@@ -188,6 +209,8 @@ impl Timeouts<'_> {
         if asked.is_empty() {
             return;
         }
+        // A peer refuses a longer query.
+        assert!(locks.len() <= MAX_EXPLAINED, "{} locks are asked for", locks.len());
         let query = self.clients.descriptions.query();
         for peer in asked.iter() {
             self.out.send(self.log, peer, Message::AskHolders { query, locks: locks.clone() });

@@ -56,6 +56,7 @@ impl Describer<'_> {
     /// `locks`: the locks that other owners were asked about, with their replies.
     pub(in crate::replica) fn answer_top(&mut self, call: CallId, top: Top, locks: Vec<LockDescription>) {
         let Top { mut rows, asked } = top;
+        assert_eq!(asked.len(), locks.len(), "each lock that was asked about has its reply");
         for (place, mut lock) in asked.into_iter().zip(locks) {
             lock.holders.truncate(MAX_HOT_HOLDERS);
             rows[place].lock = lock;

@@ -57,6 +57,7 @@ impl CounterEscrow {
             self.asked.clear();
         }
         self.asked.insert(key.clone(), asked);
+        assert!(self.asked.len() <= MOST_ASKED, "rights of {} keys were asked for", self.asked.len());
     }
 
     /// A commit of another datacenter is applied.
@@ -104,6 +105,8 @@ impl TxnCalls<'_> {
             .filter(|(dc, _)| linked.contains(*dc))
             .max_by_key(|(_, rights)| *rights);
         let Some((peer, _)) = most else { return };
+        assert!(asked > rights, "{rights} rights of {:?} cover {asked}", refused.key);
+        assert!(peer != self.config.dc, "rights of {:?} are asked for elsewhere", refused.key);
         let (amount, now) = (asked - rights, self.now.mono);
         if !self.data.counter_escrow.is_under_way(&refused.key, peer, amount, now) {
             let until = now + self.config.agreed.heartbeat;
@@ -130,6 +133,8 @@ impl Writer<'_> {
     }
 
     fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
+        assert!(to != self.config.dc, "rights go to another datacenter");
+        assert!(self.members.entered.contains(to), "rights go to {to}, which is a member");
         let seen = (**self.log.durable()).clone();
         self.out.counts.rights_transferred += rights.len() as u64;
         let change = |(key, amount)| {

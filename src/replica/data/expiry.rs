@@ -24,6 +24,7 @@ use super::transactions::can_commit;
 use crate::base::deadlines::Deadlines;
 use crate::base::tables::{Keyed, KeyedRows, row_index};
 use crate::base::time::{Instant, Now};
+use crate::causal_log::MAX_CHANGES;
 use crate::replica::config::ReplicaConfig;
 use crate::replica::data::Data;
 use crate::replica::ids::Ids;
@@ -36,6 +37,8 @@ use geolock_api::names::{DcId, DcSet, Position};
 
 /// Most keys that one commit ends and that one step examines.
 const KEYS_PER_STEP: usize = 1_000;
+
+const _: () = assert!(KEYS_PER_STEP <= MAX_CHANGES, "the keys of a step end in one commit");
 
 /// The expiring keys and their times.
 pub(in crate::replica) struct Expiry {
@@ -159,6 +162,7 @@ impl Expiry {
 
     /// The key has expired, and another datacenter is to end it.
     fn leave(&mut self, key: Key, at: Instant, to: DcId) {
+        debug_assert!(self.rows.find(&key).is_none(), "{key} expires once");
         let row = self.rows.insert(Row { key, at, left_to: Some(to) });
         self.left_to.entry(to).or_default().insert(at, row);
     }
@@ -186,12 +190,16 @@ impl Expiry {
     /// Removes and returns a key that had expired by `now`.
     fn pop_due(&mut self, now: Instant) -> Option<(Key, Instant)> {
         let row = self.due.pop_expired(now)?;
+        let Row { key, left_to, .. } = &self.rows[row];
+        assert!(left_to.is_none(), "the time of {key} is running, and it is left to {left_to:?}");
         Some(self.popped(row))
     }
 
     /// Removes and returns a key that `dc` was to end and that had expired by `before`.
     fn pop_left(&mut self, dc: DcId, before: Instant) -> Option<(Key, Instant)> {
         let row = self.left(dc, |keys| keys.pop_expired(before))?;
+        let Row { key, left_to, .. } = &self.rows[row];
+        assert_eq!(*left_to, Some(dc), "{key} is listed under who is to end it");
         Some(self.popped(row))
     }
 
@@ -215,6 +223,13 @@ impl Expiry {
         self.due = Deadlines::default();
         self.left_to.clear();
         self.done.clear();
+    }
+
+    /// Asserts that each key is listed once, under its time or under who is to end it.
+    pub fn check_lists(&self) {
+        let left: usize = self.left_to.values().map(Deadlines::len).sum();
+        assert_eq!(self.due.len() + left, self.rows.len(), "each key that expires is listed once");
+        assert!(!self.left_to.values().any(Deadlines::is_empty), "a listed datacenter has keys to end");
     }
 
     /// Asserts that an expiring key is registered.
@@ -301,12 +316,14 @@ impl KeyExpiry<'_> {
                 self.see_to(key, at, Some(dc), &mut keys);
             }
         }
+        assert!(keys.len() <= KEYS_PER_STEP, "one step ends {} keys", keys.len());
         keys
     }
 
     /// A key has expired: adds it to `keys`, or leaves it to the datacenter whose lifetime stands, unless
     /// that is `instead_of`.
     fn see_to(&mut self, key: Key, at: Instant, instead_of: Option<DcId>, keys: &mut Vec<Key>) {
+        debug_assert!(at <= self.now.mono, "{key} expires at {at:?}");
         let Some(keeper) = self.data.store.standing_lifetime(&key).map(|lifetime| lifetime.dot.dc) else {
             return;
         };

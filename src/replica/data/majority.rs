@@ -118,6 +118,8 @@ impl MajorityCommits<'_> {
             let effect = Effect::Reply { call, reply: Reply::Stepped(Box::new(stepped)) };
             return self.out.emit_when_durable(position, effect);
         };
+        let (seq, made) = (commit.seq, self.log.applied().get(self.config.dc));
+        assert!(seq <= made, "entry {seq} is waited for, {made} is the last own one");
         let since = self.now.mono;
         let until = since + wait.min(MAX_MAJORITY_WAIT);
         let answer = WaitingAnswer { call, position, stepped, since, until };
@@ -234,7 +236,10 @@ impl MajorityCommits<'_> {
     /// Answers a commit, own entry `seq` or one before it, which is durable here. The majority counts at this
     /// moment, however the wait ended.
     pub(in crate::replica) fn answer_committed(&mut self, seq: u64, answer: WaitingAnswer) {
-        let WaitingAnswer { call, stepped, since, .. } = answer;
+        let WaitingAnswer { call, position, stepped, since, .. } = answer;
+        let (durable, own) = (self.out.output_commit.durable(), self.log.durable().get(self.config.dc));
+        assert!(position <= durable, "the commit at {position:?} is answered, {durable:?} is durable");
+        debug_assert!(seq <= own, "commit {seq} is answered, own entries up to {own} are durable");
         let durable = if seq <= self.reached() {
             self.data.majority_waits.record(self.now.mono.saturating_since(since));
             Durable::AtMajority
@@ -245,6 +250,18 @@ impl MajorityCommits<'_> {
             Durable::NotAtMajority { missing }
         };
         self.out.reply(call, Reply::Stepped(Box::new(Stepped { durable, ..stepped })));
+    }
+}
+
+impl Acknowledgements {
+    /// Asserts that no more is asked for or acknowledged than there is.
+    pub fn check(&self, me: DcId, log: &Log) {
+        for peer in log.peers().linked().iter() {
+            let (row, own) = (&self.rows[peer.index()], log.durable().get(me));
+            assert!(row.asked <= own, "{peer} is asked for {}, {own} is durable", row.asked);
+            let known = log.applied().get(peer);
+            assert!(row.told <= known, "{peer} was told {}, {known} is applied", row.told);
+        }
     }
 }
 

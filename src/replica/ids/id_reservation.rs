@@ -3,11 +3,12 @@
 //!
 //! Neither is journaled one by one. A record reserves them in advance, so that a restart begins above
 //! everything that was used before; readings are reserved at most
-//! [`CLOCK_RESERVATION`](crate::replica::CLOCK_RESERVATION) ahead.
+//! [`CLOCK_RESERVATION`] ahead.
 
 use std::collections::VecDeque;
 
 use crate::base::time::Timestamp;
+use crate::replica::config::CLOCK_RESERVATION;
 use geolock_api::names::Position;
 
 /// Fewer numbers than this are used per millisecond, on average since the epoch.
@@ -15,6 +16,12 @@ pub(in crate::replica) const NUMBERS_PER_MILLI: u64 = 1 << 10;
 /// Request numbers that one record reserves: 64 ms of them, so that even a server that restarts again and
 /// again does not exceed [`NUMBERS_PER_MILLI`].
 pub(in crate::replica) const NUMBERS_PER_RESERVATION: u64 = 1 << 16;
+
+// A server that restarts again and again waits for that long each time.
+const _: () = assert!(
+    NUMBERS_PER_RESERVATION / NUMBERS_PER_MILLI <= CLOCK_RESERVATION.as_millis() as u64,
+    "restarts use up fewer numbers than time allows"
+);
 
 /// A reservation: readings up to `clock` and numbers below `n` may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,11 +51,14 @@ impl Reservations {
     }
 
     pub fn record(&mut self, position: Position, reservation: Reservation) {
+        let before = self.pending.back().map_or(Position::default(), |(at, _)| *at);
+        assert!(position > before, "the reservation at {position:?} follows that at {before:?}");
         self.pending.push_back((position, reservation));
     }
 
     pub fn note_durable(&mut self, position: Position) {
         while let Some((_, reservation)) = self.pending.pop_front_if(|(at, _)| *at <= position) {
+            assert!(reservation.n >= self.durable.n, "number {} is reserved for good", self.durable.n);
             self.durable = reservation;
         }
     }

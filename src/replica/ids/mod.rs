@@ -16,7 +16,7 @@ use crate::replica::ids::id_reservation::{
     NUMBERS_PER_MILLI, NUMBERS_PER_RESERVATION, Reservation, Reservations,
 };
 use crate::replica::ids::tokens::Lead;
-use geolock_api::names::MAX_NUMBER;
+use geolock_api::names::{MAX_NUMBER, Position};
 
 /// The sources of stamps, numbers and tokens.
 pub(super) struct Ids {
@@ -54,6 +54,8 @@ impl Ids {
         if stamp > self.reservations.recorded().clock {
             self.record_reservation(out);
         }
+        let reserved = self.reservations.recorded().clock;
+        debug_assert!(stamp <= reserved, "{stamp} is used, readings up to {reserved} are reserved");
         stamp
     }
 
@@ -61,6 +63,8 @@ impl Ids {
     pub fn next_number(&mut self, out: &mut Outputs) -> u64 {
         let n = self.next_n;
         self.advance_number_past(out, n);
+        let reserved = self.reservations.recorded().n;
+        debug_assert!(n < reserved, "{n} is used, numbers below {reserved} are reserved");
         n
     }
 
@@ -96,11 +100,24 @@ impl Ids {
             false => self.reservations.recorded().clock,
         };
         let reserved = Reservation { clock, n: self.next_n + NUMBERS_PER_RESERVATION };
+        let before = self.reservations.recorded();
+        assert!(reserved.n >= before.n, "numbers below {} are reserved already", before.n);
+        let grows = reserved.clock >= before.clock || out.bugs.has(Bug::TokensReused);
+        assert!(grows, "readings up to {} are reserved already", before.clock);
         let position = out.persist(Record::IdReservation { clock: reserved.clock, n: reserved.n });
         self.reservations.record(position, reserved);
         if out.bugs.has(Bug::SendBeforeDurable) {
             self.reservations.note_durable(position);
         }
+    }
+
+    /// Asserts that all that is handed out is reserved, given the last record of the journal.
+    pub fn check(&self, last: Position) {
+        let (reserved, n) = (self.reservations.recorded().n, self.next_n);
+        assert!(n <= reserved, "number {n} is next, those below {reserved} are reserved");
+        let awaited = self.reservations.next_position();
+        assert!(awaited <= last, "a reservation waits for {awaited:?}, {last:?} was the last record");
+        assert!(self.lead.position <= last, "the token lead was recorded up to {last:?}");
     }
 
     /// Renews the reservation ahead of time, so that no grant waits for the disk because of it.

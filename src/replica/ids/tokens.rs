@@ -40,6 +40,9 @@ const BELOW_FENCE: u32 = 54;
 /// The number of bits of the counter of a reading that a token with a fence has no room for.
 const DROPPED_BITS: u32 = 4;
 
+const _: () = assert!(1 << (u64::BITS - BELOW_FENCE) > 2 * FIRST_FENCE, "a token has room for the fence");
+const _: () = assert!(DROPPED_BITS < 16, "a reading in a token has milliseconds, and most of its counter");
+
 /// The token lead.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::replica) struct Lead {
@@ -58,8 +61,11 @@ impl Ids {
         let Some(fence) = self.fence.filter(|_| !out.bugs.has(Bug::TokensUnfenced)) else {
             return FencingToken(stamp.plus(lead).raw());
         };
+        assert!(fence > FIRST_FENCE, "fence {fence} is above the readings of before");
         let stamp = self.stamp_for_fence(stamp, out);
-        FencingToken(u64::from(fence) << BELOW_FENCE | stamp.plus(lead).raw() >> DROPPED_BITS)
+        let token = FencingToken(u64::from(fence) << BELOW_FENCE | stamp.plus(lead).raw() >> DROPPED_BITS);
+        debug_assert!(self.stamp_of(token) <= stamp, "{token:?} waits for the reservation of {stamp}");
+        token
     }
 
     /// Returns the reading that a token was made of, or an earlier one if the lead has grown since.
@@ -103,6 +109,9 @@ impl Ids {
             let millis = millis.min(MAX_LEAD_MS);
             let position = out.persist(Record::TokenLead { millis });
             self.raise_lead(millis, position);
+            let (first, floor) = (reading.plus(Duration::from_millis(self.lead.millis)), self.lead.floor);
+            let is_above = first > floor || self.lead.millis == MAX_LEAD_MS;
+            debug_assert!(is_above, "tokens from {first} on are above those of before, up to {floor}");
         }
     }
 }

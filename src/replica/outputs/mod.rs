@@ -45,6 +45,8 @@ impl Outputs {
     /// Emits a record to the journal. Returns its position.
     pub fn persist(&mut self, record: Record) -> Position {
         self.position.0 += 1;
+        let durable = self.output_commit.durable();
+        assert!(self.position > durable, "record {:?} is new, and {durable:?} is durable", self.position);
         self.effects.push_back(Effect::Persist { position: self.position, record });
         if self.bugs.has(Bug::SendBeforeDurable) {
             self.output_commit.note_durable(self.position);
@@ -54,6 +56,7 @@ impl Outputs {
 
     /// Emits an effect once the journal is durable up to `position` (`docs/algorithm.md#43-output-commit`).
     pub fn emit_when_durable(&mut self, position: Position, effect: Effect) {
+        assert!(position <= self.position, "{position:?} will be recorded, {:?} was the last", self.position);
         if self.output_commit.may_emit(position) {
             self.effects.push_back(effect);
         } else {
@@ -62,6 +65,7 @@ impl Outputs {
     }
 
     pub fn send(&mut self, log: &mut Log, peer: DcId, message: Message) {
+        debug_assert!(log.peer(peer).is_linked(), "a message goes to {peer}, which has no link");
         log.peer_mut(peer).note_message();
         self.effects.push_back(Effect::Send { peer, message });
     }
@@ -86,6 +90,16 @@ impl Outputs {
     /// earlier steps have processed.
     pub fn has_more_durable(&self) -> bool {
         self.durable_to > self.output_commit.durable() || self.output_commit.has_ready()
+    }
+
+    /// Asserts that nothing waits for a record that was never made.
+    pub fn check(&self) {
+        let last = self.position;
+        self.output_commit.check(last);
+        assert!(self.durable_to <= last, "{:?} is durable, {last:?} was the last", self.durable_to);
+        assert!(self.regained <= last, "{:?} was regained, {last:?} was the last", self.regained);
+        let ended = self.unaccounted_end;
+        assert!(ended <= last, "a lease ended at {ended:?}, {last:?} was the last");
     }
 
     /// Returns true if regained entries are not on disk again: no snapshot is complete without them.

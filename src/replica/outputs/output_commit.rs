@@ -67,9 +67,27 @@ impl OutputCommit {
         let position = position.max(self.durable);
         self.arrivals += 1;
         if let Output::Heartbeat(peer) = output {
+            assert!(!self.heartbeats.contains(peer), "one heartbeat to {peer} waits at a time");
             self.heartbeats.insert(peer);
         }
         self.waiting.insert((position, self.arrivals), output);
+    }
+
+    /// Returns the requests whose grants wait to be answered.
+    pub fn grants(&self) -> impl Iterator<Item = RequestId> {
+        self.waiting.values().filter_map(|output| match output {
+            Output::Grant(id) => Some(*id),
+            _ => None,
+        })
+    }
+
+    /// Asserts that each output will be emitted, given the last record of the journal.
+    pub fn check(&self, last: Position) {
+        assert!(self.durable <= last, "{:?} is durable, {last:?} was the last record", self.durable);
+        let longest = self.waiting.last_key_value().map_or(last, |((position, _), _)| *position);
+        assert!(longest <= last, "an output waits for {longest:?}, {last:?} was the last record");
+        let heartbeats = self.waiting.values().filter(|output| matches!(output, Output::Heartbeat(_)));
+        assert_eq!(heartbeats.count(), self.heartbeats.len(), "the peers for which a heartbeat waits");
     }
 
     pub fn awaits_heartbeat(&self, peer: DcId) -> bool {
@@ -82,6 +100,7 @@ impl OutputCommit {
             Some(((position, _), _)) if *position <= self.durable => {
                 let output = self.waiting.pop_first().map(|(_, output)| output);
                 if let Some(Output::Heartbeat(peer)) = output {
+                    assert!(self.heartbeats.contains(peer), "a heartbeat to {peer} that waits is counted");
                     self.heartbeats.remove(peer);
                 }
                 output

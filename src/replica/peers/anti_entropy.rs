@@ -115,6 +115,8 @@ impl Comparison<'_> {
     /// Notes the sums at the present vectors, at the end of a step.
     pub(in crate::replica) fn note_sums(&mut self) {
         let AntiEntropy { shown, owned, .. } = &mut self.peers.anti_entropy;
+        let (noted, last) = (owned.noted, self.out.position);
+        assert!(noted <= last, "the ownership at {noted:?} is summed, {last:?} was the last record");
         // A member that has left enters ends without an entry, so its vector does not tell whether it has.
         if owned.noted < self.out.position && !self.members.entered.has_left(self.config.dc) {
             owned.noted = self.out.position;
@@ -128,6 +130,7 @@ impl Comparison<'_> {
             && shown.noted < position
             && self.log.taken().is_none()
         {
+            assert!(position <= self.out.position, "the data at {position:?} is recorded");
             shown.noted = position;
             shown.points.note(position, vector.unwrap_or(self.log.durable()), sum);
         }

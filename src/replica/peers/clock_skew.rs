@@ -171,6 +171,7 @@ impl Clocks<'_> {
         let confirmed = others.checked_sub(1).and_then(|last| ahead.get(last)).copied().unwrap_or(0);
         let most_ms = u64::try_from(confirmed).unwrap_or(0);
         let by_ms = self.ids.clock.step_forward(self.now, most_ms);
+        assert!(by_ms <= most_ms, "a step of {by_ms} ms, of which most members confirm {most_ms} ms");
         if by_ms > 0 {
             self.peers.links.note_clock_step(by_ms);
             self.out.report(Report::ClockSetForward { by_ms });

@@ -50,6 +50,12 @@ impl LinkHandler<'_> {
     }
 
     fn tell_heartbeat(&mut self, peer: DcId, clock: Timestamp) {
+        let (durable, row) = (self.out.output_commit.durable(), &self.peers.links.rows[peer.index()]);
+        debug_assert!(clock > row.told, "heartbeats to {peer} are numbered: {clock} after {}", row.told);
+        let recorded = row.recorded;
+        assert!(recorded <= durable, "{peer} believes a log up to {recorded:?}, {durable:?} is durable");
+        let reserved = self.ids.reservations.position_of(clock, 0);
+        assert!(reserved <= durable, "{clock} is reserved at {reserved:?}, {durable:?} is durable");
         let durable = if self.config.bugs.has(Bug::VectorFromMemory) {
             self.log.applied().clone()
         } else {

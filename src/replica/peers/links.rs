@@ -2,6 +2,7 @@
 //! (`docs/algorithm.md#42-causal-delivery`).
 
 use crate::base::bugs::Bug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock_skew::Clocks;
@@ -10,7 +11,7 @@ use super::terms::Terms;
 use super::transfer::StateTransfer;
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Timestamp};
-use crate::causal_log::{Log, Violation};
+use crate::causal_log::{Entry, Log, Violation};
 use crate::crdt::VersionVector;
 use crate::lock_state::Locks;
 use crate::replica::clients::Clients;
@@ -82,6 +83,11 @@ impl Links {
     pub fn link_up(&mut self, peer: DcId, recorded: Position) {
         self.closing.remove(peer);
         let row = &mut self.rows[peer.index()];
+        let before = row.recorded;
+        assert!(
+            recorded >= before,
+            "{recorded:?} was the last record, {before:?} at the last link to {peer}"
+        );
         (row.held_back, row.paused, row.behind, row.recorded) = (None, None, None, recorded);
         (row.clock_ahead_ms, row.terms, row.told_heads) = (None, None, false);
         row.reading_before = row.reading;
@@ -180,6 +186,7 @@ impl Links {
         let row = &mut self.rows[peer.index()];
         row.lead_ms = row.lead_ms.max(lead_ms);
         let highest = &mut row.reading;
+        debug_assert!(highest.is_none_or(|(_, at)| at <= now), "a reading of {peer} was heard: {highest:?}");
         if highest.is_none_or(|(before, _)| before < reading) {
             *highest = Some((reading, now));
         }
@@ -242,6 +249,8 @@ impl LinkHandler<'_> {
                     self.out.pump |= self.log.peer(peer).goes_on();
                     break;
                 }
+                let is_durable = |entry: &Arc<Entry>| self.log.durable().get(entry.dc) >= entry.seq;
+                debug_assert!(batch.iter().all(is_durable), "entries leave when they are durable: {batch:?}");
                 let relayed = batch.iter().filter(|entry| entry.dc != self.config.dc).count();
                 self.out.counts.entries_relayed += relayed as u64;
                 self.out.effects.push_back(Effect::Send { peer, message: Message::Entries(batch) });
@@ -327,6 +336,8 @@ impl StateTransfer<'_> {
         let before = builder.filter(|_| !self.config.bugs.has(Bug::EntriesNotKept));
         let before = before.map_or(u64::MAX, CheckpointBuilder::first_entry);
         self.out.truncates = self.log.truncate(most, needed.as_ref(), before);
+        let kept = self.log.entries().numbers().start;
+        assert!(kept <= before, "entries from {kept} on are kept, a checkpoint needs those from {before} on");
         // Otherwise a restart would keep all of them until every member was heard.
         if self.lifecycle.stalls.disk() != DiskSpace::Full
             && !self.lifecycle.state.is_forked()

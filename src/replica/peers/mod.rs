@@ -1,6 +1,7 @@
 //! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
 
 pub(super) mod anti_entropy;
+mod check;
 pub(super) mod clock_skew;
 pub(super) mod copies;
 pub(super) mod heartbeats;

@@ -40,6 +40,9 @@ impl Peering<'_> {
         // The edge may know of a new member before the machine does.
         let is_known = self.members.may_link(peer) || self.members.decided.may_lack_members();
         assert!(is_known, "a link to {peer}, which is no peer");
+        // The edge tells of the end of a link before the next one.
+        debug_assert!(!self.log.peer(peer).is_linked(), "the link to {peer} is up already");
+        debug_assert!(!self.peers.inbox.holds_of(peer), "no entry of an earlier link to {peer} waits");
         self.peers.links.link_up(peer, self.out.position);
         self.data.acknowledgements.link_up(peer, version);
         self.log.peers_mut().link_up(peer);
@@ -122,6 +125,7 @@ impl Peering<'_> {
     }
 
     pub(in crate::replica) fn note_vector(&mut self, peer: DcId, durable: &VersionVector, linked: DcSet) {
+        assert!(peer != self.config.dc, "{peer} announces its vector to others");
         self.data.acknowledgements.note_news();
         lend!(LogRecovery, self).note_own_log(peer, durable.get(self.config.dc));
         lend!(StateTransfer, self).note_taken(peer, durable);

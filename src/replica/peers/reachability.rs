@@ -215,6 +215,8 @@ impl Reachability {
         }
         self.news = self.is_catching_up();
         self.deadline = self.earliest();
+        let deadline = self.deadline;
+        assert!(deadline.is_none_or(|at| at > now), "who was silent until {deadline:?} is gone at {now:?}");
         changed
     }
 
@@ -222,6 +224,19 @@ impl Reachability {
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// Asserts what each row says of its peer.
+    pub fn check(&self) {
+        for peer in self.peers.iter() {
+            let row = &self.rows[peer.index()];
+            let is_heard = row.heard.is_some();
+            assert!(is_heard || !row.reachable, "{peer} is reachable and was never heard");
+            assert!(is_heard || row.rejoins_at.is_none(), "{peer} catches up and was never heard");
+            assert!(!row.reachable || row.rejoins_at.is_none(), "{peer} is reachable and catches up");
+        }
+        let (next, earliest) = (self.deadline.unwrap_or(Instant::FAR_FUTURE), self.earliest());
+        assert!(earliest.is_none_or(|at| at >= next), "a peer is gone at {earliest:?}, before {next:?}");
     }
 
     fn earliest(&self) -> Option<Instant> {

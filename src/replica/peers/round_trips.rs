@@ -38,6 +38,8 @@ impl RoundTrips {
     pub fn note_sent(&mut self, peer: DcId, clock: Timestamp, now: Instant, timeout: Duration) {
         let sent = &mut self.rows[peer.index()].sent;
         while sent.pop_front_if(|(_, at)| *at + timeout < now).is_some() {}
+        let is_later = sent.back().is_none_or(|(last, at)| *last < clock && *at <= now);
+        debug_assert!(is_later, "heartbeats are numbered: {clock} at {now:?} follows {:?}", sent.back());
         push(sent, (clock, now), MOST_SENT);
     }
 
@@ -64,6 +66,7 @@ impl RoundTrips {
         let row = &mut self.rows[peer.index()];
         let place = row.sent.iter().position(|(sent, _)| *sent == clock)?;
         let (_, at) = row.sent[place];
+        debug_assert!(at <= now, "heartbeat {clock} of {at:?} has its echo at {now:?}");
         row.sent.drain(..=place);
         push(&mut row.samples, now.saturating_since(at).saturating_sub(ago), WINDOW);
         row.samples.iter().min().copied()
@@ -75,6 +78,7 @@ fn push<T>(ring: &mut VecDeque<T>, item: T, most: usize) {
         ring.pop_front();
     }
     ring.push_back(item);
+    debug_assert!(ring.len() <= most, "{} of at most {most} are remembered", ring.len());
 }
 
 #[cfg(test)]
@@ -126,7 +130,7 @@ mod tests {
         let mut trips = RoundTrips::new();
         (0..100).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n), ms(40)));
         assert_eq!(trips.rows[1].sent.len(), 41);
-        (0..3_000).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n), ms(9_999)));
+        (100..3_100).for_each(|n| trips.note_sent(PEER, Timestamp::from_millis(n), at(n), ms(9_999)));
         assert_eq!(trips.rows[1].sent.len(), MOST_SENT);
     }
 }

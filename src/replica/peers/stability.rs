@@ -120,6 +120,8 @@ impl Comparison<'_> {
             self.peers.stability.note(floor, self.config.dc);
         }
         self.peers.stability.update(self.members.entered.all(), self.log.applied());
+        let (stable, applied) = (self.peers.stability.stable(), self.log.applied());
+        debug_assert!(applied.covers(stable), "{stable} is stable, {applied} is applied");
         self.data.store.note_stable(self.peers.stability.stable());
     }
 }

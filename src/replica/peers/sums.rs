@@ -17,6 +17,8 @@ const KEPT: usize = 1024;
 /// Most points in one message.
 pub(in crate::replica) const TOLD: usize = 64;
 
+const _: () = assert!(TOLD <= KEPT, "what is told is kept");
+
 /// The sum over the data of a replica at a vector. Wire type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SumAt {
@@ -33,6 +35,8 @@ pub(in crate::replica) struct Points(VecDeque<(Position, SumAt)>);
 impl Points {
     /// The records up to `position` amount to `vector`, and this is the sum there. Positions rise.
     pub fn note(&mut self, position: Position, vector: &VersionVector, sum: u128) {
+        let before = self.0.back().map(|(position, _)| *position);
+        assert!(before < Some(position), "the sum at {position:?} follows that at {before:?}");
         let vector = hash(vector);
         if self.0.back().is_some_and(|(_, last)| last.vector == vector) {
             return;

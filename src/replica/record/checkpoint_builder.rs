@@ -109,6 +109,11 @@ impl CheckpointSteps<'_> {
         let is_done = self.read_locks(&mut builder, &mut left) && self.read_rest(&mut builder, &mut left);
         work::count(most - left);
         if is_done {
+            let (at, left) = (builder.at, &builder.entries);
+            assert!(left.is_empty(), "the checkpoint at {at:?} is whole, without entries {left:?}");
+            assert!(builder.reader.is_none(), "the checkpoint at {at:?} is whole with all locks");
+            let leases = &builder.checkpoint.leases;
+            debug_assert!(leases.iter().all(|lease| lease.lease.n() < builder.checkpoint.n), "at {at:?}");
             self.out.effects.push_back(Effect::Checkpoint(builder.checkpoint));
         } else {
             self.copies.checkpoint_builder = Some(builder);

@@ -197,7 +197,8 @@ impl Recovery {
     /// Everything read is durable. All readings and numbers from now on are above those of earlier runs.
     fn restart(mut self) -> Replica {
         let replica = &mut self.replica;
-        let restarted = replica.out.position > Position::default();
+        let read = replica.out.position;
+        let restarted = read > Position::default();
         replica.locks.replay().end();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
@@ -207,6 +208,9 @@ impl Recovery {
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);
         replica.data.store.note_durable(replica.out.position);
+        let (durable, applied) = (replica.log.durable(), replica.log.applied());
+        assert_eq!(**durable, *applied, "what is read from the disk is durable");
+        assert_eq!(replica.out.position, read, "recovery writes nothing");
         let bound = replica.ids.reservations.recorded();
         let bound = if replica.config.bugs.has(Bug::TokensReused) {
             Reservation { clock: Timestamp::ZERO, ..bound }

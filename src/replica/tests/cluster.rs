@@ -371,9 +371,11 @@ impl Cluster {
         self.run();
     }
 
-    /// Links a datacenter to all others.
+    /// Links a datacenter to all others that it has no link to.
     pub fn link_again(&mut self, id: u8) {
-        (0..self.nodes.len() as u8).filter(|other| *other != id).for_each(|other| self.link(id, other));
+        let is_linked = |other: &u8| self.wires.contains_key(&(dc(id), dc(*other)));
+        let others = (0..self.nodes.len() as u8).filter(|other| *other != id && !is_linked(other));
+        others.collect::<Vec<_>>().into_iter().for_each(|other| self.link(id, other));
         self.run();
     }
 

@@ -82,6 +82,21 @@ impl History {
             self.memory -= oldest.memory();
             self.forgotten.raise(oldest.dc, oldest.seq);
         }
+        debug_assert!(self.weight > 0 || self.entries.is_empty(), "remembered entries have a weight");
+    }
+
+    /// Asserts that all remembered entries are counted, and are later than the forgotten ones.
+    pub fn check(&self) {
+        let weight: usize = self.entries.iter().map(|entry| entry.weight()).sum();
+        let memory: usize = self.entries.iter().map(|entry| entry.memory()).sum();
+        assert_eq!((self.weight, self.memory), (weight, memory), "the bytes of the remembered entries");
+        assert!(weight <= HISTORY_BYTES, "{weight} bytes are remembered");
+        let mut last = self.forgotten.clone();
+        for entry in &self.entries {
+            let (dc, seq, before) = (entry.dc, entry.seq, last.get(entry.dc));
+            assert!(seq > before, "{dc}:{seq} is remembered after {before}");
+            last.raise(dc, seq);
+        }
     }
 
     /// Returns the part that a checkpoint needs beside the log. `truncated`: the entries that are not in the

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use super::super::call::{CallId, Reply};
 use super::super::effect::Effect;
-use super::{Watches, tell_lock};
+use super::{Row, Watches, tell_lock};
 use crate::lock_state::{HolderCursor, Locks, RequestIndex, Walk};
 use crate::replica::call::watch::{Holding, LockEvent, Pattern, Subject};
 use crate::replica::clients::grants::Requests;
@@ -35,6 +35,9 @@ const ANEW_AT: usize = MAX_UNREAD / 4;
 pub(crate) const SAY_TAKEN_AT: usize = MAX_UNREAD / 8;
 /// Most locks and holders that one step examines for watches.
 const PER_STEP: usize = 512;
+
+const _: () = assert!(ANEW_AT < PAUSE_AT && PAUSE_AT < MAX_UNREAD, "a scan leaves room for events");
+const _: () = assert!(SAY_TAKEN_AT <= ANEW_AT, "nothing waits for an acknowledgement that does not come");
 
 /// The state of the holder events of one watch.
 #[derive(Default)]
@@ -62,6 +65,18 @@ impl Watches {
     /// Returns true if a watch follows locks.
     pub fn follow_holders(&self) -> bool {
         !self.followers.locks.is_empty()
+    }
+
+    /// Asserts that each scan goes on, or waits until its client has read.
+    pub(super) fn check_scans(&self) {
+        let queued = self.rows.values().filter(|row| row.holders.is_queued).count();
+        assert!(queued <= self.scans.len(), "{queued} scans go on, {} are queued", self.scans.len());
+        for (call, Row { holders, subject, .. }) in &self.rows {
+            let is_scanning = matches!(holders.state, State::Scanning { .. });
+            let goes_on = holders.is_queued || holders.unread >= PAUSE_AT;
+            assert!(!is_scanning || goes_on, "the scan of {call:?} goes on");
+            assert!(!is_scanning || *subject == Subject::Locks, "only watches of locks scan, not {call:?}");
+        }
     }
 
     /// Returns true if a scan has more to do.

@@ -16,6 +16,7 @@
 //! The cost of a commit is that of the watches that follow it. The other watches cost nothing but a `Reached`
 //! every [`REACHED_BYTES`] of commits.
 
+mod check;
 mod history;
 mod holders;
 mod index;
@@ -64,6 +65,9 @@ const REACHED_PER_STEP: usize = 1_000;
 /// Approximate memory of a watch without its patterns, and of a pattern without its bytes.
 const WATCH_WEIGHT: usize = 512;
 const PATTERN_WEIGHT: usize = 128;
+
+const _: () =
+    assert!(2 * REACHED_BYTES <= HISTORY_BYTES as u64, "a watch can resume from its last `Reached`");
 
 /// All watches of this datacenter.
 #[derive(Default)]
@@ -171,7 +175,8 @@ impl Watches {
         let Some(row) = self.rows.remove(&call) else { return };
         self.weight -= weight(&row.patterns);
         self.followers.of(row.subject).remove(call, &row.patterns);
-        self.reached.remove(&(row.reached.0, row.reached.1, call));
+        let was_listed = self.reached.remove(&(row.reached.0, row.reached.1, call));
+        assert!(was_listed, "watch {call:?} is listed by its last `Reached`");
     }
 
     pub fn close_session(&mut self, session: SessionId) {
@@ -196,7 +201,9 @@ impl Watches {
     /// one or, at a heartbeat, because of the time.
     fn next_to_reach(&self, heartbeat: Option<Instant>) -> Option<CallId> {
         let (told, since, call) = *self.reached.first()?;
-        let news = self.history.passed() - told;
+        let passed = self.history.passed();
+        assert!(told <= passed, "watch {call:?} was told of {told} bytes, {passed} have passed");
+        let news = passed - told;
         let is_long_ago = heartbeat.is_some_and(|now| since + REACHED_AFTER <= now);
         (news >= REACHED_BYTES || (news > 0 && is_long_ago)).then_some(call)
     }
@@ -317,7 +324,9 @@ impl WatchCalls<'_> {
             let reached = (self.watches.history.passed(), now);
             let row = self.watches.rows.get_mut(&call).expect("who is to be told is there");
             let before = std::mem::replace(&mut row.reached, reached);
-            self.watches.reached.remove(&(before.0, before.1, call));
+            let was_listed = self.watches.reached.remove(&(before.0, before.1, call));
+            assert!(was_listed, "watch {call:?} is listed by its last `Reached`");
+            assert!(before.0 < reached.0, "watch {call:?} is told of news, not of {before:?} again");
             self.watches.reached.insert((reached.0, reached.1, call));
             let mut vector = row.from.clone();
             vector.merge((**self.log.durable()).clone());

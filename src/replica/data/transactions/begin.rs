@@ -158,6 +158,8 @@ impl TxnCalls<'_> {
 
     fn start_begin(&mut self, call: CallId, begin: Begin, lease: LeaseIndex) {
         let id = TxnId { lease: begin.lease, key: begin.key };
+        assert!(!self.data.transactions.dead.knows(&id), "{id:?} begins, and its death is not told");
+        assert_eq!(self.clients.leases.get(lease).id, id.lease, "{id:?} begins under its own lease");
         self.clients.leases.get_mut(lease).finished.begin(Some(id.key));
         let mut request = None;
         if let Some(locks) = &begin.locks {
@@ -180,7 +182,8 @@ impl TxnCalls<'_> {
         let waits_for_locks = request.is_some();
         let (bytes, content) = (begin.step.weight(), TxnContent::of(&begin));
         let waiting = Waiting { call, begin, content, request, token: None, bytes };
-        self.data.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
+        let before = self.data.transactions.rows.insert(id, Txn::Waiting(Box::new(waiting)));
+        assert!(before.is_none(), "{id:?} begins once");
         if !waits_for_locks {
             self.await_snapshot(id);
         }
@@ -206,6 +209,8 @@ impl TxnCalls<'_> {
 
     fn await_snapshot(&mut self, id: TxnId) {
         let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { return };
+        let has_locks = waiting.request.is_none() || waiting.token.is_some();
+        assert!(has_locks, "{id:?} waits for its snapshot, and for its locks {:?}", waiting.request);
         let at_least = &waiting.begin.at_least;
         match self.first_missing(&at_least.snapshot) {
             None => self.open(id),
@@ -256,10 +261,16 @@ impl TxnCalls<'_> {
             unreachable!("a transaction opens once");
         };
         let snapshot = self.log.durable().clone();
+        let is_held = |request| {
+            self.locks.requests().find(request).is_some_and(|row| self.locks.requests()[row].is_held())
+        };
+        debug_assert!(waiting.request.is_none_or(is_held), "{id:?} opens under {:?}", waiting.request);
+        assert!(!self.lacks_state(), "the snapshot of {id:?} shows what exists");
         let at = self.data.store.open_snapshot(&snapshot);
         let expires = self.now.mono + self.config.local.max_transaction;
         let Waiting { call, begin, content, request, token, .. } = *waiting;
         let (under, changes) = (begin.under, Vec::new());
+        assert_eq!(request.is_some(), token.is_some(), "{id:?} has a token if it has locks");
         let open = Open { at, snapshot, request, token, under, content, changes, bytes: 0, expires };
         self.data.transactions.deadlines.insert(expires, id);
         self.data.transactions.rows.insert(id, Txn::Open(Box::new(open)));
@@ -352,7 +363,7 @@ impl TxnCalls<'_> {
                 Waiter::Read(_, read) => Some(&read.at_least.snapshot),
                 Waiter::Txn(id) => match self.data.transactions.rows.get(id) {
                     Some(Txn::Waiting(waiting)) => Some(&waiting.begin.at_least.snapshot),
-                    _ => None,
+                    _ => unreachable!("{id:?} waits for its snapshot until it is open or over"),
                 },
             };
             let missing = wanted.and_then(|wanted| self.first_missing(wanted));
@@ -383,7 +394,9 @@ impl TxnCalls<'_> {
                     self.out.refuse(call, refusal);
                 }
                 Waiter::Txn(id) => {
-                    let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else { continue };
+                    let Some(Txn::Waiting(waiting)) = self.data.transactions.rows.get(&id) else {
+                        unreachable!("{id:?} waits for its snapshot until it is open or over");
+                    };
                     let (call, refusal) = (waiting.call, self.not_reached(&waiting.begin.at_least.snapshot));
                     let request = waiting.request.and_then(|request| self.locks.requests().find(request));
                     self.data.transactions.rows.remove(&id);

@@ -33,6 +33,8 @@ impl TxnCalls<'_> {
             self.note_guarded(&open.under, position);
             self.out.counts.commits += 1;
             let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
+            let seen = vector.get(self.config.dc);
+            assert!(seq > seen, "commit {seq} of {id:?} is not in its snapshot, which ends with {seen}");
             vector.raise(self.config.dc, seq);
             (position, seq, Arc::new(vector))
         };
@@ -63,6 +65,8 @@ impl TxnCalls<'_> {
 
     fn note_outcome(&mut self, id: TxnId, outcome: Outcome) {
         let lease = self.clients.leases.find(id.lease).expect("a transaction ends before its lease");
+        let last = self.out.position;
+        assert!(outcome.position <= last, "{id:?} is recorded at {:?}, after {last:?}", outcome.position);
         let secret: Secret = self.clients.leases.get(lease).secret;
         self.data.transactions.outcomes.note(id.lease, secret, id.key, outcome);
     }

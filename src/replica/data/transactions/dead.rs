@@ -28,8 +28,11 @@ impl Dead {
         if self.by_id.len() > most
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
-            self.by_id.remove(&oldest);
+            let dropped = self.by_id.remove(&oldest);
+            assert!(dropped.is_some(), "{oldest:?} is the oldest by its age and by its id");
         }
+        assert_eq!(self.by_id.len(), self.by_age.len(), "each dead transaction has one age");
+        assert!(self.by_id.len() <= most, "{} dead transactions, at most {most}", self.by_id.len());
     }
 
     pub fn knows(&self, id: &TxnId) -> bool {
@@ -39,7 +42,8 @@ impl Dead {
     /// Removes a transaction and returns why it died: its client hears of it now.
     pub fn take(&mut self, id: &TxnId) -> Option<Death> {
         let (age, death) = self.by_id.remove(id)?;
-        self.by_age.remove(&age);
+        let found = self.by_age.remove(&age);
+        assert_eq!(found.as_ref(), Some(id), "the transaction of age {age}");
         Some(death)
     }
 

@@ -88,7 +88,9 @@ impl MajorityWaits {
     /// Removes and returns an answer whose wait is over, with the number of its entry.
     pub fn next_expired(&mut self, now: Instant) -> Option<(u64, WaitingAnswer)> {
         let commit = self.deadlines.pop_expired(now)?;
-        self.remove(commit).map(|answer| (commit.seq, answer))
+        let answer = self.remove(commit);
+        assert!(answer.is_some(), "the answer to {commit:?} waits until its deadline");
+        answer.map(|answer| (commit.seq, answer))
     }
 
     /// Returns the number of the last entry up to `seq` that an answer waits for.
@@ -96,6 +98,13 @@ impl MajorityWaits {
         let last = TxnId { lease: LeaseId::from_raw(u64::MAX), key: IdempotencyKey::MAX };
         let end = CommitId { seq, txn: last };
         self.answers.range(..=end).next_back().map(|(commit, _)| commit.seq)
+    }
+
+    /// Asserts that each answer has its deadline and is counted.
+    pub fn check(&self) {
+        assert_eq!(self.deadlines.len(), self.answers.len(), "every wait for a majority has one end");
+        let bytes: usize = self.answers.values().map(WaitingAnswer::bytes).sum();
+        assert_eq!(self.bytes, bytes, "the bytes of all answers that wait for a majority");
     }
 
     fn remove(&mut self, commit: CommitId) -> Option<WaitingAnswer> {

@@ -14,6 +14,7 @@
 //! because parts travel in the same log (`docs/algorithm.md#72-the-snapshot`).
 
 mod begin;
+mod check;
 mod commit;
 mod content;
 mod dead;
@@ -206,11 +207,13 @@ impl TxnCalls<'_> {
         for _ in 0..EXPIRED_PER_STEP {
             let Some(id) = self.data.transactions.deadlines.pop_expired(self.now.mono) else { break };
             work::count(1);
-            if let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) {
-                // It has just been removed from the deadlines.
-                open.expires = Instant::FAR_FUTURE;
-                lend!(Requests, self).kill(id, Death::TooOld);
-            }
+            let Some(Txn::Open(open)) = self.data.transactions.rows.get_mut(&id) else {
+                unreachable!("only open transactions have a deadline, {id:?} is not");
+            };
+            assert!(open.expires <= self.now.mono, "{id:?} is open until {:?}", open.expires);
+            // It has just been removed from the deadlines.
+            open.expires = Instant::FAR_FUTURE;
+            lend!(Requests, self).kill(id, Death::TooOld);
         }
         self.expire_snapshot_waits();
         lend!(MajorityCommits, self).expire_majority_waits();
@@ -295,5 +298,7 @@ impl Requests<'_> {
                 None => {}
             }
         }
+        let left = self.data.transactions.of_lease(lease);
+        debug_assert!(left.is_empty(), "{left:?} end before their lease");
     }
 }

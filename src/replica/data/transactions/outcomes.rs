@@ -27,6 +27,8 @@ const MAX_ALL: usize = if cfg!(test) { 4 * MAX_OUTCOMES } else { 1_000_000 };
 /// Most outcomes that one step drops; the rest follow in the next steps.
 const FORGOTTEN_PER_STEP: usize = 1_000;
 
+const _: () = assert!(MAX_OUTCOMES <= MAX_ALL, "one lease has no more outcomes than all");
+
 /// Most remembered commits of lost leases. Those of the latest leases are kept, because their clients may
 /// still ask.
 const MAX_LOST: usize = 100_000;
@@ -130,6 +132,7 @@ impl Outcomes {
         if self.lost.len() > MAX_LOST {
             self.lost.pop_first();
         }
+        debug_assert!(self.lost.len() <= MAX_LOST, "{} lost commits are remembered", self.lost.len());
     }
 
     /// Returns the commits whose leases are not known here.
@@ -179,6 +182,11 @@ impl Outcomes {
             && let Some(lease) = self.forgets.pop_expired(now)
         {
             let Some(row) = self.leases.get_mut(&lease) else { continue };
+            assert!(
+                row.until.is_some_and(|until| until <= now),
+                "{lease} keeps its outcomes: {:?}",
+                row.until
+            );
             let many = row.commits.len().min(left);
             (0..many).for_each(|_| drop(row.commits.pop_first()));
             self.count -= many;
@@ -190,6 +198,14 @@ impl Outcomes {
             }
         }
         work::count(FORGOTTEN_PER_STEP - left);
+    }
+
+    /// Asserts that all outcomes are counted, and those of leases that ended will be dropped.
+    pub fn check(&self) {
+        let count: usize = self.leases.values().map(|row| row.commits.len()).sum();
+        assert_eq!(self.count, count, "the outcomes of all leases");
+        let ended = self.leases.values().filter(|row| row.until.is_some()).count();
+        assert!(self.forgets.len() >= ended, "{ended} leases ended, {} are forgotten", self.forgets.len());
     }
 
     /// Copies about `most` outcomes from one on: those whose journal records are at `at` or before. Returns

@@ -52,6 +52,17 @@ impl Rows {
         self.bytes += bytes;
     }
 
+    /// Returns all of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&TxnId, &Txn)> {
+        self.rows.iter()
+    }
+
+    /// Asserts that the bytes of all are counted.
+    pub fn check(&self) {
+        let bytes: usize = self.rows.values().map(Txn::bytes).sum();
+        assert_eq!(self.bytes, bytes, "the bytes of all transactions");
+    }
+
     /// Returns the open ones.
     pub fn open(&self) -> Vec<TxnId> {
         let open = self.rows.iter().filter(|(_, txn)| matches!(txn, Txn::Open(_)));

@@ -59,6 +59,26 @@ impl SnapshotWaits {
         self.deadlines.next_or_never()
     }
 
+    /// Returns true if this transaction waits.
+    pub fn knows(&self, id: &TxnId) -> bool {
+        self.by_txn.contains_key(id)
+    }
+
+    /// Asserts that each waiter is found by its entry and by its deadline.
+    pub fn check(&self) {
+        let count = self.rows.len();
+        assert_eq!(self.by_entry.len(), count, "every waiter lacks one entry");
+        assert_eq!(self.deadlines.len(), count, "every wait has one end");
+        let bytes: usize = self.rows.iter().map(|(_, (waiter, ..))| waiter.bytes()).sum();
+        assert_eq!(self.bytes, bytes, "the bytes of all waiters");
+        for (id, row) in &self.by_txn {
+            let waiter = &self.rows[*row].0;
+            assert!(matches!(waiter, Waiter::Txn(other) if other == id), "{id:?} is found as {waiter:?}");
+        }
+        let txns = self.rows.iter().filter(|(_, (waiter, ..))| matches!(waiter, Waiter::Txn(_)));
+        assert_eq!(self.by_txn.len(), txns.count(), "every transaction that waits is found by its id");
+    }
+
     pub fn insert(&mut self, waiter: Waiter, entry: (DcId, u64), until: Instant) {
         self.bytes += waiter.bytes();
         let txn = if let Waiter::Txn(id) = waiter { Some(id) } else { None };
@@ -109,9 +129,11 @@ impl SnapshotWaits {
         let (waiter, until, (dc, seq)) = self.rows.remove(row);
         self.bytes -= waiter.bytes();
         self.deadlines.remove(until, row);
-        self.by_entry.remove(&(dc, seq, row));
+        let was_found = self.by_entry.remove(&(dc, seq, row));
+        assert!(was_found, "{waiter:?} is found by the entry {dc}:{seq} that it waits for");
         if let Waiter::Txn(id) = &waiter {
-            self.by_txn.remove(id);
+            let found = self.by_txn.remove(id);
+            assert_eq!(found, Some(row), "{id:?} is found by its id while it waits");
         }
         (waiter, until)
     }

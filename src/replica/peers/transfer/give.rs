@@ -54,6 +54,14 @@ impl Giving {
         self.credit > 0 && self.next != Next::Over && self.at <= durable
     }
 
+    /// Asserts that what is asked for is bounded, and a state that is sent is read no more.
+    pub fn check(&self, peer: DcId) {
+        assert!(self.credit <= WINDOW, "{peer} asks for {} pieces at once", self.credit);
+        let is_over = self.next == Next::Over;
+        assert!(!is_over || self.reader.is_none(), "the locks for {peer} are read after the last piece");
+        assert!(is_over || self.goal.is_none(), "{peer} has the state that is still read for it");
+    }
+
     pub fn is_reading(&self) -> bool {
         self.reader.is_some()
     }
@@ -95,7 +103,8 @@ impl StateTransfer<'_> {
                 return;
             }
             let giving = self.begin_giving(peer);
-            self.copies.transfers.giving.insert(peer, giving);
+            let before = self.copies.transfers.giving.insert(peer, giving);
+            assert!(before.is_none(), "{peer} gets one state at a time");
         }
         let until = self.now.mono + PATIENCE;
         if let Some(giving) = self.copies.transfers.giving.get_mut(&peer) {
@@ -156,7 +165,9 @@ impl StateTransfer<'_> {
             }
             if let Some(piece) = giving.packer.piece(giving.next == Next::End) {
                 giving.credit -= 1;
+                assert!(giving.at <= durable, "a state of {:?} leaves at {durable:?}", giving.at);
                 if piece.last {
+                    assert!(giving.reader.is_none(), "the last piece for {peer} follows all locks");
                     self.end_reading(&mut giving);
                     self.out.counts.state_transfers_sent += 1;
                 }

@@ -40,7 +40,7 @@ use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::copies::Copies;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// Sends and receives copies of the state.
 pub(in crate::replica) struct StateTransfer<'a> {
@@ -81,6 +81,17 @@ impl Transfers {
     /// Returns the number of states whose locks and requests are not all read.
     pub fn readers(&self) -> usize {
         self.giving.values().filter(|giving| giving.is_reading()).count()
+    }
+
+    /// Asserts that no transfer goes on without a link, and none keeps what it does not need.
+    pub fn check(&self, linked: DcSet) {
+        for (peer, giving) in &self.giving {
+            assert!(linked.contains(*peer), "a state goes to {peer}, which has no link");
+            giving.check(*peer);
+        }
+        let Some(intake) = &self.intake else { return };
+        let is_linked = intake.from.is_some_and(|peer| linked.contains(peer));
+        assert!(is_linked, "a state comes from {:?}, which has no link", intake.from);
     }
 
     pub fn is_taking(&self) -> bool {

@@ -99,6 +99,9 @@ impl Packer {
             return None;
         }
         let bytes = self.bytes.split_to(self.bytes.len().min(PIECE)).freeze();
+        let (taken, left) = (bytes.len(), self.bytes.len());
+        assert!(last || taken == PIECE, "piece {} of {taken} bytes is the last one", self.next);
+        assert!(!last || left == 0, "{left} bytes follow the last piece");
         self.next += 1;
         Some(StatePiece { number: self.next - 1, bytes, last })
     }

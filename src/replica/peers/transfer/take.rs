@@ -52,6 +52,8 @@ impl StateTransfer<'_> {
     }
 
     fn begin_taking(&mut self, from: Option<DcId>, truncated: VersionVector) {
+        let is_free = !self.copies.transfers.is_taking() || from.is_none();
+        assert!(is_free, "the state of {from:?} is taken beside another one");
         let seed = self.config.local.hash_seed;
         let store = Store::new(self.config.dc, seed).with_bugs(self.config.bugs);
         let members = (!self.members.decided.names_members()).then(|| self.members.entered.all());
@@ -138,6 +140,7 @@ impl Replica {
             return Err(refusal(&fault));
         }
         let is_whole = piece.last;
+        assert_eq!(intake.incoming.is_whole(), is_whole, "a state is whole with its last piece");
         let position = self.out.persist(Record::StatePiece(piece));
         if is_whole {
             return self.finish_taking(peer);
@@ -153,6 +156,8 @@ impl Replica {
     /// All pieces are here: installs the state if it is valid and of use now.
     fn finish_taking(&mut self, peer: DcId) -> Result<(), Violation> {
         let intake = self.copies.transfers.intake.take().expect("its last piece has just come");
+        assert_eq!(intake.from, Some(peer), "the last piece comes from who sent the others");
+        assert!(intake.incoming.is_whole(), "a state is whole with its last piece");
         let head = intake.incoming.head.as_ref().expect("a whole state has a head");
         if let Some(why) = lend!(StateTransfer, self).is_of_no_use(&intake, head) {
             self.out.report(Report::StateOfNoUse { peer, why });
@@ -206,6 +211,8 @@ impl Replica {
         let position =
             if self.config.bugs.has(Bug::StateToldBeforeDurable) { Position::default() } else { position };
         self.log.install_state(vector, stamps, &incoming.hashes, position);
+        let applied = self.log.applied();
+        assert!(applied.covers(&before), "a state takes nothing back: {applied} after {before}");
         self.ids.raise_lead(incoming.lead_ms, position);
         if self.config.bugs.has(Bug::StateToldBeforeDurable) {
             self.log.note_durable(self.out.output_commit.durable(), self.now.mono);
