@@ -225,4 +225,10 @@ pub enum Bug {
     EntriesNotKept,
     /// Homed locks are used before all members are known to understand their names.
     HomedTooEarly,
+    /// The rule of a prefix changes the owners of parts when its epoch is entered, before they are given.
+    RuleAtOnce,
+    /// A rule takes the parts of locks that are held.
+    RehomedInUse,
+    /// The default owner of a part that moves is judged by what is known here, not by what its maker knew.
+    RuleJudgedHere,
 }

@@ -65,6 +65,11 @@ pub enum Op {
     /// The maker has applied the entries by which all others entered the end of this generation of a slot. So
     /// no entry that names that member is still to come, and the slot may be given out again.
     Freed { slot: DcId, generation: u16 },
+    /// The maker owns these parts, and keeps them when it gives what it owns by default.
+    Keep { parts: Vec<LockParts> },
+    /// The maker gives all parts that it owns without a register, of locks below the prefix of the rule of
+    /// this epoch, to the home that the rule names, or to their own members if it names none.
+    Rehome { epoch: u64 },
 }
 
 /// Parts of one lock that move, each with the version of its register after the move.
@@ -190,8 +195,11 @@ impl Op {
             | Op::Split { .. }
             | Op::Done { .. }
             | Op::Freed { .. }
+            | Op::Rehome { .. }
             | Op::Leave => 1,
-            Op::Transfer { parts, .. } => parts.iter().map(|lock| lock.parts.len()).sum(),
+            Op::Transfer { parts, .. } | Op::Keep { parts } => {
+                parts.iter().map(|lock| lock.parts.len()).sum()
+            }
             Op::Commit(commit) => commit.changes.len(),
         }
     }
@@ -207,8 +215,9 @@ impl Op {
             | Op::Split { .. }
             | Op::Done { .. }
             | Op::Freed { .. }
+            | Op::Rehome { .. }
             | Op::Leave => 12,
-            Op::Transfer { parts, .. } => {
+            Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
             }
             Op::Commit(commit) => commit.weight(),
@@ -225,8 +234,9 @@ impl Op {
             | Op::Split { .. }
             | Op::Done { .. }
             | Op::Freed { .. }
+            | Op::Rehome { .. }
             | Op::Leave => 0,
-            Op::Transfer { parts, .. } => {
+            Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()
             }
             Op::Commit(commit) => commit.weight() + 128 * commit.changes.len(),

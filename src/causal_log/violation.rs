@@ -86,4 +86,6 @@ pub enum EntryFault {
     Generation { epoch: u64 },
     #[error("frees slot {slot}, which has a member")]
     NotOver { slot: DcId },
+    #[error("gives parts by the rule of epoch {epoch}; there is no such rule, or it did so before")]
+    NotRehoming { epoch: u64 },
 }

@@ -2,6 +2,7 @@
 //! ownership map, idle return, state transfer and the checks of the simulator.
 //!
 //! A part of a homed lock is owned by the home of the lock, if that is a member; a part of another lock by
+//! the home of its prefix, if a rule names one and the part was given to it (`home_rules.rs`), and else by
 //! the datacenter that it is named after (`docs/algorithm.md#32-the-map`). A part that comes to its default
 //! owner loses its register. So a lock that is all there takes no memory, and a homed lock that nobody used
 //! is used at its home without another datacenter.
@@ -11,26 +12,35 @@
 
 use geolock_api::names::{DcId, DcSet, LockName};
 
-/// Returns the owner of this part of a lock, if the part has no register. `no_homes`: the slots that are no
-/// homes any more.
+use super::home_rules::{AsOf, HomeRules};
+
+/// Returns the owner of this part of a lock, if the part has no register.
 #[inline]
-pub fn default_owner(lock: &LockName, part: DcId, no_homes: DcSet) -> DcId {
-    home(lock, no_homes).unwrap_or(part)
+pub(super) fn default_owner(lock: &LockName, part: DcId, rules: &HomeRules, as_of: AsOf<'_>) -> DcId {
+    let by_name = lock.home().filter(|home| !as_of.no_homes.contains(*home));
+    by_name.unwrap_or_else(|| rules.owner(lock, part, as_of))
 }
 
-/// Returns the home of a lock, if that is one.
+/// Returns the home of a lock, if it has one by its name or by a rule.
 #[inline]
-pub fn home(lock: &LockName, no_homes: DcSet) -> Option<DcId> {
-    lock.home().filter(|home| !no_homes.contains(*home))
+pub(super) fn home(lock: &LockName, rules: &HomeRules, no_homes: DcSet) -> Option<DcId> {
+    lock.home().filter(|home| !no_homes.contains(*home)).or_else(|| rules.home(lock))
 }
 
 /// Returns the parts among `members` whose default owner is `owner`.
 #[inline]
-pub fn default_parts(lock: &LockName, owner: DcId, members: DcSet, no_homes: DcSet) -> DcSet {
-    match home(lock, no_homes) {
-        None => DcSet::only(owner).intersection(members),
+pub(super) fn default_parts(
+    lock: &LockName,
+    owner: DcId,
+    members: DcSet,
+    rules: &HomeRules,
+    no_homes: DcSet,
+) -> DcSet {
+    match lock.home().filter(|home| !no_homes.contains(*home)) {
         Some(home) if home == owner => members,
         Some(_) => DcSet::EMPTY,
+        None if rules.is_empty() => DcSet::only(owner).intersection(members),
+        None => rules.parts_of(lock, owner, members, AsOf::here(no_homes)),
     }
 }
 
@@ -42,14 +52,20 @@ mod tests {
     fn the_parts_of_an_owner_are_those_that_it_owns_by_default() {
         let dc = |id| DcId::new(id).expect("a small id");
         let members = DcSet::from_iter([dc(0), dc(2), dc(5)]);
+        let mut rules = HomeRules::default();
+        rules.begin(&LockName::new(b"x").expect("valid"), Some(dc(2)), 7, members);
+        rules.give(dc(5), 7, 3);
         for home in [None, Some(dc(0)), Some(dc(5)), Some(dc(9))] {
-            let lock = LockName::with_home(home, b"x").expect("valid");
-            for (owner, left) in
-                (0..12).map(dc).flat_map(|owner| [(owner, DcSet::EMPTY), (owner, DcSet::only(dc(5)))])
-            {
-                let is_owned = |part: &DcId| default_owner(&lock, *part, left) == owner;
-                let parts = members.iter().filter(is_owned).collect();
-                assert_eq!(default_parts(&lock, owner, members, left), parts, "{lock}, {owner}");
+            for name in [&b"x"[..], b"y"] {
+                let lock = LockName::with_home(home, name).expect("valid");
+                for (owner, left) in
+                    (0..12).map(dc).flat_map(|owner| [(owner, DcSet::EMPTY), (owner, DcSet::only(dc(5)))])
+                {
+                    let is_owned =
+                        |part: &DcId| default_owner(&lock, *part, &rules, AsOf::here(left)) == owner;
+                    let parts = members.iter().filter(is_owned).collect();
+                    assert_eq!(default_parts(&lock, owner, members, &rules, left), parts, "{lock}, {owner}");
+                }
             }
         }
     }

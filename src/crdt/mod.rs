@@ -8,12 +8,13 @@
 mod default_owner;
 #[cfg(test)]
 pub(crate) mod histories;
+mod home_rules;
 mod ownership;
 mod sponsors;
 pub mod value;
 mod version_vector;
 
-pub use default_owner::default_owner;
+pub use home_rules::{AsOf, HomeRules};
 pub use ownership::{
     AwayCounts, DoubleOwner, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Recency,
     Register, RegisterTable,

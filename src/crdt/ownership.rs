@@ -48,9 +48,9 @@ pub use self::row::OwnedRows;
 pub use self::sums::OwnershipSums;
 pub use self::table::RegisterTable;
 pub use self::view::LockOwners;
-use super::default_owner::default_owner;
-use super::sponsors::Sponsors;
-use geolock_api::names::{DcId, DcSet, LockName};
+use super::home_rules::AsOf;
+use super::sponsors::{Sponsored, Sponsors};
+use geolock_api::names::{DcId, LockName};
 
 /// The ownership map. The order of iteration depends only on the applied operations, never on hashes.
 #[derive(Clone, Default)]
@@ -146,10 +146,10 @@ impl Ownership {
         rows.0.into_iter().for_each(|row| self.table.replace(row));
     }
 
-    /// Applies a move by an entry of an epoch in which these slots were no homes any more: a part that comes
-    /// to its default owner of that epoch loses its register, here as elsewhere.
-    pub fn apply_in(&mut self, op: PartMove, no_homes: DcSet) {
-        let is_home = op.owner == default_owner(&op.lock, op.part, no_homes);
+    /// Applies a move by an entry whose maker knew this of homes: a part that comes to its default owner as
+    /// of then loses its register, here as elsewhere.
+    pub fn apply_as_of(&mut self, op: PartMove, as_of: AsOf<'_>) {
+        let is_home = op.owner == self.sponsors.default_owner_as_of(&op.lock, op.part, as_of);
         let is_settled = self.sponsors.get(op.part).is_none();
         if is_home && is_settled {
             self.clear(&op.lock, op.part);
@@ -159,6 +159,11 @@ impl Ownership {
             self.stay_home(&op.lock, op.part);
             self.table.set(&op.lock, op.part, Register::new(op.version, op.owner));
         }
+    }
+
+    /// The owner of a part keeps it by its register, also at its home.
+    pub fn keep(&mut self, op: PartMove) {
+        self.table.set(&op.lock, op.part, Register::new(op.version, op.owner));
     }
 
     fn clear(&mut self, lock: &LockName, part: DcId) {
@@ -172,8 +177,9 @@ impl Ownership {
     /// home, and would go along with it again.
     fn stay_home(&mut self, lock: &LockName, sponsor: DcId) {
         let owners = self.of(lock);
-        let at_home = self.sponsors.home(lock).is_none() && owners.owner(sponsor) == sponsor;
-        let split = self.sponsors.of(sponsor).filter(|it| at_home && it.split).map(|it| it.part);
+        let at_home = owners.owner(sponsor) == self.sponsors.default_owner(lock, sponsor);
+        let is_split_off = |it: &Sponsored| it.split && !self.sponsors.goes_along_homed(lock, it.part);
+        let split = self.sponsors.of(sponsor).filter(|it| at_home && is_split_off(it)).map(|it| it.part);
         let unnamed = split.filter(|part| owners.register(*part) == Register::default());
         for part in unnamed.collect::<SmallVec<[DcId; 2]>>() {
             self.table.set(lock, part, Register::HOME);
@@ -220,7 +226,7 @@ impl CmRDT for Ownership {
     }
 
     fn apply(&mut self, op: PartMove) {
-        self.apply_in(op, self.sponsors.no_homes());
+        self.apply_as_of(op, AsOf::here(self.sponsors.no_homes()));
     }
 }
 

@@ -10,7 +10,8 @@
 
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
-use super::default_owner::{default_owner, home};
+use super::default_owner::{default_owner, default_parts, home};
+use super::home_rules::{AsOf, HomeRules};
 use super::ownership::Register;
 
 /// The parts that are not settled yet, by their members. Usually there is none.
@@ -24,6 +25,8 @@ pub struct Sponsors {
     left: DcSet,
     /// The slots that had such a member, whether they have another one now or not: they are no homes.
     no_homes: DcSet,
+    /// The homes of prefixes.
+    rules: HomeRules,
 }
 
 /// A part that is not settled.
@@ -113,13 +116,39 @@ impl Sponsors {
 
     /// Returns the home of a lock, if that is one.
     pub fn home(&self, lock: &LockName) -> Option<DcId> {
-        home(lock, self.no_homes)
+        home(lock, &self.rules, self.no_homes)
+    }
+
+    /// Returns true if a part that is not settled goes along until it is: that of a lock with a home.
+    pub(super) fn goes_along_homed(&self, lock: &LockName, part: DcId) -> bool {
+        home(lock, &HomeRules::default(), self.no_homes).is_some() || self.rules.had_home_before(lock, part)
+    }
+
+    /// Returns the homes of prefixes.
+    pub fn rules(&self) -> &HomeRules {
+        &self.rules
+    }
+
+    /// Returns the homes of prefixes, to be changed.
+    pub fn rules_mut(&mut self) -> &mut HomeRules {
+        &mut self.rules
+    }
+
+    /// The same with these homes of prefixes.
+    pub fn with_rules(self, rules: HomeRules) -> Sponsors {
+        Sponsors { rules, ..self }
     }
 
     /// Returns the owner of a part that has no register and goes along with no other.
     #[inline]
     pub fn default_owner(&self, lock: &LockName, part: DcId) -> DcId {
-        default_owner(lock, part, self.no_homes)
+        self.default_owner_as_of(lock, part, AsOf::here(self.no_homes))
+    }
+
+    /// Returns the owner of such a part as the maker of an entry knew it.
+    #[inline]
+    pub fn default_owner_as_of(&self, lock: &LockName, part: DcId, as_of: AsOf<'_>) -> DcId {
+        default_owner(lock, part, &self.rules, as_of)
     }
 
     /// These members have left or were evicted: they own nothing, are no homes, and their parts count no
@@ -167,13 +196,25 @@ impl Sponsors {
         let Some(row) = self.get(part) else { return self.default_owner(lock, part) };
         // A sponsor is settled, so this ends.
         let with = register(row.sponsor).owner().unwrap_or_else(|| self.default_owner(lock, row.sponsor));
-        let is_split_off = row.split && self.home(lock).is_none() && with == row.sponsor;
-        if is_split_off { part } else { with }
+        let is_at_home = || with == self.default_owner(lock, row.sponsor);
+        let is_split_off = row.split && !self.goes_along_homed(lock, part) && is_at_home();
+        if is_split_off { self.default_owner(lock, part) } else { with }
     }
 
-    /// Returns the parts among `members` that `owner` owns of a lock without registers.
+    /// Returns the parts among `members` that `owner` owns of this lock, if it has no registers.
     #[inline]
-    pub fn default_parts(&self, owner: DcId, members: DcSet) -> DcSet {
+    pub fn parts_without_registers(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
+        if self.is_empty() {
+            default_parts(lock, owner, members, &self.rules, self.no_homes)
+        } else if self.home(lock).is_some() || self.rules.covers(lock) {
+            members.iter().filter(|part| self.owner(lock, *part, |_| Register::default()) == owner).collect()
+        } else {
+            self.default_parts(owner, members)
+        }
+    }
+
+    #[inline]
+    fn default_parts(&self, owner: DcId, members: DcSet) -> DcSet {
         let parts = self.defaults.get(owner.index()).copied().unwrap_or(DcSet::only(owner));
         parts.intersection(members)
     }

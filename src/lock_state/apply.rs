@@ -10,6 +10,7 @@ use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{LockParts, Op, Wants};
+use crate::crdt::AsOf;
 use geolock_api::names::{DcId, DcSet, LockName, Mode, Position, RequestId};
 
 /// A published request: a [`RequestRow`], or one in an entry.
@@ -75,25 +76,34 @@ impl LogOperations<'_> {
     }
 
     /// Applies a transfer by an entry of `from` at `position`; [`Position::default`] for an entry that has
-    /// long been durable. `no_homes`: the slots that were no homes in the epoch of the entry.
+    /// long been durable. `as_of`: what the maker knew of homes.
     pub fn apply_transfer(
         &mut self,
         (from, to): (DcId, DcId),
         moved: &LockParts,
-        no_homes: DcSet,
+        as_of: AsOf<'_>,
         position: Position,
     ) {
         let parts: DcSet = moved.parts.iter().map(|(part, _)| *part).collect();
         debug_assert_eq!(parts.len(), moved.parts.len(), "a part of lock {} moves once", moved.lock);
         // Its maker may not have known of a new member.
         let parts = parts.union(self.tables.owners.going_along(&moved.lock, parts));
-        self.tables.owners.move_parts_in(to, moved, no_homes);
-        let owners = &self.tables.owners;
-        let (me, has_ended) = (self.tables.view.me, owners.has_ended(to));
-        // Parts that are given to a member that was evicted fall home.
-        let is_here = || parts.iter().any(|part| owners.owner(&moved.lock, part) == me);
-        let to = if has_ended && is_here() { me } else { to };
-        self.schedule.note_moved(self.tables, (from, to), (&moved.lock, parts), position);
+        self.tables.owners.move_parts_as_of(to, moved, as_of);
+        // Parts that are given to a member that was evicted fall home, and so do those that come to a member
+        // that is their home only as far as the maker knew.
+        let mut rest = parts;
+        while let Some(first) = rest.iter().next() {
+            let owner = |part: DcId| self.tables.owners.owner(&moved.lock, part);
+            let to = owner(first);
+            let together = rest.iter().filter(|part| owner(*part) == to).collect();
+            rest = rest.difference(together);
+            self.schedule.note_moved(self.tables, (from, to), (&moved.lock, together), position);
+        }
+    }
+
+    /// Writes the registers of parts that `owner` keeps, whatever their home will be.
+    pub fn apply_keep(&mut self, owner: DcId, kept: &LockParts) {
+        self.tables.owners.keep_parts(owner, kept);
     }
 
     /// Records the entry of this datacenter that published its requests, and removes the orphans that it
@@ -111,6 +121,8 @@ impl LogOperations<'_> {
                 }
                 Op::Withdraw { id } => self.apply_withdraw(*id, now),
                 Op::Transfer { .. }
+                | Op::Keep { .. }
+                | Op::Rehome { .. }
                 | Op::Commit(_)
                 | Op::Enter { .. }
                 | Op::Split { .. }

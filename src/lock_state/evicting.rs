@@ -15,7 +15,7 @@ use geolock_api::names::{DcSet, RequestId};
 impl MemberChanges<'_> {
     /// This datacenter enters the epoch in which these members are evicted. Call [`MemberChanges::rest_on`]
     /// with the record of that.
-    pub fn end_evicted(&mut self, evicted: DcSet, now: Instant) {
+    pub fn end_evicted(&mut self, evicted: DcSet, epoch: u64, now: Instant) {
         let tables = &mut *self.tables;
         debug_assert!(!evicted.contains(tables.view.me), "{} does not enter its own end", tables.view.me);
         tables.view.members = tables.view.members.difference(evicted);
@@ -26,7 +26,7 @@ impl MemberChanges<'_> {
         let requests = if outlive { Vec::new() } else { requests_of(tables, evicted) };
         let mut log = LogOperations { tables, schedule: self.schedule };
         requests.into_iter().for_each(|id| log.apply_withdraw(id, now));
-        self.end(evicted);
+        self.end(evicted, epoch);
     }
 }
 

@@ -14,8 +14,8 @@ use super::owners::Known;
 use super::request::{Origin, RequestRow};
 use crate::base::time::Instant;
 use crate::base::work;
-use crate::causal_log::{LockParts, Op};
-use crate::crdt::{Ownership, PartMove, VersionVector};
+use crate::causal_log::{Entry, LockParts, Op};
+use crate::crdt::{AsOf, Ownership, PartMove, VersionVector};
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER, Position, RequestId};
 
 /// Another datacenter's view of the locks after it had applied `vector`.
@@ -31,27 +31,41 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns a view from its map. `beyond`: operations of entries that are applied here and not covered by
-    /// `vector`, in order, each with the slots that were no homes in the epoch of its entry.
+    /// Returns a view from its map. `beyond`: entries that are applied here and not covered by `vector`, in
+    /// order, each with what its maker knew of homes.
     pub fn new<'a>(
         vector: VersionVector,
         mut ownership: Ownership,
-        beyond: impl Iterator<Item = (&'a Op, DcSet)>,
+        beyond: impl Iterator<Item = (&'a Entry, AsOf<'a>)>,
     ) -> Foreign {
-        for (op, no_homes) in beyond {
-            if let Op::Split { part } = op {
-                ownership.sponsors_mut().split(*part);
-            }
-            let Op::Transfer { to, parts } = op else { continue };
-            for LockParts { lock, parts } in parts {
-                for &(part, version) in parts {
-                    let part_move = PartMove { lock: lock.clone(), part, owner: *to, version };
-                    ownership.apply_in(part_move, no_homes);
+        let ops = beyond.flat_map(|(entry, as_of)| entry.ops.iter().map(move |op| (entry, as_of, op)));
+        for (entry, as_of, op) in ops {
+            match op {
+                Op::Split { part } => ownership.sponsors_mut().split(*part),
+                Op::Rehome { epoch } => {
+                    ownership.sponsors_mut().rules_mut().give(entry.dc, *epoch, entry.seq)
                 }
+                Op::Transfer { to, parts } => {
+                    moves(*to, parts).for_each(|it| ownership.apply_as_of(it, as_of))
+                }
+                Op::Keep { parts } => moves(entry.dc, parts).for_each(|it| ownership.keep(it)),
+                Op::Request { .. }
+                | Op::Withdraw { .. }
+                | Op::Commit(_)
+                | Op::Enter { .. }
+                | Op::Done { .. }
+                | Op::Freed { .. }
+                | Op::Leave => {}
             }
         }
         Foreign { vector, ownership, known: None, is_first: false, requests: Vec::new() }
     }
+}
+
+fn moves(owner: DcId, parts: &[LockParts]) -> impl Iterator<Item = PartMove> {
+    parts.iter().flat_map(move |LockParts { lock, parts }| {
+        parts.iter().map(move |&(part, version)| PartMove { lock: lock.clone(), part, owner, version })
+    })
 }
 
 /// A reason for which a view cannot be installed. Nothing was changed.
@@ -121,7 +135,14 @@ impl Inspect<'_> {
                 && owners.owner(lock, *part) == me
                 && self.is_held_by(lock, *part)
         };
-        owners.map().differences(theirs).filter(is_contested).map(|(lock, _)| lock.clone()).collect()
+        let moved = owners.map().differences(theirs).filter(is_contested).map(|(lock, _)| lock.clone());
+        // Parts that were given by rules have no registers.
+        let held = theirs.sponsors().rules().prefixes().flat_map(|prefix| self.held_below(prefix));
+        let is_given = |lock: &&LockName| {
+            let given = owners.parts_here(lock).iter().filter(|part| theirs.of(lock).owner(*part) != me);
+            given.into_iter().any(|part| self.is_held_by(lock, part))
+        };
+        moved.chain(held.filter(is_given).cloned()).collect()
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Naming {
 
 impl MemberChanges<'_> {
     /// This datacenter enters an epoch with a new member, whose part goes along with that of `sponsor`.
-    pub fn admit(&mut self, part: DcId, sponsor: DcId) {
+    pub fn admit(&mut self, part: DcId, sponsor: DcId, epoch: u64) {
         let tables = &mut *self.tables;
         debug_assert!(tables.view.members.contains(sponsor), "the sponsor {sponsor} is a member");
         debug_assert!(part != tables.view.me, "a member knows its own admission from its state");
@@ -51,7 +51,7 @@ impl MemberChanges<'_> {
         }
         tables.view.members.insert(part);
         tables.owners.set_members(tables.view.members, tables.owners.left());
-        tables.owners.admit(part, sponsor);
+        tables.owners.admit(part, sponsor, epoch);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
             if let Some(lock) = tables.locks.get_mut(index).filter(|lock| lock.parts.contains(sponsor)) {
                 lock.parts.insert(part);
@@ -65,9 +65,11 @@ impl MemberChanges<'_> {
         self.schedule.note_parts_here(self.tables, Position::default());
     }
 
-    /// Nothing goes along with the sponsor's part any more.
+    /// Nothing goes along with the sponsor's part any more. Registers that say that a part is at home say
+    /// nothing once all are settled.
     pub fn settle(&mut self, part: DcId) {
         self.tables.owners.sponsors_mut().settle(part);
+        self.idle_return.scan_all(self.tables);
     }
 
     /// Begins to name the part of a new member for locks that are here.

@@ -48,10 +48,11 @@ impl MemberChanges<'_> {
         self.schedule.mark_all(tables);
     }
 
-    /// The end of these members is entered: what they own is at home, their parts count no more, and locks
-    /// that had their home there have none. Call [`MemberChanges::rest_on`] with the record of that.
-    pub fn end(&mut self, ended: DcSet) {
-        self.tables.owners.end(ended);
+    /// The end of these members is entered with this epoch: what they own is at home, their parts count no
+    /// more, and locks that had their home there have none. Call [`MemberChanges::rest_on`] with the record
+    /// of that.
+    pub fn end(&mut self, ended: DcSet, epoch: u64) {
+        self.tables.owners.end(ended, epoch);
         self.idle_return.scan_all(self.tables);
         self.schedule.note_parts_here(self.tables, Position::default());
         self.schedule.mark_all(self.tables);

@@ -4,11 +4,12 @@
 //! `locks.rs` is the entrance, and lends each kind of event the parts that it may change: `acquire.rs`
 //! requests of clients, `apply.rs` operations of the log and `install_state.rs` the state of another
 //! datacenter, `member_changes.rs` the members (`joining.rs` those that join, `leaving.rs` those that leave,
-//! `evicting.rs` and `forgetting.rs` what is left of one that has ended), `replay.rs` the disk. They change
-//! the tables (`tables.rs`: the locks, the requests, the published requests, the owners), and `schedule/`
-//! decides what follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock
-//! leaves, `idle_return.rs` when its unused parts go home. The others only read: `validate.rs` checks
-//! entries, `inspect.rs` describes, and `waiting.rs` counts the requests that wait for each datacenter.
+//! `evicting.rs` and `forgetting.rs` what is left of one that has ended, `rehoming.rs` the homes of
+//! prefixes), `replay.rs` the disk. They change the tables (`tables.rs`: the locks, the requests, the
+//! published requests, the owners), and `schedule/` decides what follows. `queue.rs` orders the waiters of a
+//! lock. `hold_policy.rs` decides when a lock leaves, `idle_return.rs` when its unused parts go home. The
+//! others only read: `validate.rs` checks entries, `inspect.rs` describes, and `waiting.rs` counts the
+//! requests that wait for each datacenter.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
@@ -34,6 +35,7 @@ mod names;
 mod owners;
 mod policies;
 mod queue;
+mod rehoming;
 mod replay;
 mod request;
 mod request_table;
@@ -59,6 +61,7 @@ pub(crate) use joining::Naming;
 pub use leaving::Parting;
 pub(crate) use locks::Locks;
 pub(crate) use owners::Known;
+pub(crate) use rehoming::Keeping;
 pub use request::RequestRow;
 pub(crate) use request::{Local, RequestIndex, State};
 pub(crate) use request_table::Piece;

@@ -6,7 +6,7 @@ use crdts::CmRDT;
 
 use crate::causal_log::{EntryFault, LockParts};
 use crate::crdt::{
-    AwayCounts, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors,
+    AsOf, AwayCounts, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Sponsors,
 };
 use geolock_api::names::{DcId, DcSet, LockName, MAX_NUMBER};
 
@@ -99,9 +99,10 @@ impl Owners {
         self.map.sponsors().left().contains(dc)
     }
 
-    /// These members end: what they own is at home, and their parts count no more.
-    pub(super) fn end(&mut self, ended: DcSet) {
+    /// These members end with this epoch: what they own is at home, and their parts count no more.
+    pub(super) fn end(&mut self, ended: DcSet, epoch: u64) {
         self.map.sponsors_mut().end(ended);
+        self.map.sponsors_mut().rules_mut().end(ended, epoch);
         self.sums.set_ended(self.map.sponsors().left());
     }
 
@@ -116,7 +117,10 @@ impl Owners {
         let owners = self.map.of(lock);
         let parts = owners.parts_of(self.me, self.members.union(self.left));
         let named = parts.difference(owners.going_along(parts));
-        named.iter().filter(|part| self.default_owner(lock, *part) != self.me).collect()
+        // A kept part is here by its register, and so is one whose home became this datacenter.
+        let is_foreign =
+            |part: &DcId| owners.register(*part).version() > 0 || self.default_owner(lock, *part) != self.me;
+        named.iter().filter(is_foreign).collect()
     }
 
     /// Returns the number of locks with foreign parts here. These are the listed ones of the map
@@ -139,6 +143,7 @@ impl Owners {
     /// Asserts the invariants. Walks all rows: for tests and the simulator.
     pub(super) fn check(&self) {
         self.map.check();
+        assert!(self.sponsors().rules().are_of(u64::MAX), "rules about homes are in order");
         assert_eq!(self.sum(), OwnershipSums::of_map(&self.map).total(), "the sum over who owns what");
         assert_eq!(self.away, AwayCounts::of_map(&self.map), "the numbers of locks with parts away");
         for lock in (0..self.map.len()).filter_map(|row| self.map.lock_at(row)) {
@@ -202,11 +207,28 @@ impl Owners {
 
     /// Writes the registers of parts that move now.
     pub(super) fn move_parts(&mut self, to: DcId, moved: &LockParts) {
-        self.move_parts_in(to, moved, self.map.sponsors().no_homes());
+        self.move_parts_as_of(to, moved, AsOf::here(self.map.sponsors().no_homes()));
     }
 
-    /// Writes the registers of parts that an entry moved, in whose epoch these slots were no homes.
-    pub(super) fn move_parts_in(&mut self, to: DcId, moved: &LockParts, no_homes: DcSet) {
+    /// Writes the registers of parts that an entry moved whose maker knew this of homes.
+    pub(super) fn move_parts_as_of(&mut self, to: DcId, moved: &LockParts, as_of: AsOf<'_>) {
+        self.write_parts(to, moved, |map, part_move| map.apply_as_of(part_move, as_of));
+        let falls_home = |part: DcId| {
+            let owner = self.owner(&moved.lock, part);
+            self.has_ended(part) || owner == to || owner == self.default_owner(&moved.lock, part)
+        };
+        debug_assert!(
+            self.has_ended(to) || moved.parts.iter().all(|(part, _)| falls_home(*part)),
+            "moved parts have their new owner, or fall home from there"
+        );
+    }
+
+    /// Writes the registers of parts that `owner` keeps, also those at their home.
+    pub(super) fn keep_parts(&mut self, owner: DcId, kept: &LockParts) {
+        self.write_parts(owner, kept, Ownership::keep);
+    }
+
+    fn write_parts(&mut self, to: DcId, moved: &LockParts, mut write: impl FnMut(&mut Ownership, PartMove)) {
         let was_away_here = !self.foreign_parts(&moved.lock).is_empty();
         let were_away = self.map.of(&moved.lock).away_owners();
         let has_ended = self.map.sponsors().left();
@@ -218,22 +240,16 @@ impl Owners {
                 );
             }
             let before = self.map.of(&moved.lock).written(*part);
-            self.map.apply_in(part_move, no_homes);
+            write(&mut self.map, part_move);
             let after = self.map.of(&moved.lock).written(*part);
             self.sums.subtract(&moved.lock, *part, before);
             self.sums.add(&moved.lock, *part, after);
         }
-        debug_assert!(
-            self.has_ended(to)
-                || moved
-                    .parts
-                    .iter()
-                    .all(|(part, _)| self.has_ended(*part) || self.owner(&moved.lock, *part) == to),
-            "moved parts have their new owner, or fall home from there"
-        );
         self.away.change(were_away, self.map.of(&moved.lock).away_owners());
         let is_away_here = !self.foreign_parts(&moved.lock).is_empty();
-        if was_away_here != is_away_here {
+        // A row that lost all registers in between is another one now.
+        let is_new = is_away_here && !self.map.table().is_listed(&moved.lock);
+        if was_away_here != is_away_here || is_new {
             self.map.table_mut().set_listed(&moved.lock, is_away_here);
         }
     }
@@ -276,9 +292,10 @@ impl Owners {
         self.map.sponsors_mut()
     }
 
-    /// A member joins: its part goes along with that of `sponsor`.
-    pub(super) fn admit(&mut self, part: DcId, sponsor: DcId) {
+    /// A member joins with this epoch: its part goes along with that of `sponsor`.
+    pub(super) fn admit(&mut self, part: DcId, sponsor: DcId, epoch: u64) {
         self.map.sponsors_mut().admit(part, sponsor);
+        self.map.sponsors_mut().rules_mut().admit(part, epoch);
         self.sums.set_ended(self.map.sponsors().left());
     }
 

@@ -29,6 +29,16 @@ impl Inspect<'_> {
                 Op::Freed { .. } => {}
                 Op::Split { part } => validate_split(sponsors, dc, *part)?,
                 Op::Done { part } => validate_done(sponsors, *part)?,
+                Op::Rehome { epoch } if !sponsors.rules().may_give(dc, *epoch) => {
+                    return Err(EntryFault::NotRehoming { epoch: *epoch });
+                }
+                Op::Rehome { .. } => {}
+                Op::Keep { parts } => {
+                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, dc, lock))?;
+                    moved.extend(
+                        parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
+                    );
+                }
                 Op::Transfer { to, parts } => {
                     validate_homes(known, parts.iter().map(|moved| &moved.lock))?;
                     parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, *to, lock))?;

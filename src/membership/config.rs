@@ -143,9 +143,9 @@ impl Config {
         &self.rules
     }
 
-    /// Returns the member to which this lock returns when it is idle, if a rule names one that is a member.
+    /// Returns the home of this lock, if a rule names one.
     pub fn home(&self, lock: &[u8]) -> Option<DcId> {
-        self.rules.of(lock)?.home.filter(|home| self.slots().member(*home).is_some())
+        self.rules.of(lock)?.home
     }
 
     /// Returns the invitations that are open, each with the sponsor that it names.

@@ -60,6 +60,10 @@ impl Config {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
             }
+            Command::SetRule { .. } | Command::RemoveRule { .. } => {
+                one_version(self, facts)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
+            }
             Command::Left { dc, .. } => {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::only(*dc))?;

@@ -21,6 +21,11 @@ impl Prefix {
         LockName::new(bytes).map(Prefix)
     }
 
+    /// Returns the prefix as the plain name of a lock.
+    pub fn as_name(&self) -> &LockName {
+        &self.0
+    }
+
     /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -48,8 +53,8 @@ impl fmt::Display for Prefix {
 /// The rule of a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PrefixRule {
-    /// The member to which idle locks return. The rule stays when that member ends, and holds again for the
-    /// next member with its slot.
+    /// The home of these locks: the member that has the parts of unused ones, and to which idle ones return.
+    /// `None` once that member has ended.
     pub home: Option<DcId>,
     /// `evict = operator`, where the cluster's policy is `auto`: the parts of a member that was evicted by
     /// silence stay where they are until an operator confirms that it is dead.
@@ -64,6 +69,11 @@ impl Rules {
     /// Returns the rules in the order of their prefixes.
     pub fn iter(&self) -> impl Iterator<Item = (&Prefix, &PrefixRule)> {
         self.0.iter()
+    }
+
+    /// Returns the prefixes that have a home, in their order.
+    pub fn homes(&self) -> impl Iterator<Item = (&Prefix, DcId)> {
+        self.0.iter().filter_map(|(prefix, rule)| Some((prefix, rule.home?)))
     }
 
     /// Returns the number of rules.
@@ -96,6 +106,13 @@ impl Rules {
 
     pub(super) fn set(&mut self, prefix: Prefix, rule: PrefixRule) {
         self.0.insert(prefix, rule);
+    }
+
+    /// This member has ended, and is no home any more. A rule that says nothing else is gone.
+    pub(super) fn end_home(&mut self, home: DcId) {
+        let rules = self.0.values_mut().filter(|rule| rule.home == Some(home));
+        rules.for_each(|rule| rule.home = None);
+        self.0.retain(|_, rule| *rule != PrefixRule::default());
     }
 
     pub(super) fn remove(&mut self, prefix: &Prefix) -> Option<PrefixRule> {

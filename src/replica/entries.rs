@@ -22,6 +22,7 @@ use crate::base::entry_number::follows;
 use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::{Change, CommitFault, Entry, EntryFault, Log, Op, Overflow, Violation};
+use crate::crdt::AsOf;
 use crate::lock_state::{Locks, MAX_REQUEST_DELAY, Published};
 use crate::membership::{Epoch, Generation};
 use crate::replica::clients::grants::Requests;
@@ -345,7 +346,9 @@ impl Applier<'_> {
     fn take_in_ops(&mut self, entry: &Arc<Entry>, position: Position) {
         self.ids.clock.observe(entry.at);
         self.ids.raise_lead(entry.lead_ms, position);
-        let no_homes = self.members.of(entry).no_homes;
+        let knew = self.members.homes_as_of(entry);
+        let is_wrong = self.config.bugs.has(Bug::RuleJudgedHere);
+        let as_of = if is_wrong { AsOf::here(knew.no_homes) } else { knew };
         for (index, op) in entry.ops.iter().enumerate() {
             let weight = if op.as_commit().is_some() { 1 } else { LOCK_WORK };
             work::count(weight * op.rows());
@@ -365,13 +368,20 @@ impl Applier<'_> {
                     self.locks.log_operations().apply_request(&published);
                 }
                 Op::Withdraw { id } => self.locks.log_operations().apply_withdraw(*id, self.now.mono),
-                Op::Enter { .. } | Op::Split { .. } | Op::Done { .. } | Op::Freed { .. } | Op::Leave => {
-                    lend!(Writer, self).take_in_membership(entry.dc, op, position)
-                }
+                Op::Enter { .. }
+                | Op::Split { .. }
+                | Op::Done { .. }
+                | Op::Freed { .. }
+                | Op::Rehome { .. }
+                | Op::Leave => lend!(Writer, self).take_in_membership((entry.dc, entry.seq), op, position),
                 Op::Transfer { to, parts } => {
                     let between = (entry.dc, *to);
                     let mut log = self.locks.log_operations();
-                    parts.iter().for_each(|lock| log.apply_transfer(between, lock, no_homes, position));
+                    parts.iter().for_each(|lock| log.apply_transfer(between, lock, as_of, position));
+                }
+                Op::Keep { parts } => {
+                    let mut log = self.locks.log_operations();
+                    parts.iter().for_each(|lock| log.apply_keep(entry.dc, lock));
                 }
             }
         }
@@ -393,19 +403,33 @@ impl Requests<'_> {
                 self.take_from_holders(&moved.lock);
             }
         }
+        for op in &entry.ops {
+            if let Op::Rehome { epoch } = op {
+                let held = self.locks.inspect().held_by_default(*epoch);
+                held.iter().for_each(|lock| self.take_from_holders(lock));
+            }
+        }
     }
 }
 
 impl Writer<'_> {
-    /// Applies an operation on the members.
-    pub(super) fn take_in_membership(&mut self, dc: DcId, op: &Op, position: Position) {
+    /// Applies an operation on the members, of the entry with this maker and number.
+    pub(super) fn take_in_membership(&mut self, (dc, seq): (DcId, u64), op: &Op, position: Position) {
         match op {
+            Op::Rehome { epoch } => {
+                self.locks.member_changes().give(dc, *epoch, seq, position);
+                self.follow_rules();
+            }
             Op::Enter { epoch } => self.take_in_enter(dc, Epoch(*epoch)),
             Op::Leave => self.take_in_leave(dc, position),
             Op::Split { part } => self.take_in_split(*part),
             Op::Done { part } => self.take_in_done(dc, *part),
             Op::Freed { slot, generation } => self.members.note_freed(dc, *slot, Generation(*generation)),
-            Op::Request { .. } | Op::Withdraw { .. } | Op::Transfer { .. } | Op::Commit(_) => {}
+            Op::Request { .. }
+            | Op::Withdraw { .. }
+            | Op::Transfer { .. }
+            | Op::Keep { .. }
+            | Op::Commit(_) => {}
         }
     }
 }

@@ -174,6 +174,11 @@ impl<'a> Inspect<'a> {
         self.0.locks.owners().sponsors().home(lock)
     }
 
+    /// Returns the owner of a part that has no register.
+    pub fn default_owner_of(self, lock: &LockName, part: DcId) -> DcId {
+        self.0.locks.owners().sponsors().default_owner(lock, part)
+    }
+
     /// Returns the members that have freed each slot that is over: nothing that names its last member is
     /// still to come.
     pub fn freed(self) -> BTreeMap<DcId, DcSet> {

@@ -84,7 +84,7 @@ impl Writer<'_> {
         for (index, commit) in entry.ops.iter().enumerate().filter_map(|(i, op)| Some((i, op.as_commit()?))) {
             self.take_in_commit(&entry, index, commit, position);
         }
-        entry.ops.iter().for_each(|op| self.take_in_membership(dc, op, position));
+        entry.ops.iter().for_each(|op| self.take_in_membership((dc, seq), op, position));
         self.log.apply(entry, position, self.now.mono);
         self.out.counts.entries_made += 1;
         self.out.pump = true;
@@ -129,6 +129,9 @@ fn split_op(op: Op) -> Vec<Op> {
     match op {
         Op::Transfer { to, parts } if op_is_large(&parts) => {
             parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Transfer { to, parts: chunk.to_vec() }).collect()
+        }
+        Op::Keep { parts } if op_is_large(&parts) => {
+            parts.chunks(TRANSFER_LOCKS).map(|chunk| Op::Keep { parts: chunk.to_vec() }).collect()
         }
         op => vec![op],
     }

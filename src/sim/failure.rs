@@ -288,6 +288,8 @@ pub struct Outcome {
     pub evictions: u64,
     /// Servers that joined with the slot of one that had ended.
     pub returns: u64,
+    /// Changes of the home of a prefix.
+    pub rules: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
@@ -365,6 +367,7 @@ impl Outcome {
         self.leaves += other.leaves;
         self.evictions += other.evictions;
         self.returns += other.returns;
+        self.rules += other.rules;
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
         for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
@@ -455,12 +458,10 @@ impl fmt::Display for Outcome {
             self.keys_expired,
             self.large_changes
         )?;
-        if self.joins + self.leaves + self.evictions > 0 {
-            let Outcome { joins, leaves, evictions, returns, .. } = self;
-            writeln!(
-                f,
-                "datacenters: {joins} joined, {leaves} left, {evictions} evicted, {returns} returned"
-            )?;
+        if self.joins + self.leaves + self.evictions + self.rules > 0 {
+            let Outcome { joins, leaves, evictions, returns, rules, .. } = self;
+            write!(f, "datacenters: {joins} joined, {leaves} left, {evictions} evicted, {returns} returned")?;
+            writeln!(f, ", {rules} rules of homes")?;
         }
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

@@ -267,6 +267,11 @@ fn too_little(world: &World) -> Option<String> {
     if world.plan.losses > 0 && !world.plan.by_time && ended == 0 {
         return Some("no datacenter was evicted".to_owned());
     }
+    // Members may be on their way in or out all the time.
+    let changes = world.plan.dcs > world.plan.founders || world.plan.leaves > 0 || world.plan.losses > 0;
+    if world.plan.rules > 0 && !changes && world.tally.rules == 0 {
+        return Some("no rule was set".to_owned());
+    }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);
     }

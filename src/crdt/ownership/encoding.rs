@@ -7,9 +7,15 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use smallvec::SmallVec;
+
 use super::row::{LockRow, Registers};
 use super::{Ownership, Register};
 use geolock_api::names::{DcId, LockName, MAX_DCS, MAX_NUMBER};
+
+/// Marks the register of a plain lock's part at the member that it is named after: it is kept there, away
+/// from the home of the prefix. Without it, it is one of a version in which parts at home had registers.
+const KEPT: u64 = 0x80;
 
 /// A row as it is encoded.
 type EncodedRow = (LockName, Vec<u64>);
@@ -18,8 +24,12 @@ impl Serialize for Ownership {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut sequence = serializer.serialize_seq(Some(self.len()))?;
         for row in self.table.iter() {
-            sequence
-                .serialize_element(&(row.lock(), row.registers().iter().map(|r| r.0).collect::<Vec<_>>()))?;
+            let kept = |(part, register): (DcId, Register)| match register.owner() == Some(part) {
+                true if row.lock().home().is_none() => register.0 | KEPT,
+                _ => register.0,
+            };
+            let registers: Vec<u64> = row.parts().map(kept).collect();
+            sequence.serialize_element(&(row.lock(), registers))?;
         }
         sequence.end()
     }
@@ -59,14 +69,18 @@ impl TryFrom<EncodedRow> for LockRow {
     type Error = BadRow;
 
     fn try_from((lock, registers): EncodedRow) -> Result<LockRow, BadRow> {
-        let mut registers: Registers = registers.into_iter().map(Register).collect();
+        let is_kept = |register: u64| register & KEPT != 0 && lock.home().is_none();
+        let kept: SmallVec<[bool; 3]> = registers.iter().map(|register| is_kept(*register)).collect();
+        let unmarked = |register: u64| Register(if is_kept(register) { register & !KEPT } else { register });
+        let mut registers: Registers = registers.into_iter().map(unmarked).collect();
         if let Some(fault) = fault(&registers) {
             return Err(BadRow { lock, fault });
         }
         // Written by a version in which parts kept their registers at home, and no lock had a home.
         if lock.home().is_none() {
-            for (part, register) in (0_u8..).filter_map(DcId::new).zip(&mut registers) {
-                if register.owner() == Some(part) {
+            let parts = (0_u8..).filter_map(DcId::new).zip(&mut registers);
+            for ((part, register), is_kept) in parts.zip(kept) {
+                if register.owner() == Some(part) && !is_kept {
                     *register = Register::default();
                 }
             }

@@ -1,7 +1,7 @@
 //! The map, its registers and its readers, compared with maps that are copied whole and merged in any order.
 
 use super::*;
-use geolock_api::names::{MAX_DCS, MAX_NUMBER};
+use geolock_api::names::{DcSet, MAX_DCS, MAX_NUMBER};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -83,6 +83,40 @@ fn a_homed_lock_whose_parts_are_at_its_former_home_is_read_as_it_was_written() {
     let mut read: Ownership = crate::base::wire::decode("map", &bytes).expect("it is a map");
     *read.sponsors_mut() = map.sponsors().clone();
     assert_eq!((read.of(&lock(2)).owner(dc(2)), read.of(&lock(2)).owner(dc(0))), (dc(1), dc(0)));
+}
+
+/// A part comes back to its member, which has given what it owns to another home meanwhile: by a transfer
+/// whose maker knew that, and by one whose maker did not, before and after it.
+#[test]
+fn a_move_home_that_crosses_with_the_giving_of_its_receiver_is_read_alike_by_all() {
+    let prefix = LockName::new(&[0]).expect("one byte");
+    let members: DcSet = (0..3).map(dc).collect();
+    let with_rule = || {
+        let mut map = Ownership::new(7);
+        map.apply(PartMove { lock: lock(0), part: dc(0), owner: dc(1), version: 1 });
+        map.sponsors_mut().rules_mut().begin(&prefix, Some(dc(2)), 5, members);
+        map
+    };
+    let back = PartMove { lock: lock(0), part: dc(0), owner: dc(0), version: 2 };
+    let (unaware, aware) = (crate::crdt::VersionVector::default(), [(dc(0), 9)].into_iter().collect());
+    let as_of = |deps| AsOf { no_homes: DcSet::EMPTY, entry: Some((5, deps)) };
+    let (mut sooner, mut later, mut wanted) = (with_rule(), with_rule(), with_rule());
+    sooner.apply_as_of(back.clone(), as_of(&unaware));
+    sooner.sponsors_mut().rules_mut().give(dc(0), 5, 9);
+    later.sponsors_mut().rules_mut().give(dc(0), 5, 9);
+    later.apply_as_of(back.clone(), as_of(&unaware));
+    assert!(sooner.is_empty() && later.is_empty(), "it is at its new home");
+    assert_eq!(sooner.of(&lock(0)).owner(dc(0)), dc(2));
+    wanted.sponsors_mut().rules_mut().give(dc(0), 5, 9);
+    wanted.apply_as_of(back, as_of(&aware));
+    assert_eq!(wanted.of(&lock(0)).owner(dc(0)), dc(0), "its maker gave it away from its home");
+    // That register, and one that is kept, are those of parts away from home, also after a restart.
+    wanted.keep(PartMove { lock: lock(0), part: dc(1), owner: dc(1), version: 1 });
+    let bytes = crate::base::wire::encode("map", &wanted).expect("it is small");
+    let mut read: Ownership = crate::base::wire::decode("map", &bytes).expect("it is a map");
+    *read.sponsors_mut() = wanted.sponsors().clone();
+    assert_eq!(read, wanted);
+    assert_eq!([0, 1].map(|part| read.of(&lock(0)).register(dc(part)).version()), [2, 1]);
 }
 
 fn applied(moves: &[PartMove]) -> Ownership {

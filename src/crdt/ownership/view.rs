@@ -4,7 +4,6 @@ use geolock_api::names::{DcId, DcSet, LockName};
 
 use super::Register;
 use super::row::LockRow;
-use crate::crdt::default_owner::default_parts;
 use crate::crdt::sponsors::{Sponsored, Sponsors};
 
 /// The owners of the parts of a lock, see [`Ownership::of`](super::Ownership::of).
@@ -55,7 +54,8 @@ impl<'a> LockOwners<'a> {
         }
         let goes = |it: &Sponsored| {
             let is_unnamed = self.register(it.part) == Register::default();
-            let goes = self.sponsors.home(self.lock).is_some() || self.owner(it.part) != it.part;
+            let goes = self.sponsors.goes_along_homed(self.lock, it.part)
+                || self.owner(it.part) != self.sponsors.default_owner(self.lock, it.part);
             is_unnamed && parts.contains(it.sponsor) && goes
         };
         self.sponsors.iter().filter(goes).map(|it| it.part).collect()
@@ -65,10 +65,7 @@ impl<'a> LockOwners<'a> {
     #[inline]
     pub fn parts_of(self, owner: DcId, members: DcSet) -> DcSet {
         match self.row {
-            None if self.sponsors.is_empty() || self.sponsors.home(self.lock).is_some() => {
-                default_parts(self.lock, owner, members, self.sponsors.no_homes())
-            }
-            None => self.sponsors.default_parts(owner, members),
+            None => self.sponsors.parts_without_registers(self.lock, owner, members),
             Some(_) => self.parts_by_registers(owner, members),
         }
     }

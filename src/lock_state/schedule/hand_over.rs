@@ -3,7 +3,6 @@
 use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
-use crate::crdt::default_owner;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -104,7 +103,10 @@ impl Schedule {
         let returns = |part: &DcId| {
             let home = owners.default_owner(&lock.name, *part);
             // Readers here need the own part, also of a lock whose home is elsewhere.
-            *part != view.me && !view.takes_none(home) && !policies.is_exclusive_sooner(lock, home)
+            *part != view.me
+                && home != view.me
+                && !view.takes_none(home)
+                && !policies.is_exclusive_sooner(lock, home)
         };
         let parts: DcSet = foreign.iter().filter(returns).collect();
         if parts.is_empty() {
@@ -120,13 +122,12 @@ impl Schedule {
     /// has lost them already.
     pub fn return_home(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet, cause: Cause) {
         let by_name = tables.view.bugs.has(Bug::ReturnedByName);
-        let no_homes = tables.owners.sponsors().no_homes();
-        let home_of = |part| if by_name { part } else { default_owner(name, part, no_homes) };
         let mut rest = parts;
-        while let Some(home) = rest.iter().next().map(home_of) {
+        while let Some(first) = rest.iter().next() {
+            let home_of = |part| if by_name { part } else { tables.owners.default_owner(name, part) };
+            let home = home_of(first);
             let together: DcSet = rest.iter().filter(|part| home_of(*part) == home).collect();
             rest = rest.difference(together);
-            debug_assert!(home != tables.view.me || by_name, "parts at home stay");
             let moved = tables.owners.next_versions(name, together);
             tables.owners.move_parts(home, &moved);
             self.output.transfers.push((home, moved));
@@ -194,6 +195,13 @@ impl Schedule {
             }
         }
         self.repark_all();
+    }
+
+    /// Keeps parts of a lock that are here, whatever their home will be.
+    pub fn keep_parts(&mut self, tables: &mut Tables, name: &LockName, parts: DcSet) {
+        let kept = tables.owners.next_versions(name, parts);
+        tables.owners.keep_parts(tables.view.me, &kept);
+        self.output.kept.push(kept);
     }
 
     /// Names the part of a new member that goes along with parts that are here, by a transfer to `to`: the

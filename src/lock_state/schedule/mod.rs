@@ -35,6 +35,8 @@ struct Output {
     withdraws: Vec<Op>,
     /// By receiver; the parts of one lock are together.
     transfers: Vec<(DcId, LockParts)>,
+    /// Parts that are kept here whatever their home will be.
+    kept: Vec<LockParts>,
     requests: Vec<RequestIndex>,
     granted: VecDeque<RequestIndex>,
 }
@@ -78,8 +80,8 @@ impl Schedule {
     /// Returns true if the log contains all changes of ownership and of the request table.
     #[inline]
     pub fn is_in_log(&self) -> bool {
-        let Output { withdraws, transfers, requests, granted: _ } = &self.output;
-        withdraws.is_empty() && transfers.is_empty() && requests.is_empty()
+        let Output { withdraws, transfers, kept, requests, granted: _ } = &self.output;
+        withdraws.is_empty() && transfers.is_empty() && kept.is_empty() && requests.is_empty()
     }
 
     /// Returns the next granted request that the caller has not taken yet, in order.

@@ -67,7 +67,7 @@ impl Schedule {
 
     /// Takes the operations of a step, in the order of an entry: withdrawals, transfers, requests.
     pub fn take_ops(&mut self, tables: &Tables) -> Vec<Op> {
-        let Output { withdraws, transfers, requests, granted: _ } = &mut self.output;
+        let Output { withdraws, transfers, kept, requests, granted: _ } = &mut self.output;
         let mut ops = std::mem::take(withdraws);
         let mut transfers = std::mem::take(transfers);
         transfers.sort_by_key(|(to, _)| *to);
@@ -75,6 +75,9 @@ impl Schedule {
         for group in transfers.chunk_by(|a, b| a.0 == b.0) {
             let parts = group.iter().map(|(_, lock)| lock.clone()).collect();
             ops.push(Op::Transfer { to: group[0].0, parts });
+        }
+        if !kept.is_empty() {
+            ops.push(Op::Keep { parts: std::mem::take(kept) });
         }
         for request in std::mem::take(requests) {
             let row = &tables.requests[request];

@@ -101,8 +101,8 @@ fn decide(config: &mut Config, index: Index, proposal: &Proposal) -> Result<Effe
         Command::AddWitness(witness) => voters::add_witness(config, index, witness),
         Command::RemoveWitness { id } => voters::remove_witness(config, index, *id),
         Command::Vote { dc, generation, votes } => voters::vote(config, index, *dc, *generation, *votes),
-        Command::SetRule { prefix, rule } => rules::set_rule(config, prefix, rule),
-        Command::RemoveRule { prefix } => rules::remove_rule(config, prefix),
+        Command::SetRule { prefix, rule } => rules::set_rule(config, index, prefix, rule),
+        Command::RemoveRule { prefix } => rules::remove_rule(config, index, prefix),
         Command::ConfirmDead { dc, generation } => evict::confirm_dead(config, *dc, *generation),
         Command::Recover(recovery) => recover::recover(config, index, recovery),
     }
@@ -129,11 +129,13 @@ pub(super) fn begin_epoch(config: &mut Config, index: Index, voters: VoterSet) {
     }
 }
 
-/// Ends the generations of these members, whose epoch has begun, and the statements by and about them.
+/// Ends the generations of these members, whose epoch has begun, the statements by and about them, and the
+/// rules by which they are homes.
 pub(super) fn end_members(config: &mut Config, cuts: &[Cut], cause: EndCause) {
     for cut in cuts {
         let slot = config.slots.get_mut(cut.dc).expect("a member that ends has a slot");
         slot.end(config.numbers.epoch, cut.seq, cause);
         config.marks.retain(|(by, of), _| by.dc() != Some(cut.dc) && *of != cut.dc);
+        config.rules.end_home(cut.dc);
     }
 }

@@ -16,6 +16,8 @@ use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 pub struct LockDescription {
     /// The lock.
     pub lock: LockName,
+    /// The home by a rule about the prefix of its name.
+    pub prefix_home: Option<DcId>,
     /// All parts with their owners: (part, owner).
     pub owners: Vec<(DcId, DcId)>,
     /// Holders here and elsewhere, by datacenter; at most [`MAX_DESCRIBED`] of each datacenter.

@@ -129,6 +129,7 @@ impl Describer<'_> {
         work::count(owners.len() + rows.len());
         LockDescription {
             lock: lock.clone(),
+            prefix_home: self.locks.owners().sponsors().rules().home(lock),
             holders: self.local_holders(lock, most),
             unknown: DcSet::EMPTY,
             waiters: rows.iter().map(|row| self.waiter_info(row)).collect(),

@@ -42,6 +42,7 @@ impl Describer<'_> {
             heat,
             lock: LockDescription {
                 holders: self.local_holders(&name, MAX_HOT_HOLDERS),
+                prefix_home: self.locks.owners().sponsors().rules().home(&name),
                 lock: name,
                 unknown: all.intersection(self.members.peers()),
                 waiters: first.iter().map(|row| self.waiter_info(row)).collect(),

@@ -126,6 +126,7 @@ impl Decided {
                 self.evicts(members.difference(self.config.slots().member_set()), RECOVERY_FENCES)
             }
             Command::SetPolicy(_) => Kind::Policy,
+            Command::SetRule { .. } | Command::RemoveRule { .. } => Kind::Rules,
             _ => Kind::None,
         }
     }

@@ -12,7 +12,7 @@ use crate::base::bugs::{Bug, Bugs};
 use crate::base::entry_number::is_first;
 use crate::base::time::Instant;
 use crate::causal_log::{Entry, EntryFault, Op};
-use crate::crdt::VersionVector;
+use crate::crdt::{AsOf, HomeRules, VersionVector};
 use crate::lock_state::{Known, Parting};
 use crate::membership::Epoch;
 use crate::replica::members::Decisions;
@@ -26,6 +26,7 @@ impl Members {
     fn to_enter(
         &self,
         applied: &VersionVector,
+        rules: &HomeRules,
         bugs: Bugs,
         may_be_fenced: bool,
         now: Instant,
@@ -37,6 +38,7 @@ impl Members {
             Kind::Admits(admitted) => {
                 (joins(admitted.sponsor) && !bugs.has(Bug::SponsorUnsettled))
                     || self.ended_slots.names(admitted.dc)
+                    || !self.have_rehomed(rules)
             }
             // All that it did before it left has to be known.
             Kind::Ends(dc, _) => dc == self.decided.me() || !self.entered.has_left(dc),
@@ -45,6 +47,7 @@ impl Members {
             Kind::Policy => {
                 self.decided.evict_by_time() && (!may_be_fenced || self.pending.awaits_leases(now))
             }
+            Kind::Rules => !self.may_enter_rule(rules),
             Kind::Leaves(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
@@ -67,7 +70,7 @@ impl Members {
                 self.end(evicted.members);
                 self.joins.end(evicted.members);
             }
-            Kind::Policy | Kind::None => {}
+            Kind::Policy | Kind::Rules | Kind::None => {}
         }
         kind
     }
@@ -86,6 +89,11 @@ impl Members {
             return self.entered.known();
         }
         self.decided.known_at(epoch)
+    }
+
+    /// Returns what the maker of an entry, whose epoch is entered here, knew of homes.
+    pub fn homes_as_of<'a>(&self, entry: &'a Entry) -> AsOf<'a> {
+        AsOf { no_homes: self.of(entry).no_homes, entry: Some((entry.epoch, &entry.deps)) }
     }
 
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
@@ -111,9 +119,14 @@ impl Writer<'_> {
         let (bugs, now) = (self.config.bugs, self.now.mono);
         self.await_leases(self.config.local.max_lease_ttl);
         let is_backed = self.lifecycle.member_lease.would_be_backed(now);
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, is_backed, now) {
+        while let Some(epoch) = self.next_epoch(bugs, is_backed, now) {
             self.announce_epoch(epoch);
         }
+    }
+
+    fn next_epoch(&self, bugs: Bugs, may_be_fenced: bool, now: Instant) -> Option<Epoch> {
+        let rules = self.locks.owners().sponsors().rules();
+        self.members.to_enter(self.log.applied(), rules, bugs, may_be_fenced, now)
     }
 
     /// `longest`: the longest time to live of leases of this run.
@@ -128,7 +141,7 @@ impl Writer<'_> {
         let (bugs, now) = (self.config.bugs, self.now.mono);
         self.await_leases(Duration::ZERO);
         // It grants nothing any more.
-        while let Some(epoch) = self.members.to_enter(self.log.applied(), bugs, true, now) {
+        while let Some(epoch) = self.next_epoch(bugs, true, now) {
             self.enter(epoch);
         }
     }
@@ -152,16 +165,17 @@ impl Writer<'_> {
         let kind = self.members.enter(epoch);
         match kind {
             Kind::Admits(Admitted { dc, generation, sponsor }) => {
-                self.locks.member_changes().admit(dc, sponsor);
+                self.locks.member_changes().admit(dc, sponsor, epoch.0);
                 self.log.admit(dc, generation.base());
             }
             Kind::Leaves(dc) => self.locks.member_changes().begin_leaving(dc),
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
-                self.locks.member_changes().end(DcSet::only(dc));
+                self.locks.member_changes().end(DcSet::only(dc), epoch.0);
                 self.log.peers_mut().set_members(self.members.entered.all());
             }
-            Kind::Evicts(evicted) => self.enter_end(evicted.members),
+            Kind::Evicts(evicted) => self.enter_end(evicted.members, epoch),
+            Kind::Rules => self.begin_rule(epoch),
             Kind::Policy | Kind::None => {}
         }
         kind
@@ -207,6 +221,7 @@ impl Decisions<'_> {
         for join in &state.joins {
             self.log.admit(join.part, join.generation.base());
         }
+        self.members.rehoming.follow(self.config.dc, self.locks.owners().sponsors().rules());
         self.follow_peers();
     }
 }

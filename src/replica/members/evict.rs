@@ -16,7 +16,7 @@ use super::pending::Evicted;
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::membership::{AttemptId, Command, FIRST_FENCE, Generation, Proposal, Voter};
+use crate::membership::{AttemptId, Command, Epoch, FIRST_FENCE, Generation, Proposal, Voter};
 use crate::replica::effect::Effect;
 use crate::replica::members::Decisions;
 use crate::replica::writer::Writer;
@@ -116,7 +116,7 @@ impl Members {
 
 impl Writer<'_> {
     /// Acts without these members, which are over, from now on.
-    pub(super) fn enter_end(&mut self, evicted: DcSet) {
+    pub(super) fn enter_end(&mut self, evicted: DcSet, epoch: Epoch) {
         for dc in evicted.iter() {
             let past = self.members.decided.config().slots().last_past(dc).expect("an end has a cut");
             let (cut, applied) = (past.cut, self.log.applied().get(dc));
@@ -124,7 +124,7 @@ impl Writer<'_> {
             let is_reached = past.is_reached_by(applied) && applied <= cut;
             assert!(is_reached || bug, "{dc} ends at {cut}, and {applied} is applied");
         }
-        self.locks.member_changes().end_evicted(evicted, self.now.mono);
+        self.locks.member_changes().end_evicted(evicted, epoch.0, self.now.mono);
         self.log.peers_mut().set_members(self.members.entered.all());
         self.ids.fence = self.members.fence();
         self.settle_complete();

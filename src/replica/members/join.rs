@@ -187,6 +187,7 @@ impl Writer<'_> {
         if self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::NamesInGrace) {
             return;
         }
+        self.rehome();
         self.members.joins.parts().iter().for_each(|part| self.help_to_join(part));
     }
 
@@ -238,10 +239,11 @@ impl Writer<'_> {
 
     /// Applies what entries beyond an installed state, which is recorded at `position`, say of the members.
     /// The ownership map has the splits already, and what this datacenter has entered is in the state.
-    pub(in crate::replica) fn take_in_beyond(&mut self, beyond: &[(DcId, Op)], position: Position) {
+    pub(in crate::replica) fn take_in_beyond(&mut self, beyond: &[(DcId, u64, Op)], position: Position) {
         let me = self.config.dc;
-        for (dc, op) in beyond.iter().filter(|(dc, op)| !(*dc == me && matches!(op, Op::Enter { .. }))) {
-            self.take_in_membership(*dc, op, position);
+        let is_new = |(dc, _, op): &&(DcId, u64, Op)| !(*dc == me && matches!(op, Op::Enter { .. }));
+        for (dc, seq, op) in beyond.iter().filter(is_new) {
+            self.take_in_membership((*dc, *seq), op, position);
         }
     }
 }

@@ -33,6 +33,7 @@ impl Members {
             && !entered.has_left(decided.me())
             && is_entered
             && self.joins.is_empty()
+            && !self.rehoming.is_owed()
             && entered.have_entered(entered.all(), entered.epoch())
     }
 }

@@ -24,6 +24,7 @@ mod listing;
 mod pending;
 mod recover;
 mod recovery_state;
+mod rehoming;
 mod silence;
 mod state;
 
@@ -46,6 +47,7 @@ pub(in crate::replica) use recover::ForcedRecovery;
 pub use recover::RecoveryMessage;
 use recovery_state::Recovering;
 pub use recovery_state::RecoveryView;
+use rehoming::Rehoming;
 pub(in crate::replica) use silence::FailureDetector;
 use silence::Silences;
 pub use state::{JoinState, MembersState};
@@ -62,6 +64,8 @@ pub(super) struct Members {
     pub ended_slots: EndedSlots,
     /// Members that are admitted and, as seen here, not settled.
     joins: Joins,
+    /// The parts that this member has to give by the last rule about homes.
+    rehoming: Rehoming,
     /// The eviction under way.
     promise: Option<Promise>,
     /// The question of this run whether this server still is a member.
@@ -85,6 +89,7 @@ impl Members {
             entered: Entered::new(all),
             ended_slots: EndedSlots::default(),
             joins: Joins::default(),
+            rehoming: Rehoming::default(),
             promise: None,
             asking: Asking::new(),
             silences: Silences::default(),
@@ -145,7 +150,7 @@ impl Members {
 
     /// Returns true if the next step has more to do for a new member, or for a slot that is over.
     pub fn have_work(&self) -> bool {
-        self.joins.are_naming() || self.ended_slots.is_walking()
+        self.joins.are_naming() || self.rehoming.is_keeping() || self.ended_slots.is_walking()
     }
 
     /// Returns true if an eviction or the own joining may go on before the next heartbeat.
@@ -159,6 +164,7 @@ impl Members {
     pub fn is_quiet(&self) -> bool {
         self.pending.is_empty()
             && self.joins.is_empty()
+            && !self.rehoming.is_owed()
             && self.ended_slots.is_quiet()
             && self.entered.epoch_of(self.decided.me()) == self.entered.epoch()
             && !self.decided.is_leaving()

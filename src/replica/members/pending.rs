@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Evicts(Evicted),
     /// Members are evicted by time, from when all know that.
     Policy,
+    /// Locks with a prefix of their names get another home.
+    Rules,
     /// The members stay the same.
     None,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Members;
 use super::decided::known_at;
 use super::listing::config_after;
-use crate::crdt::{Sponsored, Sponsors};
+use crate::crdt::{HomeRules, Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
 use crate::membership::{Epoch, Generation, LossReport, Proposal, RecoveryPromise};
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
@@ -21,6 +21,8 @@ pub struct MembersState {
     pub entered_by: Vec<(DcId, Epoch)>,
     /// The members that are not settled.
     pub joins: Vec<JoinState>,
+    /// The homes of prefixes.
+    pub rules: HomeRules,
     /// The members that leave.
     pub parting: Parting,
     /// This directory joins a running cluster and has no state yet. Never in a state.
@@ -65,13 +67,15 @@ impl MembersState {
         let row = |join: &JoinState| Sponsored { part: join.part, sponsor: join.sponsor, split: join.split };
         let sponsors: Sponsors = self.joins.iter().map(row).collect();
         let Known { left, no_homes, .. } = self.known();
-        sponsors.with_left(left, no_homes)
+        sponsors.with_left(left, no_homes).with_rules(self.rules.clone())
     }
 
     /// Returns true if a member can give this as a state: it has one itself, and has entered no epoch that it
-    /// does not know.
+    /// does not know, nor rules of such an epoch.
     pub(crate) fn can_be_given(&self) -> bool {
-        !self.awaits_state && self.entered <= config_after(&self.decisions).epoch()
+        !self.awaits_state
+            && self.entered <= config_after(&self.decisions).epoch()
+            && self.rules.are_of(self.entered.0)
     }
 
     /// Returns the datacenters of the entered epoch.
@@ -94,6 +98,7 @@ impl Members {
             entered: if entered.has_left(me) { entered.epoch_of(me) } else { entered.epoch() },
             entered_by: entered_by.collect(),
             joins: self.joins.state(sponsors),
+            rules: sponsors.rules().clone(),
             parting: entered.parting(),
             awaits_state: decided.awaits_state(),
             silent: self.silences.state(),

@@ -65,14 +65,10 @@ fn in_version(old: &BTreeMap<u8, u16>, ends: [DcId; 2], message: Message) -> Mes
             let ops = entries.iter().flat_map(|entry| &entry.ops);
             ops.flat_map(|op| match op {
                 Op::Request { wants, .. } => wants.locks().iter().map(|(lock, _)| lock.clone()).collect(),
-                Op::Transfer { parts, .. } => parts.iter().map(|moved| moved.lock.clone()).collect(),
-                Op::Withdraw { .. }
-                | Op::Commit(_)
-                | Op::Enter { .. }
-                | Op::Split { .. }
-                | Op::Done { .. }
-                | Op::Freed { .. }
-                | Op::Leave => Vec::new(),
+                Op::Transfer { parts, .. } | Op::Keep { parts } => {
+                    parts.iter().map(|moved| moved.lock.clone()).collect()
+                }
+                _ => Vec::new(),
             })
             .collect()
         }

@@ -52,6 +52,8 @@ impl Requests {
                 | Op::Split { .. }
                 | Op::Done { .. }
                 | Op::Freed { .. }
+                | Op::Keep { .. }
+                | Op::Rehome { .. }
                 | Op::Leave => {}
             }
         }

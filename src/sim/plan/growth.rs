@@ -147,6 +147,23 @@ impl Plan {
         Plan { returns: true, ..plan }
     }
 
+    /// Prefixes get homes, other ones, and none again, while locks are in use. In some runs members also
+    /// join, leave, are evicted by an operator or by time, or return.
+    pub(super) fn rules(self, seed: u64, rng: &mut Rng) -> Plan {
+        let evictions = |plan: Plan| plan.evictions(&mut Rng::new(seed, 37));
+        let mut plan = match rng.below(6) {
+            0 => self.changes(&mut Rng::new(seed, 35)),
+            1 => evictions(self),
+            2 => evictions(self).timed(&mut Rng::new(seed, 39)),
+            3 => self.returns(seed, &mut Rng::new(seed, 40)),
+            _ => Plan { founders: self.dcs, ..self },
+        };
+        plan.rules = *rng.pick(&[2, 4, 8]);
+        plan.load.homed_percent = *rng.pick(&[0, 0, 20]);
+        plan.hold.iter_mut().for_each(|rule| rule.idle_return_after = *rng.pick(&[500, 3_000]) * MS);
+        plan
+    }
+
     /// Returns the policy by which members are evicted by time: as soon as it permits.
     pub fn policy_by_time(&self) -> Policy {
         let millis = |duration: Duration| u32::try_from(duration.as_millis()).expect("a short time");

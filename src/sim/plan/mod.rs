@@ -90,6 +90,8 @@ pub(super) struct Plan {
     pub returns: bool,
     /// The members that are lost are lost at once, and are a majority.
     pub recovers: bool,
+    /// Number of times that a prefix is to get another home.
+    pub rules: u8,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -183,6 +185,9 @@ impl Plan {
                     general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
                 evictions.recoveries(&mut Rng::new(seed, 41))
             }
+            Profile::Rules => {
+                general.calm().growth(seed, &mut Rng::new(seed, 30)).rules(seed, &mut Rng::new(seed, 44))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -202,6 +207,7 @@ impl Plan {
             by_time: false,
             returns: false,
             recovers: false,
+            rules: 0,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),

@@ -58,13 +58,15 @@ pub enum Profile {
     Returns,
     /// A majority of the members is lost at once, and the others go on by force.
     Recoveries,
+    /// Prefixes of lock names get homes while locks are in use and members come and go.
+    Rules,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 25] = [
+    pub const NAMED: [(&str, Profile); 26] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -90,6 +92,7 @@ impl Profile {
         ("timed-evictions", Profile::TimedEvictions),
         ("returns", Profile::Returns),
         ("recoveries", Profile::Recoveries),
+        ("rules", Profile::Rules),
     ];
 }
 

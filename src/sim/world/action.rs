@@ -113,6 +113,14 @@ pub(in crate::sim) enum Action {
     },
     /// Members are to be evicted by time from now on.
     SetPolicy,
+    /// The locks below a prefix are to have another home, or none.
+    SetHome {
+        prefix: &'static str,
+        /// The home that was asked for before, if it was.
+        wanted: Option<Option<DcId>>,
+        /// How often an operator still asks for it.
+        attempts: u32,
+    },
     /// A lost member is to be evicted.
     Evict {
         node: DcId,

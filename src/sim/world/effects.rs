@@ -206,7 +206,12 @@ impl World {
                 || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
-            let home = |part| replica.inspect().home_of(&moved.lock).unwrap_or(part);
+            let home = |part| match self.plan.rules {
+                0 => replica.inspect().home_of(&moved.lock).unwrap_or(part),
+                // It may have changed in this step.
+                _ if to == part || replica.inspect().home_of(&moved.lock) == Some(to) => to,
+                _ => replica.inspect().default_owner_of(&moved.lock, part),
+            };
             let home: Option<&dyn Fn(DcId) -> DcId> = if may_return { Some(&home) } else { None };
             if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, home) {
                 return self.blame(Err(broken));
@@ -390,6 +395,8 @@ fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
         | Op::Split { .. }
         | Op::Done { .. }
         | Op::Freed { .. }
+        | Op::Keep { .. }
+        | Op::Rehome { .. }
         | Op::Leave => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))

@@ -62,7 +62,7 @@ impl World {
     /// If servers are to join, or members to be evicted, the control group is founded. Those that join start
     /// within the first half of the run.
     pub(super) fn plan_joins(&mut self, joining: DcSet, seed: u64, bugs: Bugs) {
-        if joining.is_empty() && self.plan.losses == 0 {
+        if joining.is_empty() && self.plan.losses == 0 && self.plan.rules == 0 {
             return;
         }
         let founder = |dc| Founder {
@@ -357,9 +357,9 @@ impl World {
     }
 
     /// Returns the members whose parts the oracle can find on disks: none in a world in which members join or
-    /// are evicted, because what goes along and what falls home is in no record.
+    /// are evicted, or locks get homes, because what goes along and what falls home is in no record.
     pub(super) fn members_on_disks(&self) -> DcSet {
-        let moves = self.plan.founders < self.plan.dcs || self.plan.losses > 0;
+        let moves = self.plan.founders < self.plan.dcs || self.plan.losses > 0 || self.plan.rules > 0;
         if moves { DcSet::EMPTY } else { self.members() }
     }
 

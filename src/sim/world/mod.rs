@@ -20,6 +20,7 @@ mod operators;
 mod pauses;
 mod recoveries;
 mod returns;
+mod rules;
 mod show;
 mod transactions;
 mod watchers;
@@ -252,6 +253,7 @@ impl World {
         self.plan_joins(all.difference(members), seed, bugs);
         self.plan_leaves(seed);
         self.plan_losses(seed);
+        self.plan_rules(seed);
         self.plan_disaster(seed);
         self.plan_faults();
         self.plan_clocks();
@@ -364,6 +366,7 @@ impl World {
             Action::Recover { lost } => self.on_recover(lost),
             Action::Vote { node } => self.on_vote(node),
             Action::SetPolicy => self.on_set_policy(),
+            Action::SetHome { prefix, wanted, attempts } => self.on_set_home(prefix, wanted, attempts),
             Action::Evict { node, generation } => self.on_evict(node, generation),
             Action::Force => self.on_force(),
             Action::Overload => self.on_overload(),

@@ -55,6 +55,8 @@ fn entry(entry: &Entry) -> String {
             Op::Done { part } => write!(text, ", done with part {part}"),
             Op::Freed { slot, generation } => write!(text, ", freed {slot} of generation {generation}"),
             Op::Leave => write!(text, ", leave"),
+            Op::Keep { parts } => write!(text, ", keep {parts:?}"),
+            Op::Rehome { epoch } => write!(text, ", rehome by {epoch}"),
         };
     }
     text

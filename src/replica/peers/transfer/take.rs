@@ -258,10 +258,7 @@ impl Replica {
 fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
     let vector = &incoming.head.as_ref().expect("a whole state has a head").vector;
     let beyond = log.entries().iter().filter(|entry| entry.seq > vector.get(entry.dc));
-    let beyond = beyond.flat_map(|entry| {
-        let no_homes = members.of(entry).no_homes;
-        entry.ops.iter().map(move |op| (op, no_homes))
-    });
+    let beyond = beyond.map(|entry| (&**entry, members.homes_as_of(entry)));
     Foreign {
         known: incoming.members_state.as_ref().map(MembersState::known),
         is_first: members.decided.awaits_state(),
@@ -270,12 +267,12 @@ fn foreign(incoming: &mut Incoming, log: &Log, members: &Members) -> Foreign {
     }
 }
 
-/// Returns what entries that a state lacks say of the members, each with the maker.
-fn membership_beyond(head: &Head, log: &Log) -> Vec<(DcId, Op)> {
+/// Returns what entries that a state lacks say of the members, each with the maker and the number.
+fn membership_beyond(head: &Head, log: &Log) -> Vec<(DcId, u64, Op)> {
     let beyond = log.entries().iter().filter(|entry| entry.seq > head.vector.get(entry.dc));
-    let ops = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, op)));
+    let ops = beyond.flat_map(|entry| entry.ops.iter().map(|op| (entry.dc, entry.seq, op)));
     let is_wanted = |op: &Op| matches!(op, Op::Done { .. } | Op::Enter { .. } | Op::Freed { .. } | Op::Leave);
-    ops.filter(|(_, op)| is_wanted(op)).map(|(dc, op)| (dc, op.clone())).collect()
+    ops.filter(|(_, _, op)| is_wanted(op)).map(|(dc, seq, op)| (dc, seq, op.clone())).collect()
 }
 
 /// `expiring` receives all keys that may expire or be done.
