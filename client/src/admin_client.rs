@@ -11,7 +11,7 @@ use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
     AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, ForceReleaseRequest,
     ForceReleaseResponse, ListMembersRequest, ListMembersResponse, LossReport, MemberPolicy, RecoverRequest,
-    RecoverResponse, RemoveMemberRequest, SetPolicyRequest,
+    RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
 };
 
 /// Releases locks by force, and lists earlier force releases; lists and changes the members of the cluster.
@@ -105,6 +105,14 @@ impl AdminClient {
     pub async fn set_policy(&self, policy: MemberPolicy) -> Result<u64, ClientError> {
         let request = SetPolicyRequest { policy: Some(policy) };
         let answer = self.0.ask(async |mut locks| locks.set_policy(request).await).await?;
+        Ok(answer.decision)
+    }
+
+    /// Gives the locks whose names begin with this prefix a home, or none. Returns the number of the
+    /// decision. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
+    pub async fn set_home(&self, prefix: &[u8], home: Option<u32>) -> Result<u64, ClientError> {
+        let request = SetHomeRequest { prefix: prefix.to_vec().into(), home };
+        let answer = self.0.ask(async |mut locks| locks.set_home(request).await).await?;
         Ok(answer.decision)
     }
 

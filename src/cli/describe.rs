@@ -60,6 +60,9 @@ fn text_at(now: Duration, lock: &LockDescription, names: &DcNames) -> String {
     if let Some(home) = lock.home {
         line("home", &names.show(home));
     }
+    if let Some(home) = lock.prefix_home {
+        line("home", &format!("{}, by its prefix", names.show(home)));
+    }
     line("parts", &parts(lock, names));
     let restarted = restarted_owners(lock);
     if lock.holders.is_empty() {
@@ -204,6 +207,7 @@ fn json(lock: &LockDescription) -> Value {
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "unreachable_dcs": lock.unreachable_dcs,
+        "prefix_home": lock.prefix_home,
         "not_serving": lock.not_serving.iter().map(|owner| json!({
             "dc": owner.dc,
             "reason": not_serving(owner.reason()),

@@ -1,5 +1,6 @@
 //! `geolock member`: the members of the cluster.
 
+mod homes;
 mod policy;
 
 use std::time::Duration;
@@ -107,6 +108,25 @@ enum MemberCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show the homes of prefixes, or give the locks below a prefix of their names a home
+    ///
+    /// An unused lock with a home needs only that datacenter: its first use there is as fast as any other,
+    /// and its first use elsewhere needs one round trip to the home. Locks that are in use stay where they
+    /// are, and go to the new home when they are idle. A lock with a home of its own (`--home`) is not
+    /// concerned. Prefixes with homes must not overlap. May be repeated.
+    Home {
+        /// The beginning of the names, as text [default: show all]
+        prefix: Option<String>,
+        /// The id of the datacenter that becomes the home
+        #[arg(value_name = "ID", value_parser = dc_names::parse, requires = "prefix", required_if_eq("remove", "false"))]
+        dc: Option<DcId>,
+        /// The locks have no home any more
+        #[arg(long, requires = "prefix", conflicts_with = "dc")]
+        remove: bool,
+        /// For programs: one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Show or set the policies of evictions and joins
     ///
     /// With `--evict auto` a datacenter that a majority of the voters has not heard for `--evict-after` is
@@ -162,6 +182,10 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
         }
         MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, json } => {
             recover(&admin, Recover { survivors, lost, clients_are_dead, json }).await
+        }
+        MemberCommand::Home { prefix: None, json, .. } => homes::show(&admin, json).await,
+        MemberCommand::Home { prefix: Some(prefix), dc, remove: _, json } => {
+            homes::set(&admin, &prefix, dc, json).await
         }
         MemberCommand::Policy { evict, join, rejoin, fence_after, evict_after, max_lease_ttl, json } => {
             let asked = MemberPolicy {

@@ -10,6 +10,7 @@ mod evicting;
 mod explained;
 mod founding;
 mod growth;
+mod homes;
 mod joining;
 mod leaving;
 mod playground;

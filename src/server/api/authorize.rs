@@ -26,10 +26,20 @@ pub(super) const REMOVE_MEMBER: &str = "RemoveMember";
 pub(super) const EVICT_MEMBERS: &str = "EvictMembers";
 pub(super) const RECOVER: &str = "Recover";
 pub(super) const SET_POLICY: &str = "SetPolicy";
+pub(super) const SET_HOME: &str = "SetHome";
 
 /// The calls of operators by name, whose refusals the audit lists.
-const OF_OPERATORS: [&str; 8] =
-    [FORCE_RELEASE, AUDIT, LIST_MEMBERS, ADD_MEMBER, REMOVE_MEMBER, EVICT_MEMBERS, RECOVER, SET_POLICY];
+const OF_OPERATORS: [&str; 9] = [
+    FORCE_RELEASE,
+    AUDIT,
+    LIST_MEMBERS,
+    ADD_MEMBER,
+    REMOVE_MEMBER,
+    EVICT_MEMBERS,
+    RECOVER,
+    SET_POLICY,
+    SET_HOME,
+];
 
 /// Returns the name of an operator's call, if `method` is one.
 pub(super) fn of_operator(method: &str) -> Option<&'static str> {

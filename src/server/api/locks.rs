@@ -359,4 +359,15 @@ impl Locks for LocksService {
         let decision = members.set_policy(policy).await.map_err(BorderError::from)?;
         Ok(Response::new(proto::SetPolicyResponse { decision }))
     }
+
+    async fn set_home(
+        &self,
+        request: Request<proto::SetHomeRequest>,
+    ) -> Result<Response<proto::SetHomeResponse>, Status> {
+        let (members, authorizer, message) = self.enter_for_members(authorize::SET_HOME, request)?;
+        let (prefix, home) = members::prefix_home(&message)?;
+        tracing::info!(who = %authorizer.principal(), %prefix, ?home, "the home of a prefix is to be set");
+        let decision = members.set_home(prefix, home).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::SetHomeResponse { decision }))
+    }
 }

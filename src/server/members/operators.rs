@@ -9,7 +9,8 @@ use super::decisions::DecisionList;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, MemberName, Phase, Policy, Refused, Vouch,
+    Attempt, Command, Config, Evictee, Eviction, MemberName, Phase, Policy, Prefix, PrefixRule, Refused,
+    Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -156,6 +157,27 @@ impl MembersApi {
             }
         }
         self.decide(|_| Ok(Command::SetPolicy(policy)), is_set).await
+    }
+
+    /// Gives the locks below a prefix this home, or none. Returns the number of the decision.
+    pub async fn set_home(&self, prefix: Prefix, home: Option<DcId>) -> Result<u64, ProposalError> {
+        let rule = |config: &Config| config.rules().get(&prefix).copied().unwrap_or_default();
+        let is_set = |config: &Config| config.cluster().is_some() && rule(config).home == home;
+        {
+            let (view, _) = self.list();
+            if is_set(&view.config) {
+                return Ok(view.config.index().0);
+            }
+        }
+        let command = |config: &Config| {
+            let rule = PrefixRule { home, ..rule(config) };
+            let prefix = prefix.clone();
+            Ok(match rule == PrefixRule::default() {
+                true => Command::RemoveRule { prefix },
+                false => Command::SetRule { prefix, rule },
+            })
+        };
+        self.decide(command, is_set).await
     }
 
     /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the

@@ -30,6 +30,7 @@ pub(in crate::server::api) fn description(lock: &LockDescription) -> proto::Lock
     proto::LockDescription {
         name: name(&lock.lock),
         home: lock.lock.home_field(),
+        prefix_home: lock.prefix_home.map(|home| home.get().into()),
         owners: lock.owners.iter().map(owner).collect(),
         holders: lock.holders.iter().map(holder).collect(),
         unknown_dcs: dcs(lock.unknown),

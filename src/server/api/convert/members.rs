@@ -3,7 +3,8 @@
 use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
 use crate::membership::{
-    Attempt, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS, MemberName, Phase, Policy,
+    Attempt, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS, MemberName, Phase,
+    Policy, Prefix,
 };
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
@@ -12,7 +13,7 @@ use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, DcSet};
 use geolock_api::proto::{
     self, AddMemberRequest, AtStake, DecisionRecord, EvictMembersRequest, Invitation, ListMembersResponse,
-    Member, MemberPhase, MemberPolicy,
+    Member, MemberPhase, MemberPolicy, PrefixHome, SetHomeRequest,
 };
 
 /// `status`: the state of the datacenter that answers.
@@ -28,8 +29,20 @@ pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> Lis
         missing_reports: view.config.missing_reports().iter().map(|dc| dc.get().into()).collect(),
         backed_for_ms: status.backed_for_ms,
         waiting_is_least: status.members.waiting_is_least,
+        homes: view.config.rules().homes().map(|(prefix, home)| prefix_home_of(prefix, home)).collect(),
         evictions_left: MAX_EVICTIONS.saturating_sub(view.config.evictions()).into(),
     }
+}
+
+fn prefix_home_of(prefix: &Prefix, home: DcId) -> PrefixHome {
+    PrefixHome { prefix: prefix.as_bytes().to_vec().into(), home: home.get().into() }
+}
+
+/// Returns the prefix and the home that a message names.
+pub(in crate::server::api) fn prefix_home(
+    message: &SetHomeRequest,
+) -> Result<(Prefix, Option<DcId>), BorderError> {
+    Ok((Prefix::new(&message.prefix)?, message.home.map(dc).transpose()?))
 }
 
 /// Returns the consequences if the datacenter that answers died now.

@@ -379,6 +379,7 @@ fn hot_locks_are_shown_with_who_has_them() {
 pub(super) fn description(lock: &str) -> LockDescription {
     let request = RequestId { dc: dc(1), n: 5 };
     LockDescription {
+        prefix_home: None,
         lock: name(lock),
         owners: vec![(dc(0), dc(1)), (dc(1), dc(1))],
         holders: vec![HolderInfo {
