@@ -266,6 +266,7 @@ mod tests {
             parked,
         };
         let lock = LockDescription {
+            prefix_home: None,
             home: None,
             name: Bytes::from_static(b"orders"),
             owners: vec![PartOwner { part: 0, owner: 0 }, PartOwner { part: 1, owner: 1 }],

@@ -19,6 +19,7 @@ use super::owners::Known;
 use super::*;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::{LockParts, Op, Wants};
+use crate::crdt::AsOf;
 use geolock_api::names::{DcId, DcSet, FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
 const SHARED: Mode = Mode::Shared;
@@ -142,7 +143,12 @@ impl Fixture {
         let moved = self.moved(lock, parts);
         let ops = [Op::Transfer { to: dc(to), parts: vec![moved.clone()] }];
         assert_eq!(self.locks.inspect().validate(dc(from), known(), &ops), Ok(()));
-        self.locks.log_operations().apply_transfer((dc(from), dc(to)), &moved, DcSet::EMPTY, Position(7));
+        self.locks.log_operations().apply_transfer(
+            (dc(from), dc(to)),
+            &moved,
+            AsOf::here(DcSet::EMPTY),
+            Position(7),
+        );
         self.settle()
     }
 
@@ -217,6 +223,8 @@ fn lines(op: &Op) -> Vec<String> {
         Op::Done { part } => vec![format!("done {part}")],
         Op::Freed { slot, .. } => vec![format!("freed {slot}")],
         Op::Leave => vec!["leave".to_owned()],
+        Op::Keep { parts } => parts.iter().map(|kept| format!("keep {}", kept.lock)).collect(),
+        Op::Rehome { epoch } => vec![format!("rehome {epoch}")],
         Op::Transfer { to, parts } => {
             let numbers = |moved: &LockParts| {
                 let parts: Vec<String> = moved.parts.iter().map(|(part, _)| part.to_string()).collect();
