@@ -46,6 +46,17 @@ impl Chain {
         true
     }
 
+    /// Takes a whole view, which may be older than the last block, or have more. The intents of blocks in
+    /// between are not remembered as confirmed: their transactions revert if they are dispatched again.
+    pub fn catch_up(&mut self, view: &LedgerView) {
+        self.height = self.height.max(view.height);
+        self.epoch = self.epoch.max(view.epoch);
+        for (signer, nonce) in &view.decided_nonces {
+            let decided = self.decided_nonces.entry(signer.clone()).or_default();
+            *decided = (*decided).max(*nonce);
+        }
+    }
+
     fn remember(&mut self, intent: &IntentId) {
         if self.confirmed.insert(intent.clone()) {
             self.in_order.push_back(intent.clone());

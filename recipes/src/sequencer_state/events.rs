@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::options::SequencerConfigError;
 use super::words::{
-    Assembly, AssemblyHash, Beat, Endorsement, Epoch, Handover, Intent, IntentId, Message, Node, Notice,
+    Assembly, AssemblyHash, Beat, Contract, Endorsement, Epoch, Handover, Intent, IntentId, Message, Node, Notice,
     Speculation, Transaction,
 };
 
@@ -25,13 +25,16 @@ pub(crate) enum Event {
     Assembled { to: Node, round: u64, intent: IntentId, answer: Result<Assembly, NotAssembled> },
     /// The domain's answer to [`Effect::Endorse`], with its words.
     Endorsed { to: Node, round: u64, intent: IntentId, answer: Result<(), String> },
+    /// The node's database and its view of the ledger, read again beside the work: what memory lacks is taken
+    /// up.
+    Resumed { restored: Restored, view: LedgerView },
     /// The deadline has come.
     Time,
 }
 
-/// The reason why the domain did not assemble an intent.
+/// The reason why a domain did not assemble an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotAssembled {
+pub enum NotAssembled {
     /// For now: it waits for an input or for another intent.
     Parked,
     /// It failed; it is given up when it has failed often enough.
@@ -54,15 +57,17 @@ pub(crate) enum LockEvent {
 }
 
 /// A transaction of the contract in a block, and its outcome.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The transaction, as its signer submitted it.
     pub transaction: Transaction,
+    /// It is confirmed, or reverted for this reason.
     pub result: Result<(), Revert>,
 }
 
-/// The reason why the ledger reverted a transaction.
+/// The reason why a ledger reverted a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Revert {
+pub enum Revert {
     /// An input is not there, or not any more.
     Spent,
     /// The intent is confirmed already.
@@ -122,29 +127,59 @@ pub(crate) enum LockEffect {
     Release,
 }
 
-/// A row of the node's own database.
+/// A change of the node's own database. Those of a node are written in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub enum Record {
+    /// The first one: the node and the contract that the database is for.
+    Owner(Owner),
     /// Before the answer to `submit`.
     Intent(Intent),
-    /// Before [`Message::Granted`].
+    /// Before the sender tells the coordinator that it may dispatch.
     Grant(Grant),
-    /// Before the submission, and before [`Message::Dispatched`]. The highest nonce stays when the row goes.
+    /// Before the submission to the ledger, and before the sender hears of it. The highest nonce stays when
+    /// the row goes.
     Dispatch(Transaction),
     /// The ledger has decided the transaction with that nonce: its row may go.
-    DispatchOver { nonce: u64 },
-    /// Before [`Message::DispatchedAck`]. `signer`: the coordinator.
-    Notice { signer: Node, notice: Notice },
-    /// Before [`Effect::Finished`]: the intent, its grants and notices may go.
-    Ended { intent: IntentId, end: End },
+    DispatchOver {
+        /// Its nonce.
+        nonce: u64,
+    },
+    /// Before the coordinator hears that its sender knows of a dispatch.
+    Notice {
+        /// The coordinator.
+        signer: Node,
+        /// The dispatch.
+        notice: Notice,
+    },
+    /// Before the application hears of the end: the grants and notices of the intent may go. The intent and
+    /// its end stay, or the application could submit it once more.
+    Ended {
+        /// The intent.
+        intent: IntentId,
+        /// How it ended.
+        end: End,
+    },
+}
+
+/// The node and the contract that a database is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The node.
+    pub node: Node,
+    /// The contract.
+    pub contract: Contract,
 }
 
 /// A permission to dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub struct Grant {
+    /// The intent.
     pub intent: IntentId,
+    /// The coordinator that may dispatch it.
     pub to: Node,
+    /// The epoch in which it may.
     pub epoch: Epoch,
+    /// The hash of the assembly that it may dispatch.
     pub hash: AssemblyHash,
 }
 
@@ -184,9 +219,11 @@ pub enum SubmitError {
     NotOurs(IntentId),
 }
 
-/// The node's database at its start.
+/// The content of a node's database.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Restored {
+pub struct Restored {
+    /// The node and the contract that it is for; `None` while it is empty.
+    pub owner: Option<Owner>,
     /// Undecided intents, in the order in which they were submitted.
     pub intents: Vec<Intent>,
     /// Grants of these.
@@ -214,29 +251,42 @@ pub enum StartError {
         /// This node.
         me: Node,
     },
+    /// The database is that of another contract.
+    #[error("the database is for the contract {found}, this one is {contract}")]
+    OtherContract {
+        /// The contract whose database it is.
+        found: Contract,
+        /// This contract.
+        contract: Contract,
+    },
 }
 
 impl Restored {
-    /// Checks that the database is that of this node.
-    pub fn check(&self, me: &Node) -> Result<(), StartError> {
+    /// Checks that the database is that of this node and contract.
+    pub(crate) fn check(&self, me: &Node, contract: &Contract) -> Result<(), StartError> {
+        if let Some(found) = self.owner.as_ref().map(|owner| &owner.contract).filter(|it| *it != contract) {
+            return Err(StartError::OtherContract { found: found.clone(), contract: contract.clone() });
+        }
+        let owner = self.owner.iter().map(|owner| &owner.node);
         let senders = self.intents.iter().map(|intent| &intent.id.sender);
         let signers = self.dispatches.iter().map(|transaction| &transaction.signer);
-        match senders.chain(signers).find(|node| *node != me) {
+        match owner.chain(senders).chain(signers).find(|node| *node != me) {
             Some(found) => Err(StartError::OtherDatabase { found: found.clone(), me: me.clone() }),
             None => Ok(()),
         }
     }
 }
 
-/// The node's view of the ledger at its start.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LedgerView {
+/// A node's view of the ledger at one height.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerView {
+    /// The number of the last block in it.
     pub height: u64,
     /// The highest epoch of a confirmed transaction.
     pub epoch: Option<Epoch>,
     /// Nonces that are decided, per signer: up to this one.
     pub decided_nonces: BTreeMap<Node, u64>,
-    /// The confirmed ones of the intents that the node's database has.
+    /// The confirmed ones of the intents that were asked for.
     pub confirmed: BTreeSet<IntentId>,
 }
 

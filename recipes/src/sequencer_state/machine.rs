@@ -12,7 +12,7 @@ use super::endorser;
 use super::events::{Effect, Event, LedgerView, Outcome, Restored, StartError};
 use super::sender::Sender;
 use super::shared::{Config, Local, Shared};
-use super::words::{Assembly, Beat, Endorsement, Message, Node, Phase};
+use super::words::{Assembly, Beat, Endorsement, Epoch, IntentId, Message, Node, Phase};
 
 /// Most times that a node talks to itself in one step. A conversation has at most one round for each intent
 /// of the window of its own sender.
@@ -30,7 +30,7 @@ impl Machine {
     /// Begins at time 0 with the node's database and its view of the ledger.
     pub fn new(config: Config, restored: &Restored, view: &LedgerView) -> Result<Machine, StartError> {
         config.options.check(config.committee.members().len())?;
-        restored.check(&config.me)?;
+        restored.check(&config.me, &config.contract)?;
         let mut shared = Shared::new(config, view);
         let sender = Sender::new(&mut shared, restored, view);
         let coordinator = Coordinator::new(&mut shared, restored);
@@ -77,6 +77,7 @@ impl Machine {
             Event::Endorsed { to, round, intent, answer } => {
                 self.shared.send(&to, Message::Endorsed { intent, round, answer: answer.into() });
             }
+            Event::Resumed { restored, view } => self.on_resumed(&restored, &view),
             Event::Time => {}
         }
         self.settle();
@@ -119,6 +120,17 @@ impl Machine {
         }
         self.sender.on_block(&mut self.shared, outcomes);
         self.coordinator.on_block(self.now, &mut self.shared, outcomes);
+    }
+
+    /// Takes up what a block that was missed has decided, and intents that only the database has.
+    fn on_resumed(&mut self, restored: &Restored, view: &LedgerView) {
+        let before = self.shared.range();
+        self.shared.chain.catch_up(view);
+        if self.shared.range() != before {
+            self.shared.rerank();
+        }
+        self.sender.on_resumed(&mut self.shared, restored, view);
+        self.coordinator.on_resumed(&mut self.shared);
     }
 
     fn on_message(&mut self, from: &Node, message: Message) {
@@ -181,6 +193,26 @@ impl Machine {
     /// Returns the committee in the order in which it is to coordinate.
     pub fn rank(&self) -> &[Node] {
         self.shared.rank()
+    }
+
+    /// Returns the height of this node's view of the ledger.
+    pub fn height(&self) -> u64 {
+        self.shared.chain.height()
+    }
+
+    /// Returns the epoch under which it may dispatch.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.coordinator.epoch()
+    }
+
+    /// Returns the names of the intents that have not ended.
+    pub fn undecided(&self) -> impl ExactSizeIterator<Item = &IntentId> {
+        self.sender.undecided()
+    }
+
+    /// Returns true if the intent has not ended.
+    pub fn is_undecided(&self, intent: &IntentId) -> bool {
+        self.sender.has(intent)
     }
 
     /// Returns the node that this one delegates to.

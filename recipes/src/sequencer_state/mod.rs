@@ -27,6 +27,7 @@
 //! | `coordinator/` | its states, the pipeline to the ledger, transactions until they are decided |
 //! | `endorser.rs` | for whom a member endorses |
 //! | `words.rs`, `events.rs`, `options.rs` | names and messages; events and effects; figures |
+//! | `wire/` | the bytes of messages |
 //!
 //! **Once, and at least once.** The lock lets one coordinator dispatch, its token is the epoch. The ledger
 //! confirms an intent once, and refuses an epoch below the highest it has seen. The sender keeps at it until
@@ -46,4 +47,21 @@ mod sender;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod wire;
 mod words;
+
+pub use events::{
+    End, Failure, Grant, LedgerView, NotAssembled, Outcome, Owner, Record, Restored, Revert, StartError,
+    SubmitError,
+};
+pub(crate) use events::{Effect, Event, LockEffect, LockEvent};
+pub(crate) use machine::Machine;
+pub use options::{SequencerConfigError, SequencerOptions, Solo, Stickiness, Threshold};
+pub use placement::{Committee, CommitteeError, Placement};
+pub(crate) use shared::Config;
+pub(crate) use wire::{Content, Envelope, MAX_ENVELOPE, message_len};
+pub use words::{
+    Assembly, AssemblyHash, Contract, Epoch, Intent, IntentId, Node, Notice, Phase, Speculation, StateId,
+    Transaction,
+};
+pub(crate) use words::{Beat, Handover, MAX_NAME, MAX_STATE, Message};

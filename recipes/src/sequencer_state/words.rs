@@ -9,6 +9,11 @@ use bytes::Bytes;
 
 use super::hash::Hasher;
 
+/// Longest name of a node, a contract or an intent, in bytes.
+pub(crate) const MAX_NAME: usize = 100;
+/// Longest name of a state, in bytes.
+pub(crate) const MAX_STATE: usize = 256;
+
 /// A name that is cheap to copy.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -205,9 +210,13 @@ pub enum Message {
 /// A dispatch, as its sender hears of it. The signer is the coordinator that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
+    /// The intent.
     pub intent: IntentId,
+    /// The epoch of the coordinator.
     pub epoch: Epoch,
+    /// The hash of the assembly.
     pub hash: AssemblyHash,
+    /// The nonce of the transaction.
     pub nonce: u64,
 }
 
@@ -259,7 +268,7 @@ pub enum Refusal {
     OlderEpoch,
 }
 
-/// The state of a coordinator, for the other nodes.
+/// The state of a coordinator, as the other nodes see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It coordinates, and does not dispatch yet.

@@ -113,7 +113,7 @@ impl Coordinator {
     }
 
     /// Returns the epoch under which it may dispatch.
-    fn epoch(&self) -> Option<Epoch> {
+    pub fn epoch(&self) -> Option<Epoch> {
         match self.lock {
             LockState::Held(epoch) => Some(epoch),
             LockState::None | LockState::Queued { .. } => self.is_solo.then_some(Epoch::SOLO),
@@ -431,7 +431,8 @@ impl Coordinator {
         if is_return && shared.options().range(height) != shared.range() {
             return Some(Rejection::WrongRange { height: shared.chain.height() });
         }
-        let others: BTreeSet<Node> = skipped.iter().filter(|node| *node != shared.me()).cloned().collect();
+        let is_other = |node: &&Node| *node != shared.me() && shared.members().contains(node);
+        let others: BTreeSet<Node> = skipped.iter().filter(is_other).cloned().collect();
         let silence = shared.silence();
         shared.presence.believe_silent(now, silence, &others);
         match self.state {
@@ -439,6 +440,12 @@ impl Coordinator {
             State::Flushing { .. } => Some(Rejection::Flushing),
             _ => None,
         }
+    }
+
+    /// Forgets what the ledger has decided in blocks that were not seen.
+    pub fn on_resumed(&mut self, shared: &mut Shared) {
+        self.dispatches.forget_decided(shared);
+        self.handed_over.retain(|it| !shared.chain.has_decided(&it.transaction));
     }
 
     pub fn on_ack(&mut self, from: &Node, notice: &Notice) {

@@ -81,6 +81,31 @@ impl Sender {
         self.delegate() == Some(node)
     }
 
+    pub fn has(&self, intent: &IntentId) -> bool {
+        self.numbers.contains_key(intent)
+    }
+
+    pub fn undecided(&self) -> impl ExactSizeIterator<Item = &IntentId> {
+        self.numbers.keys()
+    }
+
+    /// Ends what is confirmed, forgets permissions that cannot be used any more, and enters intents that only
+    /// the database has.
+    pub fn on_resumed(&mut self, shared: &mut Shared, restored: &Restored, view: &LedgerView) {
+        let missing: Vec<Intent> =
+            restored.intents.iter().filter(|intent| !self.has(&intent.id)).cloned().collect();
+        for intent in missing {
+            self.enter(intent.clone());
+            if let Some(task) = self.task(&intent.id) {
+                task.grants.extend(restored.grants.iter().filter(|it| it.intent == intent.id).cloned());
+            }
+        }
+        self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
+        for intent in &view.confirmed {
+            self.end(shared, intent, End::Confirmed);
+        }
+    }
+
     pub fn on_submit(&mut self, shared: &mut Shared, intent: Intent) {
         let id = intent.id.clone();
         let answer = match self.task(&id) {

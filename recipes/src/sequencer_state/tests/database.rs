@@ -18,6 +18,7 @@ pub struct Database {
 impl Database {
     pub fn write(&mut self, record: Record) {
         match record {
+            Record::Owner(_) => {}
             Record::Intent(intent) => self.intents.push(intent),
             Record::Grant(grant) => self.grants.push(grant),
             Record::Dispatch(transaction) => {
@@ -39,6 +40,7 @@ impl Database {
 
     pub fn restore(&self) -> Restored {
         Restored {
+            owner: None,
             intents: self.intents.clone(),
             grants: self.grants.clone(),
             notices: self.notices.clone(),
