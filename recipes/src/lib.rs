@@ -9,6 +9,7 @@
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
 //! | wait until others have counted down | [`Latch`] |
 //! | begin and end together with others | [`Barrier`] |
+//! | order the transactions of a contract, each once | [`Sequencer`](sequencer::Sequencer) |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
 //! part, a state machine without clock and IO that its tests run in simulation, and a small driver:
@@ -29,6 +30,7 @@
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
 //! | `latch.rs` | its driver |
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
+//! | `sequencer/` | its driver |
 //! | `retry.rs` | errors that pass |
 //! | `dice.rs` | for tests: chance and agenda of a simulation |
 //!
@@ -51,7 +53,7 @@ mod periodic_state;
 mod reentrant;
 mod reentrant_state;
 mod retry;
-#[cfg_attr(not(test), expect(dead_code, reason = "its driver is to come"))]
+pub mod sequencer;
 mod sequencer_state;
 mod valued;
 

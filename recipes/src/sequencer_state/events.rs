@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::options::SequencerConfigError;
 use super::words::{
-    Assembly, AssemblyHash, Beat, Contract, Endorsement, Epoch, Handover, Intent, IntentId, Message, Node, Notice,
-    Speculation, Transaction,
+    Assembly, AssemblyHash, Beat, Contract, Endorsement, Epoch, Handover, Intent, IntentId, Message, Node,
+    Notice, Speculation, Transaction,
 };
 
 /// Something that happened.
@@ -217,6 +217,29 @@ pub enum SubmitError {
     /// The intent names another node as its sender.
     #[error("{0:?} is an intent of another node")]
     NotOurs(IntentId),
+    /// The name has a length out of its bounds.
+    #[error("an intent has a name of 1 to {most} bytes, this one has {len}")]
+    Name {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest name, in bytes.
+        most: usize,
+    },
+    /// The content is too long.
+    #[error("an intent has a content of at most {most} bytes, this one has {len}")]
+    Content {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest content, in bytes.
+        most: usize,
+    },
+    /// [`SequencerOptions::max_undecided`](super::SequencerOptions::max_undecided) is reached: submit it again
+    /// when another one has ended.
+    #[error("{0} intents of this node are undecided, and it takes no more")]
+    TooMany(usize),
+    /// The sequencer has stopped, for this reason. The intent may have been taken.
+    #[error("the sequencer has stopped: {0}")]
+    Stopped(String),
 }
 
 /// The content of a node's database.

@@ -50,11 +50,11 @@ mod tests;
 mod wire;
 mod words;
 
+pub(crate) use events::{Effect, Event, LockEffect, LockEvent};
 pub use events::{
     End, Failure, Grant, LedgerView, NotAssembled, Outcome, Owner, Record, Restored, Revert, StartError,
     SubmitError,
 };
-pub(crate) use events::{Effect, Event, LockEffect, LockEvent};
 pub(crate) use machine::Machine;
 pub use options::{SequencerConfigError, SequencerOptions, Solo, Stickiness, Threshold};
 pub use placement::{Committee, CommitteeError, Placement};
@@ -64,4 +64,4 @@ pub use words::{
     Assembly, AssemblyHash, Contract, Epoch, Intent, IntentId, Node, Notice, Phase, Speculation, StateId,
     Transaction,
 };
-pub(crate) use words::{Beat, Handover, MAX_NAME, MAX_STATE, Message};
+pub(crate) use words::{Beat, Handover, MAX_NAME, MAX_REASON, MAX_STATE, Message};

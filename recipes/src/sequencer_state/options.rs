@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use super::placement::Placement;
 
+/// Most intents that a heartbeat lists. With the longest names it has to fit into a change of the store.
+const MAX_COORDINATED: usize = 4_000;
+/// Most assemblies that rest on each other: the states of all of them are sent with each question.
+const MAX_AHEAD: usize = 100;
+
 /// When a coordinator that works is displaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stickiness {
@@ -36,8 +41,8 @@ pub enum Threshold {
     AtLeast(usize),
 }
 
-/// The options of a sequencer. All nodes of a contract have to have the same `placement`, `block_range`,
-/// `threshold` and `stickiness`; the others may differ.
+/// The options of a sequencer. All nodes of a contract have to have the same `placement`, `block_range` and
+/// `stickiness`; the others may differ.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SequencerOptions {
@@ -47,8 +52,8 @@ pub struct SequencerOptions {
     /// work sooner. A range has to last for several round trips and `retry`, or no intent gets through in it.
     /// Default 100, at least 1.
     pub block_range: u64,
-    /// Endorsements for an assembly. Default: all.
-    pub threshold: Threshold,
+    /// Endorsements for an assembly: the domain says how many.
+    pub(crate) threshold: Threshold,
     /// When a coordinator that works is displaced. Default: as soon as a preferred one is there.
     pub stickiness: Stickiness,
     /// Going on behind a partition. Default: after 30 s, longer than the restart of a server.
@@ -74,10 +79,12 @@ pub struct SequencerOptions {
     /// `request_timeout`. Default 10 s.
     pub state_timeout: Duration,
     /// Undecided intents of a sender that a coordinator takes; more wait at the sender. It bounds messages
-    /// and beats. Default 500, at least 1.
+    /// and beats. Default 500, at least 1; times the members, at most 4 000.
     pub max_in_flight: usize,
+    /// Undecided intents of this node; more are refused. Default 10 000, at least 1.
+    pub max_undecided: usize,
     /// Assemblies that rest on each other before the first of them is confirmed. More hide a longer block
-    /// time; all behind one that reverts are assembled again. Default 50, at least 1.
+    /// time; all behind one that reverts are assembled again. Default 50, 1 to 100.
     pub max_ahead: usize,
     /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each.
     /// Default 3, at least 1.
@@ -100,6 +107,7 @@ impl Default for SequencerOptions {
             request_timeout: Duration::from_secs(3),
             state_timeout: Duration::from_secs(10),
             max_in_flight: 500,
+            max_undecided: 10_000,
             max_ahead: 50,
             max_failures: 3,
         }
@@ -127,6 +135,17 @@ pub enum SequencerConfigError {
         /// `request_timeout`.
         request: Duration,
     },
+    /// Heartbeats, which list all intents of all members, would be too long.
+    #[error("`max_in_flight` ({in_flight}) times the members ({members}) is at most {MAX_COORDINATED}")]
+    InFlight {
+        /// `max_in_flight`.
+        in_flight: usize,
+        /// The size of the committee.
+        members: usize,
+    },
+    /// [`SequencerOptions::max_ahead`] is above its bound.
+    #[error("`max_ahead` is at most {MAX_AHEAD}, here it is {0}")]
+    Ahead(usize),
     /// [`Threshold::AtLeast`] asks for none, or for more than there are.
     #[error("`threshold` asks for {asked} endorsements of {members} members")]
     Threshold {
@@ -152,6 +171,7 @@ impl SequencerOptions {
             ("retry", !self.retry.is_zero()),
             ("request_timeout", !self.request_timeout.is_zero()),
             ("max_in_flight", self.max_in_flight > 0),
+            ("max_undecided", self.max_undecided > 0),
             ("max_ahead", self.max_ahead > 0),
             ("max_failures", self.max_failures > 0),
         ];
@@ -161,6 +181,12 @@ impl SequencerOptions {
         if self.state_timeout <= self.request_timeout {
             let (state, request) = (self.state_timeout, self.request_timeout);
             return Err(SequencerConfigError::StateTimeout { state, request });
+        }
+        if self.max_in_flight.saturating_mul(members) > MAX_COORDINATED {
+            return Err(SequencerConfigError::InFlight { in_flight: self.max_in_flight, members });
+        }
+        if self.max_ahead > MAX_AHEAD {
+            return Err(SequencerConfigError::Ahead(self.max_ahead));
         }
         match self.threshold {
             Threshold::AtLeast(asked) if asked == 0 || asked > members => {
@@ -206,6 +232,9 @@ mod tests {
         assert_eq!(of(|it| it.grace = 1), Err(SequencerConfigError::Grace(1)));
         assert_eq!(of(|it| it.block_range = 0), Err(SequencerConfigError::Zero("block_range")));
         assert_eq!(of(|it| it.max_ahead = 0), Err(SequencerConfigError::Zero("max_ahead")));
+        assert_eq!(of(|it| it.max_ahead = 101), Err(SequencerConfigError::Ahead(101)));
+        let error = SequencerConfigError::InFlight { in_flight: 1_001, members: 4 };
+        assert_eq!(of(|it| it.max_in_flight = 1_001), Err(error));
         let (state, request) = (Duration::from_secs(3), Duration::from_secs(3));
         let error = SequencerConfigError::StateTimeout { state, request };
         assert_eq!(of(|it| it.state_timeout = Duration::from_secs(3)), Err(error));

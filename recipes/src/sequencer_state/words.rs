@@ -14,6 +14,9 @@ pub(crate) const MAX_NAME: usize = 100;
 /// Longest name of a state, in bytes.
 pub(crate) const MAX_STATE: usize = 256;
 
+/// Longest reason of a refusal, in bytes.
+pub(crate) const MAX_REASON: usize = 1_024;
+
 /// A name that is cheap to copy.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {

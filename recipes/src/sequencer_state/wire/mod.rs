@@ -57,9 +57,9 @@ impl Envelope {
         let format::Envelope { boot, number, messages, beat } = decode(bytes)?;
         let content = match beat {
             Some(beat) => Content::Beat(from_format::beat(beat)?),
-            None => Content::Messages(
-                messages.into_iter().map(from_format::message).collect::<Result<_, _>>()?,
-            ),
+            None => {
+                Content::Messages(messages.into_iter().map(from_format::message).collect::<Result<_, _>>()?)
+            }
         };
         match number {
             0 => Err(Unreadable::new("an envelope has a number above 0")),

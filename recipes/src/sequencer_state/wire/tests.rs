@@ -26,7 +26,11 @@ fn every_message() -> Vec<Message> {
     let speculation = Speculation { spent: states.clone(), created: states };
     let mut all = vec![
         Message::Delegate { height: 4, skipped: skipped.clone(), intents: vec![intent.clone()] },
-        Message::Delegated { accepted: vec![intent.clone()], dispatched: Vec::new(), full: vec![intent.clone()] },
+        Message::Delegated {
+            accepted: vec![intent.clone()],
+            dispatched: Vec::new(),
+            full: vec![intent.clone()],
+        },
         Message::Assemble { intent: intent.clone(), round, speculation },
         Message::Endorse { round, height: 5, epoch: None, skipped: skipped.clone(), assembly: assembly() },
         Message::Endorse { round, height: 5, epoch: Some(Epoch::SOLO), skipped, assembly: assembly() },
@@ -45,8 +49,7 @@ fn every_message() -> Vec<Message> {
     let answers =
         [Assembled::Done(assembly()), Assembled::Parked, Assembled::Invalid(no.clone()), Assembled::NotYours];
     all.extend(answers.map(|answer| Message::Assembled { intent: intent.clone(), round, answer }));
-    let answers =
-        [Endorsement::Given, Endorsement::WrongCoordinator { height: 2 }, Endorsement::Denied(no)];
+    let answers = [Endorsement::Given, Endorsement::WrongCoordinator { height: 2 }, Endorsement::Denied(no)];
     all.extend(answers.map(|answer| Message::Endorsed { intent: intent.clone(), round, answer }));
     let refusals = [Refusal::NotYours, Refusal::Unknown, Refusal::OtherAssembly, Refusal::OlderEpoch];
     all.extend(refusals.map(|why| Message::Refused { intent: intent.clone(), epoch, hash, why }));

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::super::super::words::{
     Assembled, Assembly, AssemblyHash, Beat, Endorsement, Epoch, HandedOver, Handover, IntentId, MAX_NAME,
-    MAX_STATE, Message, Node, Notice, Phase, Refusal, Rejection, Speculation, StateId, Transaction,
+    MAX_REASON, MAX_STATE, Message, Node, Notice, Phase, Refusal, Rejection, Speculation, StateId,
+    Transaction,
 };
 use super::super::Unreadable;
 use super::super::format::{self, Kind, Verdict};
@@ -50,7 +51,7 @@ pub(in super::super) fn message(message: format::OneMessage) -> Read<Message> {
         Kind::Dispatched(of) => Message::Dispatched(notice(&of)?),
         Kind::DispatchedAck(of) => Message::DispatchedAck(notice(&of)?),
         Kind::Returned(format::Returned { intents, why }) => {
-            Message::Returned { intents: list(intents, intent)?, why }
+            Message::Returned { intents: list(intents, intent)?, why: why.map(reason) }
         }
     })
 }
@@ -65,6 +66,12 @@ fn name(text: String, most: usize) -> Read<String> {
         len if len > most => Err(Unreadable(format!("a name has {len} bytes, and may have {most}"))),
         _ => Ok(text),
     }
+}
+
+/// Shortens a reason: it is kept with the intent.
+fn reason(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_REASON));
+    text
 }
 
 fn node(text: String) -> Read<Node> {
@@ -103,7 +110,7 @@ fn assembled(of: format::Answer) -> Read<Message> {
     let answer = match verdict {
         Verdict::Done => Assembled::Done(assembly(of.assembly)?),
         Verdict::Parked => Assembled::Parked,
-        Verdict::Invalid => Assembled::Invalid(of.why),
+        Verdict::Invalid => Assembled::Invalid(reason(of.why)),
         Verdict::NotYours => Assembled::NotYours,
         _ => return Err(Unreadable::new("an unknown answer about an assembly")),
     };
@@ -116,7 +123,7 @@ fn endorsed(of: format::Answer) -> Read<Message> {
     let answer = match verdict {
         Verdict::Given => Endorsement::Given,
         Verdict::WrongCoordinator => Endorsement::WrongCoordinator { height: of.height },
-        Verdict::Denied => Endorsement::Denied(of.why),
+        Verdict::Denied => Endorsement::Denied(reason(of.why)),
         _ => return Err(Unreadable::new("an unknown answer of an endorser")),
     };
     Ok(Message::Endorsed { intent, round, answer })

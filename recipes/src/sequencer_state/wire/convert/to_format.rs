@@ -28,19 +28,15 @@ pub(in super::super) fn message(message: &Message) -> format::OneMessage {
             created: states(&speculation.created),
         }),
         Message::Assembled { intent, round, answer } => Kind::Assembled(assembled(intent, *round, answer)),
-        Message::Endorse { round, height, epoch, skipped, assembly: of } => {
-            Kind::Endorse(format::Endorse {
-                round: *round,
-                height: *height,
-                epoch: epoch.map(|Epoch(epoch)| epoch),
-                skipped: nodes(skipped),
-                assembly: Some(assembly(of)),
-            })
-        }
+        Message::Endorse { round, height, epoch, skipped, assembly: of } => Kind::Endorse(format::Endorse {
+            round: *round,
+            height: *height,
+            epoch: epoch.map(|Epoch(epoch)| epoch),
+            skipped: nodes(skipped),
+            assembly: Some(assembly(of)),
+        }),
         Message::Endorsed { intent, round, answer } => Kind::Endorsed(endorsed(intent, *round, answer)),
-        Message::AskDispatch { intent, epoch, hash } => {
-            Kind::AskDispatch(permission(intent, *epoch, *hash))
-        }
+        Message::AskDispatch { intent, epoch, hash } => Kind::AskDispatch(permission(intent, *epoch, *hash)),
         Message::Granted { intent, epoch, hash } => Kind::Granted(permission(intent, *epoch, *hash)),
         Message::Refused { intent, epoch, hash, why } => {
             let refusal = refusal(*why).into();
