@@ -39,9 +39,9 @@ pub struct Options {
     pub node: Option<String>,
 }
 
-impl Options {
-    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options {
+impl Default for Options {
+    fn default() -> Options {
+        Options {
             intents: 15,
             every: Duration::from_millis(600),
             block: Duration::from_millis(500),
@@ -54,7 +54,13 @@ impl Options {
             playground: None,
             folder: None,
             node: None,
-        };
+        }
+    }
+}
+
+impl Options {
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options::default();
         let (mut data, mut base) = (None, None);
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {

@@ -3,10 +3,16 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
-use geolock_client::{Client, ClientConfig, ClientTls};
+use geolock_client::{Client, ClientConfig, ClientError, ClientTls};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+/// Pause before the next attempt to connect.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Datacenters with servers. Stopped when dropped.
 pub struct Playground {
@@ -26,15 +32,20 @@ pub fn binary() -> PathBuf {
     beside.filter(|path| path.exists()).unwrap_or_else(|| "geolock".into())
 }
 
-/// Returns the first of three tens of ports that are free at this moment.
-pub fn free_ports() -> Option<u16> {
+/// Returns the first of three tens of ports that are free at this moment. Others that look at the same time
+/// begin elsewhere.
+fn free_ports() -> Option<u16> {
+    const FIRST: u16 = 20_000;
+    const PLACES: u16 = 200;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: u16| {
         let at = (Ipv4Addr::LOCALHOST, port);
         TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
     };
-    let start = 20_000 + (std::process::id() % 200) as u16 * 40;
-    let bases = (0..200).map(|step| 20_000 + (start - 20_000 + step * 40) % 8_000);
-    bases.into_iter().find(|base| (0..3).all(|dc| (0..3).all(|at| is_free(base + 10 * dc + at))))
+    let start = (std::process::id() % u32::from(PLACES)) as u16;
+    let mut bases = (0..PLACES)
+        .map(|_| FIRST + (start + 7 * NEXT.fetch_add(1, Ordering::Relaxed) % PLACES) % PLACES * 40);
+    bases.find(|base| (0..3).all(|dc| (0..3).all(|at| is_free(base + 10 * dc + at))))
 }
 
 impl Playground {
@@ -87,11 +98,18 @@ impl Playground {
     }
 }
 
-/// Connects to a datacenter. The lease is that of the sequencer's lock.
+/// Connects to a datacenter, again until it serves. The lease is that of the sequencer's lock.
 pub async fn connect(base: u16, tls: &Path, dc: u8, name: &str) -> Result<Client, String> {
     let tls = ClientTls::from_dir(tls).map_err(|error| error.to_string())?;
     let mut config = ClientConfig::new([format!("127.0.0.1:{}", base + 10 * u16::from(dc))], tls);
-    config.ttl = std::time::Duration::from_secs(3);
+    config.ttl = Duration::from_secs(3);
     config.name = name.to_owned();
-    Client::connect(config).await.map_err(|error| error.to_string())
+    loop {
+        match Client::connect(config.clone()).await {
+            Ok(client) => return Ok(client),
+            // Its server is switched off, or is about to serve.
+            Err(ClientError::Unreachable { .. } | ClientError::Refused(..)) => sleep(AGAIN).await,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
 }

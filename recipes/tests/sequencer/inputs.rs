@@ -1,0 +1,229 @@
+//! Inputs that cannot be right, and the answers to them; a contract at rest.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
+use geolock_recipes::sequencer::sqlite::SqliteStore;
+use geolock_recipes::sequencer::{
+    Assembly, Block, CommitteeError, Contract as ContractName, Domain, End, Failure, Intent, IntentId,
+    Ledger, LedgerView, Node, NotAssembled, Parts, Sequencer, SequencerConfigError, SequencerError,
+    SequencerNode, SequencerOptions, Speculation, StartError, SubmitError, Threshold, Transaction, Warning,
+};
+use tokio::time::timeout;
+
+use crate::coins::Coins;
+use crate::fixture::{Contract, quick, within};
+use crate::playground::connect;
+
+/// A domain with that committee, which assembles nothing.
+struct Members(&'static [&'static str]);
+
+impl Domain for Members {
+    fn committee(&self) -> Vec<Node> {
+        self.0.iter().map(|name| Node::new(name)).collect()
+    }
+
+    async fn assemble(&self, _: &Intent, _: &Speculation) -> Result<Assembly, NotAssembled> {
+        Err(NotAssembled::Parked)
+    }
+
+    async fn endorse(&self, _: &Assembly) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A ledger with nothing in it, of which the blocks have these heights.
+struct Heights(&'static [u64]);
+
+impl Ledger for Heights {
+    type Error = Infallible;
+
+    async fn view(&self, _: Vec<IntentId>) -> Result<LedgerView, Infallible> {
+        Ok(LedgerView { height: 5, ..LedgerView::default() })
+    }
+
+    async fn submit(&self, _: &Transaction) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn blocks(&self, above: u64) -> Result<Vec<Block>, Infallible> {
+        if above > 5 {
+            std::future::pending::<()>().await;
+        }
+        Ok(self.0.iter().map(|height| Block { height: *height, outcomes: Vec::new() }).collect())
+    }
+}
+
+async fn client(contract: &Contract) -> Client {
+    connect(contract.playground.base, &contract.playground.tls(), 0, "test").await.expect("it serves")
+}
+
+fn store(contract: &Contract, name: &str) -> SqliteStore {
+    SqliteStore::open(contract.folder.path().join(name)).expect("it can be made")
+}
+
+async fn start(
+    contract: &Contract,
+    [me, name, file]: [&str; 3],
+    members: &'static [&'static str],
+    options: SequencerOptions,
+) -> Result<Sequencer, SequencerError> {
+    let node = SequencerNode::new(&client(contract).await, me)?;
+    let (domain, ledger, store) = (Members(members), Heights(&[]), store(contract, file));
+    within(Sequencer::start(&node, name, Parts { domain, ledger, store }, options)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_take_part_is_told_why() {
+    let contract = Contract::prepare(quick(0)).await;
+    let options = SequencerOptions::default;
+    let refused = async |names, members, options| {
+        start(&contract, names, members, options).await.expect_err("it cannot take part")
+    };
+    let committee = |error| SequencerError::Committee(error);
+    let (a, b) = (Node::new("a"), Node::new("b"));
+    let error = refused(["a", "c", "x"], &[], options()).await;
+    assert_eq!(error, committee(CommitteeError::Empty));
+    let error = refused(["a", "c", "x"], &["b"], options()).await;
+    assert_eq!(error, committee(CommitteeError::Without(a.clone())));
+    let error = refused(["a", "c", "x"], &["a", "b", "b"], options()).await;
+    assert_eq!(error, committee(CommitteeError::Twice(b.clone())));
+    let mut wrong = options();
+    wrong.block_range = 0;
+    let error = refused(["a", "c", "x"], &["a"], wrong).await;
+    assert_eq!(error, SequencerError::Start(StartError::Options(SequencerConfigError::Zero("block_range"))));
+    let name = |what, name: &str| SequencerError::Name { what, name: name.to_owned() };
+    assert_eq!(refused(["", "c", "x"], &["a"], options()).await, name("node", ""));
+    assert_eq!(refused(["a/b", "c", "x"], &["a"], options()).await, name("node", "a/b"));
+    assert_eq!(refused(["a", "c", "x"], &["a", "b/c"], options()).await, name("node", "b/c"));
+    let long = "c".repeat(101);
+    assert_eq!(refused(["a", &long, "x"], &["a"], options()).await, name("contract", &long));
+
+    let first = start(&contract, ["a", "c", "y"], &["a"], options()).await.expect("it can take part");
+    within(first.close()).await.expect("it ran");
+    let error = refused(["b", "c", "y"], &["a", "b"], options()).await;
+    assert_eq!(error, SequencerError::Start(StartError::OtherDatabase { found: a, me: b }));
+    let [found, other] = ["c", "d"].map(ContractName::new);
+    let error = refused(["a", "d", "y"], &["a"], options()).await;
+    assert_eq!(error, SequencerError::Start(StartError::OtherContract { found, contract: other }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_is_itself_for_ever_and_the_limits_are_refusals() {
+    let contract = Contract::prepare(quick(0)).await;
+    let client = client(&contract).await;
+    let node = SequencerNode::new(&client, "a").expect("it is a name");
+    let begin = async |most| {
+        let ledger = contract.ledger.clone();
+        let domain = Coins { ledger: ledger.clone(), threshold: Threshold::AtLeast(1) };
+        let mut options = SequencerOptions::default();
+        options.max_undecided = most;
+        options.max_failures = 1;
+        let parts = Parts { domain, ledger, store: store(&contract, "a.db") };
+        within(Sequencer::start(&node, "coins", parts, options)).await.expect("it can take part")
+    };
+    let sequencer = begin(2).await;
+    let mut ends = sequencer.ends();
+    let id = |name: &str| IntentId::new(&Node::new("a"), name);
+    let first = sequencer.submit("1", "a coin").await.expect("it is taken");
+    let again = sequencer.submit("1", "a coin").await.expect("it is the same");
+    let other = sequencer.submit("1", "two coins").await.expect_err("it is another one");
+    assert_eq!(other, SubmitError::OtherContent(id("1")));
+    assert_eq!(within(first.ended()).await, Ok(End::Confirmed));
+    assert_eq!(within(again.ended()).await, Ok(End::Confirmed));
+    assert_eq!(within(ends.next()).await, Some((id("1"), End::Confirmed)));
+    let invalid = sequencer.submit("2", "invalid").await.expect("it is taken");
+    let failed = End::Failed(Failure::Assembly("it makes no sense".to_owned()));
+    assert_eq!(within(invalid.ended()).await, Ok(failed.clone()));
+    within(sequencer.close()).await.expect("it ran");
+
+    // After its end, and in another life.
+    let sequencer = begin(2).await;
+    let other = sequencer.submit("1", "two coins").await.expect_err("it is another one");
+    assert_eq!(other, SubmitError::OtherContent(id("1")));
+    for (name, content, end) in [("1", "a coin", End::Confirmed), ("2", "invalid", failed)] {
+        let again = sequencer.submit(name, content).await.expect("it is the same");
+        assert_eq!(within(again.ended()).await, Ok(end));
+    }
+    let long = "x".repeat(101);
+    let error = sequencer.submit(&long, "").await.expect_err("it is too long");
+    assert_eq!(error, SubmitError::Name { len: 101, most: 100 });
+    let error = sequencer.submit("3", vec![0; (1 << 20) + 1]).await.expect_err("it is too long");
+    assert_eq!(error, SubmitError::Content { len: (1 << 20) + 1, most: 1 << 20 });
+    let confirmed = contract.ledger.outcomes(0).await.expect("it is readable");
+    assert_eq!(confirmed.iter().filter(|it| it.result.is_ok()).count(), 1);
+    within(sequencer.close()).await.expect("it ran");
+    client.close().await.expect("it serves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_the_limit_is_refused_and_a_status_says_where_it_stands() {
+    let contract = Contract::prepare(quick(0)).await;
+    let mut options = SequencerOptions::default();
+    options.max_undecided = 2;
+    let sequencer = start(&contract, ["a", "c", "x"], &["a", "b"], options).await.expect("it can take part");
+    for name in ["1", "2"] {
+        sequencer.submit(name, "").await.expect("it is taken");
+    }
+    assert_eq!(sequencer.submit("3", "").await.expect_err("it is full"), SubmitError::TooMany(2));
+    sequencer.submit("2", "").await.expect("it is there already");
+    let status = sequencer.status().await.expect("it runs");
+    assert_eq!((status.height, status.undecided, status.rank.len()), (5, 2, 2));
+    assert!(status.delegate.is_some(), "{status:?}");
+    within(sequencer.close()).await.expect("it ran");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
+    let contract = Contract::prepare(quick(0)).await;
+    let client = client(&contract).await;
+    let node = SequencerNode::new(&client, "a").expect("it is a name");
+    let (domain, store) = (Members(&["a", "b"]), store(&contract, "x"));
+    let parts = Parts { domain, ledger: Heights(&[6, 3, 7]), store };
+    let options = SequencerOptions::default();
+    let sequencer = within(Sequencer::start(&node, "c", parts, options)).await.expect("it can take part");
+    let mut warnings = sequencer.warnings();
+    let put = async |name: &str, update| {
+        let key = Key::new(b"geolock.seq", name.as_bytes()).expect("it is a key");
+        client.transact(TxnRequest::new(), Batch::new().update(&key, update)).await.expect("it commits");
+    };
+    let heights = async {
+        while sequencer.status().await.expect("it runs").height < 7 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(heights).await;
+    put("c/to/a/b", Update::register("not a message")).await;
+    put("c/beat/b", Update::counter(1)).await;
+    put("c/to/a/stranger", Update::register("hello")).await;
+    // An envelope with a message that is empty.
+    put("c/to/a/b", Update::register(vec![0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01, 0x1a, 0x00])).await;
+    let mut keys = Vec::new();
+    while keys.len() < 4 {
+        match within(warnings.next()).await.expect("it runs") {
+            Warning::Unreadable { key, why } => keys.push((key, why)),
+            warning => assert_eq!(warning, Warning::LedgerWentBack { from: 6, to: 3 }),
+        }
+    }
+    let named: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(named, ["c/to/a/b", "c/beat/b", "c/to/a/stranger", "c/to/a/b"], "{keys:?}");
+    within(sequencer.close()).await.expect("it ran");
+}
+
+/// A contract without work says nothing at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contract_at_rest_sends_no_message() {
+    let mut contract = Contract::start(quick(5)).await;
+    let watching = client(&contract).await;
+    contract.all_are_confirmed_once().await;
+    // Until the heartbeats have ended: a coordinator comes to rest with a beat that finds nothing in flight.
+    let reader = watching.read_client().expect("it is connected");
+    let mut watch = reader.watch(WatchRequest::new("geolock.seq", "")).await.expect("it serves");
+    while timeout(Duration::from_secs(5), watch.next()).await.is_ok() {}
+    let silent = timeout(Duration::from_secs(5), watch.next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    let status = watching.describe_lock(&"seq/coins".try_into().expect("it is a name")).await;
+    assert!(status.expect("it serves").holders.is_empty(), "the lock is free");
+    contract.leave().await;
+}
