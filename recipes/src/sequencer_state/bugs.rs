@@ -39,6 +39,12 @@ pub(crate) enum Bug {
     SilenceIgnored,
     /// The sender gives an intent up while a grant of it may still be confirmed.
     GivenUpTooSoon,
+    /// The sender waits for ever for permissions that nobody uses.
+    GrantsNotRevoked,
+    /// A coordinator says that it has not used a permission, and has.
+    RevokedThoughUsed,
+    /// The sender believes that a permission is not used before it has seen the blocks up to then.
+    RevokedTooSoon,
     /// The sender tells of the end of an intent, and then writes it.
     EndToldBeforeWritten,
     /// Each node ranks the committee in an order of its own.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::bugs::Bug;
 use super::coordinator::Coordinator;
 use super::endorser;
-use super::events::{Effect, Event, LedgerView, Outcome, Restored, StartError};
+use super::events::{Effect, Event, Grant, LedgerView, Outcome, Restored, StartError};
 use super::sender::Sender;
 use super::shared::{Config, Local, Shared};
 use super::words::{Assembly, Beat, Endorsement, Epoch, IntentId, Message, Node, Phase};
@@ -167,6 +167,17 @@ impl Machine {
             }
             Message::Dispatched(notice) => sender.on_dispatched(now, shared, from, &notice),
             Message::DispatchedAck(notice) => coordinator.on_ack(from, &notice),
+            Message::Revoke { intent, epoch, hash } => {
+                coordinator.on_revoke(
+                    now,
+                    shared,
+                    from,
+                    Grant { intent, to: shared.me().clone(), epoch, hash },
+                );
+            }
+            Message::Revoked { intent, epoch, hash, height } => {
+                sender.on_revoked(shared, Grant { intent, to: from.clone(), epoch, hash }, height);
+            }
             Message::Returned { intents, why } => sender.on_returned(shared, from, &intents, why.as_deref()),
         }
     }

@@ -206,6 +206,12 @@ pub enum Message {
     Dispatched(Notice),
     /// The answer: it is in the sender's database.
     DispatchedAck(Notice),
+    /// Sender to a node that was granted an intent which the sender wants to give up: it is not to use the
+    /// permission any more. If it has used it, it answers with [`Message::Dispatched`].
+    Revoke { intent: IntentId, epoch: Epoch, hash: AssemblyHash },
+    /// The other answer: it has nothing on its way to the ledger by that permission, and never will. What it
+    /// had is decided at that height.
+    Revoked { intent: IntentId, epoch: Epoch, hash: AssemblyHash, height: u64 },
     /// Coordinator to sender: these are given back, not dispatched. `why`: an endorser's reason.
     Returned { intents: Vec<IntentId>, why: Option<String> },
 }

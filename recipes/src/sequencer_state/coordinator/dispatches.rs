@@ -58,6 +58,11 @@ impl Dispatches {
         self.transactions().any(|it| it.intent() == intent)
     }
 
+    /// Returns true if the transaction of a permission is on its way.
+    pub fn has(&self, intent: &IntentId, epoch: Epoch, hash: AssemblyHash) -> bool {
+        self.transactions().any(|it| it.intent() == intent && it.epoch == epoch && it.hash == hash)
+    }
+
     /// Dispatches an assembly: the database first, then the ledger and the sender.
     pub fn dispatch(
         &mut self,

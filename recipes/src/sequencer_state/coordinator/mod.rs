@@ -31,7 +31,7 @@ use self::assembling::{Ready, Work};
 use self::dispatches::Dispatches;
 use self::pool::Pool;
 use super::bugs::Bug;
-use super::events::{Effect, LockEffect, LockEvent, Restored};
+use super::events::{Effect, Grant, LockEffect, LockEvent, Restored};
 use super::options::{Solo, Stickiness};
 use super::shared::Shared;
 use super::words::{
@@ -440,6 +440,22 @@ impl Coordinator {
             State::Flushing { .. } => Some(Rejection::Flushing),
             _ => None,
         }
+    }
+
+    /// Gives a permission back that it has not used: it forgets the intent, and cannot use the permission
+    /// without being granted it again.
+    pub fn on_revoke(&mut self, now: Duration, shared: &mut Shared, from: &Node, grant: Grant) {
+        let Grant { intent, epoch, hash, .. } = grant;
+        if intent.sender != *from {
+            return;
+        }
+        if self.dispatches.has(&intent, epoch, hash) && !shared.has(Bug::RevokedThoughUsed) {
+            return self.dispatches.remind(now, &intent);
+        }
+        let broken = self.forget(|it| *it == intent);
+        self.recheck(now, broken);
+        let height = shared.chain.height();
+        shared.send(from, Message::Revoked { intent, epoch, hash, height });
     }
 
     /// Forgets what the ledger has decided in blocks that were not seen.

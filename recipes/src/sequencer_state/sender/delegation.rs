@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::bugs::Bug;
+use super::super::options::SequencerOptions;
 use super::super::shared::Shared;
 use super::super::words::{Message, Node};
 use super::{Sender, Stage, Task};
@@ -39,10 +40,11 @@ impl Delegation {
 
 impl Sender {
     /// Returns the intents that are delegated, or are to be: the first ones of those that are not on their
-    /// way to the ledger.
+    /// way to the ledger, and that have not failed too often.
     pub(super) fn window(&self, shared: &Shared) -> impl Iterator<Item = &Task> {
-        let most = shared.options().max_in_flight;
-        self.tasks.values().filter(|task| !task.is_dispatched()).take(most)
+        let SequencerOptions { max_in_flight, max_failures, .. } = *shared.options();
+        let is_open = move |task: &&Task| !task.is_dispatched() && !task.is_hopeless(max_failures);
+        self.tasks.values().filter(is_open).take(max_in_flight)
     }
 
     pub(super) fn delegate_all(&mut self, now: Duration, shared: &mut Shared) {
@@ -100,9 +102,11 @@ impl Sender {
             _ => return,
         };
         delegation.waits = Waits::ForAnswer { since, sent: now };
-        let (to, most) = (delegation.to.clone(), shared.options().max_in_flight);
+        let to = delegation.to.clone();
+        let SequencerOptions { max_in_flight, max_failures, .. } = *shared.options();
+        let is_open = |task: &&mut Task| !task.is_dispatched() && !task.is_hopeless(max_failures);
         let mut intents = Vec::new();
-        for task in self.tasks.values_mut().filter(|task| !task.is_dispatched()).take(most) {
+        for task in self.tasks.values_mut().filter(is_open).take(max_in_flight) {
             if task.stage == Stage::Pending {
                 task.stage = Stage::Delegated { accepted: false };
             }

@@ -16,6 +16,7 @@ use super::bugs::Bug;
 use super::events::{
     Effect, End, Failure, Grant, LedgerView, NotAssembled, Outcome, Record, Restored, Revert, SubmitError,
 };
+use super::options::SequencerOptions;
 use super::shared::Shared;
 use super::words::{
     Assembled, Assembly, AssemblyHash, Beat, Epoch, Intent, IntentId, Message, Node, Notice, Refusal,
@@ -104,6 +105,7 @@ impl Sender {
         for intent in &view.confirmed {
             self.end(shared, intent, End::Confirmed);
         }
+        self.give_up_hopeless(shared);
     }
 
     pub fn on_submit(&mut self, shared: &mut Shared, intent: Intent) {
@@ -132,7 +134,53 @@ impl Sender {
                 task.stage = Stage::Pending;
             }
         }
+        self.revoke(now, shared);
         self.delegate_all(now, shared);
+    }
+
+    /// Asks for the permissions of hopeless intents: while one of them may be used, its intent cannot be
+    /// given up, and no other transaction may ever come that fences it.
+    fn revoke(&mut self, now: Duration, shared: &mut Shared) {
+        let SequencerOptions { max_failures, state_timeout, .. } = *shared.options();
+        let is_due = |task: &&mut Task| task.has_to_revoke(max_failures) && task.revoke_at <= now;
+        if shared.has(Bug::GrantsNotRevoked) {
+            return;
+        }
+        for task in self.tasks.values_mut().filter(is_due) {
+            task.revoke_at = now + state_timeout;
+            for grant in &task.grants {
+                if !task.given_back.iter().any(|(it, _)| it == grant) {
+                    let Grant { intent, to, epoch, hash } = grant.clone();
+                    shared.send(&to, Message::Revoke { intent, epoch, hash });
+                }
+            }
+        }
+    }
+
+    /// A coordinator gives a permission back. It is void when this node has seen the blocks that the
+    /// coordinator had seen.
+    pub fn on_revoked(&mut self, shared: &mut Shared, grant: Grant, height: u64) {
+        let (intent, most) = (grant.intent.clone(), shared.options().max_failures);
+        let seen = if shared.has(Bug::RevokedTooSoon) { u64::MAX } else { shared.chain.height() };
+        let Some(task) = self.task(&intent).filter(|task| task.is_hopeless(most)) else { return };
+        if task.grants.contains(&grant) && !task.given_back.iter().any(|(it, _)| *it == grant) {
+            task.given_back.push((grant, height));
+            task.forget_given_back(seen);
+            self.give_up_if_hopeless(shared, &intent);
+        }
+    }
+
+    /// Gives up what has failed too often, and of which no permission can be used any more.
+    fn give_up_hopeless(&mut self, shared: &mut Shared) {
+        let (most, height) = (shared.options().max_failures, shared.chain.height());
+        let hopeless = self.tasks.values_mut().filter(|task| task.is_hopeless(most));
+        let hopeless: Vec<IntentId> = hopeless
+            .map(|task| {
+                task.forget_given_back(height);
+                task.intent.id.clone()
+            })
+            .collect();
+        hopeless.iter().for_each(|intent| self.give_up_if_hopeless(shared, intent));
     }
 
     pub fn deadline(&self, shared: &Shared) -> Option<Duration> {
@@ -143,7 +191,10 @@ impl Sender {
             }
             Stage::Pending | Stage::Delegated { .. } => None,
         });
-        dispatched.chain(self.delegation_deadline(shared)).min()
+        let most = shared.options().max_failures;
+        let hopeless = self.tasks.values().filter(|task| task.has_to_revoke(most));
+        let revoke = hopeless.map(|task| task.revoke_at).filter(|_| !shared.has(Bug::GrantsNotRevoked));
+        dispatched.chain(self.delegation_deadline(shared)).chain(revoke).min()
     }
 
     pub fn on_beat(&mut self, now: Duration, shared: &Shared, from: &Node, beat: &Beat) {
@@ -195,7 +246,9 @@ impl Sender {
         speculation: Speculation,
     ) {
         let is_delegate = self.is_delegate(to);
-        let task = self.task(intent).filter(|task| is_delegate && !task.is_dispatched());
+        let most = shared.options().max_failures;
+        let is_open = |task: &&mut Task| !task.is_dispatched() && !task.is_hopeless(most);
+        let task = self.task(intent).filter(|task| is_delegate && is_open(task));
         let answer = match task {
             None => Assembled::NotYours,
             Some(task) => match &task.assembly {
@@ -247,13 +300,14 @@ impl Sender {
         hash: AssemblyHash,
     ) {
         let (intent, is_delegate) = (intent.clone(), self.is_delegate(to) || shared.has(Bug::GrantToFormer));
+        let most = shared.options().max_failures;
         let ignores_epochs = shared.has(Bug::GrantToLowerEpoch);
         let Some(task) = self.task(&intent) else {
             let why = Refusal::Unknown;
             return shared.send(to, Message::Refused { intent, epoch, hash, why });
         };
         let permitted = match task.permits(to, epoch, hash) {
-            _ if !is_delegate => Err(Refusal::NotYours),
+            _ if !is_delegate || task.is_hopeless(most) => Err(Refusal::NotYours),
             Err(Refusal::OlderEpoch) if ignores_epochs => Ok(()),
             permitted => permitted,
         };
@@ -309,8 +363,10 @@ impl Sender {
                 (Some(_), Ok(())) => self.end(shared, &intent, End::Confirmed),
                 (Some(task), Err(revert)) => {
                     let (signer, epoch) = (&transaction.signer, transaction.epoch);
-                    task.grants
-                        .retain(|it| it.to != *signer || it.epoch != epoch || it.hash != transaction.hash);
+                    let is_other =
+                        |it: &Grant| it.to != *signer || it.epoch != epoch || it.hash != transaction.hash;
+                    task.grants.retain(is_other);
+                    task.given_back.retain(|(it, _)| is_other(it));
                     let is_it = |by: &(Node, Epoch)| by.0 == *signer && by.1 == epoch;
                     let is_last = match &task.stage {
                         Stage::Dispatched { by, .. } => by.as_ref().is_none_or(is_it),
@@ -322,10 +378,10 @@ impl Sender {
                     if let Some(failure) = failure_of(revert) {
                         task.failures.count(failure);
                     }
-                    self.give_up_if_hopeless(shared, &intent);
                 }
             }
         }
+        self.give_up_hopeless(shared);
     }
 
     /// Gives an intent up that has failed too often, once no grant of it can be used any more.

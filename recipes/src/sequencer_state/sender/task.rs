@@ -26,6 +26,11 @@ pub(super) struct Task {
     /// Permissions whose transactions may still be confirmed.
     pub grants: Vec<Grant>,
     pub failures: Failures,
+    /// Grants that their coordinators have given back, each at a height: what they did with them before is
+    /// decided there.
+    pub given_back: Vec<(Grant, u64)>,
+    /// The time at which the coordinators are asked to give the grants back, once it is hopeless.
+    pub revoke_at: Duration,
 }
 
 /// Failures of an intent since the start of this process.
@@ -63,11 +68,36 @@ impl Task {
             assembly: None,
             grants: Vec::new(),
             failures: Failures::default(),
+            given_back: Vec::new(),
+            revoke_at: Duration::ZERO,
         }
     }
 
     pub fn is_dispatched(&self) -> bool {
         matches!(self.stage, Stage::Dispatched { .. })
+    }
+
+    /// Returns true if it has failed too often: it is not delegated any more, and given up as soon as no
+    /// permission can be used.
+    pub fn is_hopeless(&self, most: u32) -> bool {
+        self.failures.too_many(most).is_some()
+    }
+
+    /// Returns true if its permissions have to be revoked.
+    pub fn has_to_revoke(&self, most: u32) -> bool {
+        self.is_hopeless(most) && !self.is_dispatched() && self.grants.len() > self.given_back.len()
+    }
+
+    /// Forgets grants that were given back at a height that this node has seen.
+    pub fn forget_given_back(&mut self, height: u64) {
+        let Task { grants, given_back, .. } = self;
+        given_back.retain(|(grant, at)| {
+            let is_seen = *at <= height;
+            if is_seen {
+                grants.retain(|it| it != grant);
+            }
+            !is_seen
+        });
     }
 
     /// Takes it back from the delegate.
@@ -80,6 +110,7 @@ impl Task {
     /// Forgets grants that the ledger refuses from now on.
     pub fn forget_fenced(&mut self, chain: &Chain) {
         self.grants.retain(|grant| !chain.fences(grant.epoch));
+        self.given_back.retain(|(grant, _)| !chain.fences(grant.epoch));
         if let Stage::Dispatched { by: Some((_, epoch)), .. } = &self.stage
             && chain.fences(*epoch)
         {

@@ -72,7 +72,14 @@ impl Checker {
             Effect::Persist(Record::Grant(grant)) => self.on_grant(sight, grant)?,
             Effect::Persist(Record::Dispatch(transaction)) => self.on_dispatch(sight, transaction)?,
             Effect::Persist(Record::Ended { intent, end: End::Failed(_) }) => {
-                let open = self.grants.get(intent).into_iter().flatten().find(|it| is_open(sight.ledger, it));
+                let is_unused = |it: &Grant| {
+                    let is_it = |of: &Transaction| {
+                        of.intent() == intent && (of.epoch, of.hash) == (it.epoch, it.hash)
+                    };
+                    it.to == *me && !database.dispatches.values().any(is_it)
+                };
+                let grants = self.grants.get(intent).into_iter().flatten();
+                let open = grants.filter(|it| !is_unused(it)).find(|it| is_open(sight.ledger, it));
                 if let Some(open) = open {
                     return Err(format!("{me} gives {intent:?} up, and {open:?} may still be used"));
                 }
@@ -102,6 +109,12 @@ impl Checker {
                 self.on_end(sight.ledger, intent, end)?;
             }
             Effect::Send { to, message } => {
+                if let Message::Revoked { intent, epoch, hash, .. } = message {
+                    self.on_revoked(
+                        sight,
+                        Grant { intent: intent.clone(), to: me.clone(), epoch: *epoch, hash: *hash },
+                    )?;
+                }
                 (self.last_message, self.messages) = (sight.now, self.messages + 1);
                 check_message(sight, to, message)?;
             }
@@ -121,6 +134,20 @@ impl Checker {
             return Err(format!("{grant:?} does not fence {rival:?}"));
         }
         before.push(grant.clone());
+        Ok(())
+    }
+
+    /// A permission that is given back is not used any more.
+    fn on_revoked(&mut self, sight: &Sight<'_>, grant: Grant) -> Result<(), Broken> {
+        let is_it =
+            |of: &&Transaction| (of.intent(), of.epoch, of.hash) == (&grant.intent, grant.epoch, grant.hash);
+        if let Some(used) = sight.databases[sight.me].dispatches.values().find(is_it) {
+            return Err(format!("{} gives {grant:?} back, and has {used:?}", sight.me));
+        }
+        // What became of it before, the ledger tells: a block that the sender has to see first.
+        if let Some(grants) = self.grants.get_mut(&grant.intent) {
+            grants.retain(|it| *it != grant);
+        }
         Ok(())
     }
 

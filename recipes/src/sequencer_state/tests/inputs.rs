@@ -119,3 +119,27 @@ fn a_database_of_another_node_and_options_that_cannot_be_are_refused() {
     let error = StartError::Options(SequencerConfigError::Zero("block_range"));
     assert_eq!(start(options, &Restored::default()), Some(error));
 }
+
+/// Of a stranger, of a member that was asked nothing, and about an assembly that nobody works on.
+#[test]
+fn an_endorsement_by_a_node_that_was_not_asked_changes_nothing() {
+    let [me, second, _] = <[Node; 3]>::try_from(rank()).expect("there are three");
+    let mut machine = machine(&me);
+    let endorsed = |intent: IntentId, round| Message::Endorsed {
+        intent,
+        round,
+        answer: super::super::words::Endorsement::Given,
+    };
+    for from in [Node::new("stranger"), second.clone()] {
+        let message = endorsed(intent(&second, "1").id, 1);
+        assert_eq!(handle(&mut machine, Event::Message { from, message }), []);
+    }
+    let message = delegate(&second, 0);
+    let effects = handle(&mut machine, Event::Message { from: second.clone(), message });
+    let asks = |it: &Effect| matches!(it, Effect::Send { message: Message::Assemble { .. }, .. });
+    assert!(effects.iter().any(asks), "it is being assembled: {effects:?}");
+    // It is not assembled yet, so there is nothing to endorse.
+    let message = endorsed(intent(&second, "1").id, 1);
+    assert_eq!(handle(&mut machine, Event::Message { from: second, message }), []);
+    assert_eq!(machine.phase(), Phase::Electing);
+}

@@ -1,7 +1,7 @@
 //! The checks of the simulation notice bugs: each is caught with a seed, by the check that is there for it.
 
 use super::super::bugs::Bug;
-use super::plan::{Plan, any, calm, impatient, steady, trouble, widowed};
+use super::plan::{Plan, any, calm, impatient, steady, stubborn, trouble, widowed};
 use super::world::World;
 
 /// The seed is the first one that shows the bug. Without the bug it breaks no promise.
@@ -38,6 +38,13 @@ fn a_sender_that_grants_too_much_is_caught() {
     check(Bug::GrantToFormer, trouble(), 10, "it delegates to");
     check(Bug::GrantToLowerEpoch, impatient(108), 108, "does not fence");
     check(Bug::GivenUpTooSoon, impatient(126), 126, "may still be used");
+}
+
+/// See also `revoke.rs`.
+#[test]
+fn a_permission_that_is_not_given_back_or_given_back_wrongly_is_caught() {
+    check(Bug::GrantsNotRevoked, stubborn(1), 1, "waits too long");
+    check(Bug::RevokedThoughUsed, impatient(126), 126, "back, and has");
 }
 
 #[test]

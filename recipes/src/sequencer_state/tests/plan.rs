@@ -57,8 +57,8 @@ pub struct Plan {
     /// Locks that are lost, by the end of a lease.
     pub losses: usize,
     /// Chances in 100: an intent that can never be assembled; that is never endorsed; that the contract on
-    /// the ledger always reverts. Not together with crashes: a grant that nobody used may then stay open,
-    /// and such an intent is tried again until another one is confirmed under a higher epoch.
+    /// the ledger always reverts. Not together with a node that dies for ever: a grant that it had may stay
+    /// open, and such an intent is kept until another one is confirmed under a higher epoch.
     pub invalid: u64,
     pub denied: u64,
     pub refused: u64,
@@ -206,6 +206,15 @@ pub fn widowed() -> Plan {
     let rank = options.placement.rank(&Contract::new(CONTRACT), &committee, 0);
     let first = names.iter().position(|name| *name == rank[0]).expect("a rank has all members");
     Plan { options, dies: Some((first, 10_000, true)), ..plan }
+}
+
+/// As [`any`], and the ledger reverts many intents whatever is done: each is given up, although permissions
+/// of it were lost on the way, or with the memory of their coordinators.
+pub fn stubborn(seed: u64) -> Plan {
+    let plan = any(seed);
+    let dies = plan.dies.filter(|(_, _, for_ever)| !for_ever);
+    let options = SequencerOptions { max_failures: 1 + (seed % 3) as u32, ..plan.options.clone() };
+    Plan { refused: 40, crashes: plan.crashes.max(20), lost: plan.lost.max(5), dies, options, ..plan }
 }
 
 /// As [`solo`], and an intent is given up with its first failure.

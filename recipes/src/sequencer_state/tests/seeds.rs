@@ -2,7 +2,7 @@
 
 use super::super::events::End;
 use super::super::words::Epoch;
-use super::plan::{Plan, any, calm, impatient, solo, steady, trouble, widowed};
+use super::plan::{Plan, any, calm, impatient, solo, steady, stubborn, trouble, widowed};
 use super::world::World;
 
 /// Seeds of each kind, unless `SEQUENCER_SEEDS` says another number. A run of ten thousand takes some minutes
@@ -73,6 +73,12 @@ fn coordinators_without_the_lock_break_no_promise_of_the_ledger() {
 fn intents_that_are_given_up_at_once_are_never_confirmed_later() {
     let counts = run_all("impatient", impatient);
     assert!(counts.failed > 0, "some are given up");
+}
+
+#[test]
+fn intents_that_the_ledger_always_reverts_are_given_up_whatever_became_of_their_permissions() {
+    let counts = run_all("stubborn", stubborn);
+    assert!(counts.failed * 4 > counts.intents, "many are given up");
 }
 
 #[test]

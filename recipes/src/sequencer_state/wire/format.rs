@@ -17,7 +17,7 @@ pub(super) struct Envelope {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct OneMessage {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub kind: Option<Kind>,
 }
 
@@ -49,6 +49,10 @@ pub(super) enum Kind {
     DispatchedAck(Permission),
     #[prost(message, tag = "13")]
     Returned(Returned),
+    #[prost(message, tag = "14")]
+    Revoke(Permission),
+    #[prost(message, tag = "15")]
+    Revoked(Permission),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -167,6 +171,8 @@ pub(super) struct Permission {
     pub nonce: u64,
     #[prost(enumeration = "Refusal", tag = "5")]
     pub refusal: i32,
+    #[prost(uint64, tag = "6")]
+    pub height: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]

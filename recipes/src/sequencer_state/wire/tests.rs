@@ -36,6 +36,8 @@ fn every_message() -> Vec<Message> {
         Message::Endorse { round, height: 5, epoch: Some(Epoch::SOLO), skipped, assembly: assembly() },
         Message::AskDispatch { intent: intent.clone(), epoch, hash },
         Message::Granted { intent: intent.clone(), epoch, hash },
+        Message::Revoke { intent: intent.clone(), epoch, hash },
+        Message::Revoked { intent: intent.clone(), epoch, hash, height: 3 },
         Message::Dispatched(notice.clone()),
         Message::DispatchedAck(notice),
         Message::Returned { intents: vec![intent.clone()], why: None },

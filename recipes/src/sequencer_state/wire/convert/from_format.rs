@@ -50,6 +50,14 @@ pub(in super::super) fn message(message: format::OneMessage) -> Read<Message> {
         }
         Kind::Dispatched(of) => Message::Dispatched(notice(&of)?),
         Kind::DispatchedAck(of) => Message::DispatchedAck(notice(&of)?),
+        Kind::Revoke(of) => {
+            let Notice { intent, epoch, hash, .. } = notice(&of)?;
+            Message::Revoke { intent, epoch, hash }
+        }
+        Kind::Revoked(of) => {
+            let Notice { intent, epoch, hash, .. } = notice(&of)?;
+            Message::Revoked { intent, epoch, hash, height: of.height }
+        }
         Kind::Returned(format::Returned { intents, why }) => {
             Message::Returned { intents: list(intents, intent)?, why: why.map(reason) }
         }

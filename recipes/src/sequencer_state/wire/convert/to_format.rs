@@ -44,6 +44,10 @@ pub(in super::super) fn message(message: &Message) -> format::OneMessage {
         }
         Message::Dispatched(of) => Kind::Dispatched(notice(of)),
         Message::DispatchedAck(of) => Kind::DispatchedAck(notice(of)),
+        Message::Revoke { intent, epoch, hash } => Kind::Revoke(permission(intent, *epoch, *hash)),
+        Message::Revoked { intent, epoch, hash, height } => {
+            Kind::Revoked(format::Permission { height: *height, ..permission(intent, *epoch, *hash) })
+        }
         Message::Returned { intents, why } => Kind::Returned(format::Returned {
             intents: intents.iter().map(intent).collect(),
             why: why.clone(),
