@@ -58,7 +58,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 52] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 53] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -239,6 +239,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 52] = [
             "geolock_recipes::once_state",
             "geolock_recipes::periodic",
             "geolock_recipes::reentrant",
+            "geolock_recipes::sequencer",
             "geolock_recipes::valued",
         ],
     ),
@@ -270,8 +271,17 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 52] = [
     ),
     ("geolock_recipes::once_state", &["geolock_client"]),
     ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state", "geolock_recipes::retry"]),
-    // Its driver is to come.
     ("geolock_recipes::sequencer_state", &[]),
+    (
+        "geolock_recipes::sequencer",
+        &[
+            "geolock_client",
+            "geolock_recipes::once",
+            "geolock_recipes::once_state",
+            "geolock_recipes::retry",
+            "geolock_recipes::sequencer_state",
+        ],
+    ),
     ("geolock_recipes::retry", &["geolock_client", "geolock_recipes::once_state"]),
     ("geolock_recipes::dice", &[]),
 ];

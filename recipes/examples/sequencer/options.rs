@@ -21,7 +21,7 @@ Four members of a contract with coins, in three datacenters: a and d in dc0, b i
 
 The server is $GEOLOCK_BIN, or the binary geolock beside this one, or in the path.";
 
-/// What is to happen.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub intents: u32,

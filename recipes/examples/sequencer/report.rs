@@ -1,4 +1,4 @@
-//! What the ledger tells about the run: who dispatched in each range, and how long each switch took.
+//! The run as the ledger has it: who dispatched in each range, and how long each switch took.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,8 +18,8 @@ pub trait Domain: Send + Sync + 'static {
     }
 
     /// Makes an intent of this node concrete, on top of the states that this node knows as confirmed and of
-    /// the effects of `speculation`. The names of its states have up to 256 bytes, 1 536 together, its payload
-    /// 64 KiB. Called again when the assembly cannot be used.
+    /// the effects of `speculation`. The names of its states have up to 256 bytes, 1 536 together, and its
+    /// payload has up to 64 KiB. Called again when the assembly cannot be used.
     ///
     /// The future is dropped when the sequencer is closed.
     fn assemble(
@@ -54,8 +54,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// epoch, and the highest decided nonce of each signer.
     fn view(&self, intents: Vec<IntentId>) -> impl Future<Output = Result<LedgerView, Self::Error>> + Send;
 
-    /// Hands in a transaction; returns before it is decided. Transactions of a signer are decided in the order
-    /// of their nonces. One that is there, or was decided before, changes nothing.
+    /// Hands in a transaction; returns before it is decided. Transactions of a signer are decided in the
+    /// order of their nonces. One that is there, or was decided before, changes nothing.
     fn submit(&self, transaction: &Transaction) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Returns blocks above a height, without gaps and in order: at least one, and a bounded number. Waits

@@ -172,9 +172,9 @@ impl Sequencer {
     }
 
     /// Submits an intent of this node. When it returns, the intent is in the node's database, and will be
-    /// confirmed once or finally fail, whatever happens meanwhile. The name is the intent's for ever: the same
-    /// one with the same content is the same intent, also after it has ended. Names have 1 to 100 bytes,
-    /// contents up to 1 MiB.
+    /// confirmed once or finally fail, whatever happens meanwhile. The name is the intent's for ever: the
+    /// same one with the same content is the same intent, also after it has ended. Names have 1 to 100
+    /// bytes, contents up to 1 MiB.
     ///
     /// Dropping the future leaves open if the intent is taken.
     pub async fn submit(
@@ -273,7 +273,7 @@ impl SubmittedIntent {
 pub struct SequencerStatus {
     /// The node.
     pub node: Node,
-    /// What it does as a coordinator.
+    /// Its state as a coordinator.
     pub phase: Phase,
     /// The epoch under which it may dispatch: it holds the lock, or goes on alone.
     pub epoch: Option<Epoch>,

@@ -248,3 +248,75 @@ fn take(queue: &mut Queue) -> Vec<(Key, Content)> {
     }
     some
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequencer_state::{IntentId, Node, Phase};
+
+    fn key(name: &str) -> Key {
+        Key::new(b"b", name.as_bytes()).expect("a test name is a key")
+    }
+
+    fn message(number: u32) -> Message {
+        let intents = vec![IntentId::new(&Node::new("a"), &number.to_string())];
+        Message::Returned { intents, why: None }
+    }
+
+    fn beat() -> Beat {
+        Beat { phase: Phase::Active, epoch: None, height: 1, coordinates: BTreeSet::new() }
+    }
+
+    fn queue(entries: impl IntoIterator<Item = (&'static str, One, usize)>) -> Queue {
+        let mut queue = Queue::default();
+        for (name, content, bytes) in entries {
+            queue.bytes += bytes;
+            queue.entries.push_back(Entry { key: key(name), content, bytes });
+        }
+        queue
+    }
+
+    #[test]
+    fn messages_to_one_receiver_share_an_envelope_and_contracts_share_a_commit() {
+        let mut queue = queue([
+            ("c/to/b/a", One::Message(message(1)), 10),
+            ("c/to/d/a", One::Message(message(2)), 10),
+            ("c/to/b/a", One::Message(message(3)), 10),
+            ("c/beat/a", One::Beat(beat()), 10),
+            ("other/beat/a", One::Beat(beat()), 10),
+        ]);
+        let expected = vec![
+            (key("c/to/b/a"), Content::Messages(vec![message(1), message(3)])),
+            (key("c/to/d/a"), Content::Messages(vec![message(2)])),
+            (key("c/beat/a"), Content::Beat(beat())),
+            (key("other/beat/a"), Content::Beat(beat())),
+        ];
+        assert_eq!(take(&mut queue), expected);
+        assert_eq!((queue.entries.len(), queue.bytes), (0, 0));
+    }
+
+    /// A heartbeat that says less than a message must not come after it.
+    #[test]
+    fn a_message_after_a_heartbeat_stays_after_it() {
+        let mut queue = queue([
+            ("c/to/b/a", One::Message(message(1)), 10),
+            ("c/beat/a", One::Beat(beat()), 10),
+            ("c/to/b/a", One::Message(message(2)), 10),
+        ]);
+        let first = take(&mut queue);
+        assert_eq!(first.len(), 2, "{first:?}");
+        assert_eq!(take(&mut queue), [(key("c/to/b/a"), Content::Messages(vec![message(2)]))]);
+    }
+
+    #[test]
+    fn a_commit_has_a_bounded_size() {
+        let half = MAX_ENVELOPE / 2 + 1;
+        let mut one = queue([("a", One::Message(message(1)), half), ("a", One::Message(message(2)), half)]);
+        assert_eq!(take(&mut one).len(), 1);
+        assert_eq!(one.entries.len(), 1, "an envelope fits into a change");
+        let many = (0..5)
+            .map(|number| (["a", "b", "c", "d", "e"][number as usize], One::Message(message(number)), half));
+        let mut many = queue(many);
+        assert_eq!(take(&mut many).len(), 3, "all of it fits into a step");
+    }
+}

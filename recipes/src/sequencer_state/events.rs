@@ -233,8 +233,8 @@ pub enum SubmitError {
         /// The longest content, in bytes.
         most: usize,
     },
-    /// [`SequencerOptions::max_undecided`](super::SequencerOptions::max_undecided) is reached: submit it again
-    /// when another one has ended.
+    /// [`SequencerOptions::max_undecided`](super::SequencerOptions::max_undecided) is reached: submit it
+    /// again when another one has ended.
     #[error("{0} intents of this node are undecided, and it takes no more")]
     TooMany(usize),
     /// The sequencer has stopped, for this reason. The intent may have been taken.

@@ -137,6 +137,11 @@ impl Machine {
         let Machine { shared, sender, coordinator, now } = self;
         let now = *now;
         match message {
+            // Nobody but its sender answers for an intent.
+            Message::Assembled { intent, .. }
+            | Message::Granted { intent, .. }
+            | Message::Refused { intent, .. }
+                if intent.sender != *from => {}
             Message::Delegate { height, skipped, intents } => {
                 coordinator.on_delegate(now, shared, from, (height, &skipped), intents);
             }

@@ -1,5 +1,5 @@
-//! A ledger for examples and tests: blocks, a mempool by signer and nonce, states that are spent once, and the
-//! rules of the intent and of the epoch.
+//! A ledger for examples and tests: blocks, a mempool by signer and nonce, states that are spent once, and
+//! the rules of the intent and of the epoch.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -16,6 +16,9 @@ const SOME: u64 = 100;
 /// A reader looks for a block so often in the time of one.
 const LOOKS: u32 = 8;
 
+/// A rule of a contract: an error is the reason of a revert.
+pub type SimRule = fn(&Assembly) -> Result<(), String>;
+
 /// The options of a [`SimLedger`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -27,7 +30,7 @@ pub struct SimLedgerOptions {
     /// States that the contract has at first: `genesis-0`, `genesis-1` ... Default 16.
     pub states: u64,
     /// The contract's own rule. An error is the reason of a revert. Default: none.
-    pub rule: Option<fn(&Assembly) -> Result<(), String>>,
+    pub rule: Option<SimRule>,
 }
 
 impl Default for SimLedgerOptions {

@@ -6,11 +6,9 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension as _, Row, Transaction as Db, params};
 
 use super::super::application::Block;
-use super::ledger::SimOutcome;
+use super::ledger::{SimOutcome, SimRule};
 use super::{SqliteError, signed, unsigned};
-use crate::sequencer_state::{
-    Assembly, Epoch, IntentId, LedgerView, Node, Outcome, Revert, StateId, Transaction,
-};
+use crate::sequencer_state::{Epoch, IntentId, LedgerView, Node, Outcome, Revert, StateId, Transaction};
 
 /// Most transactions of a block.
 const MOST: usize = 1_000;
@@ -29,8 +27,6 @@ create index if not exists epochs on outcomes (epoch) where result = 0;
 create table if not exists states (id text primary key, made_at integer not null, spent_at integer);
 create index if not exists unspent on states (made_at) where spent_at is null;
 ";
-
-type Rule = Option<fn(&Assembly) -> Result<(), String>>;
 
 /// Returns the height of a view that is late by so many blocks.
 pub(super) fn height(db: &Db<'_>, lag: u64) -> Result<u64, SqliteError> {
@@ -63,7 +59,12 @@ fn decided(db: &Db<'_>, signer: &Node) -> Result<u64, SqliteError> {
 
 /// Makes a block of all that is ready, in the order of submission: for each signer in the order of nonces,
 /// without gaps.
-pub(super) fn mine(db: &Db<'_>, now_ms: u64, every: Duration, rule: Rule) -> Result<(), SqliteError> {
+pub(super) fn mine(
+    db: &Db<'_>,
+    now_ms: u64,
+    every: Duration,
+    rule: Option<SimRule>,
+) -> Result<(), SqliteError> {
     let last = db.query_row("select ifnull(max(at_ms), 0) from blocks", [], |row| row.get(0))?;
     let every = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
     if now_ms < unsigned(last).saturating_add(every) {
@@ -111,7 +112,7 @@ fn apply(
     db: &Db<'_>,
     height: u64,
     transaction: &Transaction,
-    rule: Rule,
+    rule: Option<SimRule>,
 ) -> Result<Result<(), Revert>, SqliteError> {
     let Transaction { assembly, epoch, .. } = transaction;
     let of = &assembly.intent;

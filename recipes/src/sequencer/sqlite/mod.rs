@@ -13,7 +13,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::task::spawn_blocking;
 
-pub use ledger::{SimLedger, SimLedgerOptions, SimOutcome};
+pub use ledger::{SimLedger, SimLedgerOptions, SimOutcome, SimRule};
 pub use store::SqliteStore;
 
 /// Longest wait for another process that writes.

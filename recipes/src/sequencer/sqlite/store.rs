@@ -39,8 +39,8 @@ impl SqliteStore {
         Shared::open(path.as_ref(), "FULL", TABLES).map(SqliteStore)
     }
 
-    /// Removes the intents that have ended, except the last ones. One of them that is submitted again is taken
-    /// for a new one, and the ledger alone keeps it from being confirmed twice.
+    /// Removes the intents that have ended, except the last ones. One of them that is submitted again is
+    /// taken for a new one, and the ledger alone keeps it from being confirmed twice.
     pub async fn forget_ended(&self, keep: u64) -> Result<(), SqliteError> {
         let oldest =
             "select number from intents where ended is not null order by number desc limit 1 offset ?1";

@@ -79,12 +79,12 @@ async fn a_write_is_whole_or_not_at_all() {
 #[tokio::test]
 async fn a_ledger_confirms_each_intent_once_and_says_why_it_reverts() {
     let folder = folder();
-    let mut options = SimLedgerOptions::default();
-    options.block = Duration::from_millis(100);
-    options.rule = Some(|assembly| match &*assembly.intent.name {
+    let rule: SimRule = |assembly| match &*assembly.intent.name {
         "refused" => Err("not so".to_owned()),
         _ => Ok(()),
-    });
+    };
+    let block = Duration::from_millis(100);
+    let mut options = SimLedgerOptions { block, rule: Some(rule), ..SimLedgerOptions::default() };
     let path = folder.path().join("ledger.db");
     let ledger = SimLedger::open(&path, options.clone()).expect("it can be made");
     let all = [

@@ -144,7 +144,7 @@ impl Checker {
         if let Some(used) = sight.databases[sight.me].dispatches.values().find(is_it) {
             return Err(format!("{} gives {grant:?} back, and has {used:?}", sight.me));
         }
-        // What became of it before, the ledger tells: a block that the sender has to see first.
+        // If it was used before, the ledger has decided that: in a block that the sender has to see first.
         if let Some(grants) = self.grants.get_mut(&grant.intent) {
             grants.retain(|it| *it != grant);
         }

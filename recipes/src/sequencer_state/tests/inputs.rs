@@ -10,7 +10,7 @@ use super::super::machine::Machine;
 use super::super::options::{SequencerConfigError, SequencerOptions};
 use super::super::placement::{Committee, Placement};
 use super::super::shared::Config;
-use super::super::words::{Contract, Intent, IntentId, Message, Node, Phase, Rejection};
+use super::super::words::{Assembled, Assembly, Contract, Intent, IntentId, Message, Node, Phase, Rejection};
 use super::plan::names;
 
 const NOW: Duration = Duration::from_secs(1);
@@ -142,4 +142,25 @@ fn an_endorsement_by_a_node_that_was_not_asked_changes_nothing() {
     let message = endorsed(intent(&second, "1").id, 1);
     assert_eq!(handle(&mut machine, Event::Message { from: second, message }), []);
     assert_eq!(machine.phase(), Phase::Electing);
+}
+
+#[test]
+fn an_answer_about_an_intent_is_its_senders() {
+    let [me, second, third] = <[Node; 3]>::try_from(rank()).expect("there are three");
+    let mut machine = machine(&me);
+    let message = delegate(&second, 0);
+    handle(&mut machine, Event::Message { from: second.clone(), message });
+    let assembled = |from: &Node| {
+        let intent = intent(&second, "1").id;
+        let assembly = Assembly {
+            intent: intent.clone(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            payload: Bytes::new(),
+        };
+        let message = Message::Assembled { intent, round: 1, answer: Assembled::Done(assembly) };
+        Event::Message { from: from.clone(), message }
+    };
+    assert_eq!(handle(&mut machine, assembled(&third)), [], "it answers for another one");
+    assert!(!handle(&mut machine, assembled(&second)).is_empty(), "it is to be endorsed");
 }
