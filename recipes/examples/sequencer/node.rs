@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use geolock_recipes::sequencer::sqlite::{SimLedger, SimLedgerOptions, SqliteStore};
 use geolock_recipes::sequencer::{
-    End, Parts, Sequencer, SequencerError, SequencerNode, SequencerOptions, SubmittedIntent, Threshold,
+    End, Parts, Sequencer, SequencerError, SequencerNode, SequencerOptions, Solo, SubmittedIntent, Threshold,
 };
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -50,6 +50,7 @@ pub async fn run(
     };
     let mut options = SequencerOptions::default();
     options.block_range = config.options.range;
+    options.solo = Solo::After(config.options.solo);
     options.flush_timeout = config.options.block * 20;
     let node = SequencerNode::new(&client, name).map_err(said)?;
     let sequencer = Sequencer::start(&node, "coins", parts, options).await.map_err(said)?;

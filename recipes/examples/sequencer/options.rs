@@ -16,6 +16,7 @@ Four members of a contract with coins, in three datacenters: a and d in dc0, b i
   --kill             kill -9 the node that coordinates, in the middle; it is started again after 4 s
   --partition        switch dc2 off, in the middle, for 8 s: node c is cut off
   --lag NODE=BLOCKS  that node sees the ledger so many blocks late; repeatable
+  --solo MS          a coordinator that cannot have the lock goes on without it after that time (30 000)
   --data DIR --base-port PORT  use the playground that runs there, instead of one of its own
   --folder DIR       keep the databases there
 
@@ -33,6 +34,7 @@ pub struct Options {
     pub kill: bool,
     pub partition: bool,
     pub lags: BTreeMap<String, u64>,
+    pub solo: Duration,
     pub playground: Option<(PathBuf, u16)>,
     pub folder: Option<PathBuf>,
     /// This process is that node.
@@ -51,6 +53,7 @@ impl Default for Options {
             kill: false,
             partition: false,
             lags: BTreeMap::new(),
+            solo: Duration::from_secs(30),
             playground: None,
             folder: None,
             node: None,
@@ -72,6 +75,7 @@ impl Options {
                 "--intents" => options.intents = number(&value()?)?,
                 "--every" => options.every = Duration::from_millis(number(&value()?)?),
                 "--block" => options.block = Duration::from_millis(number(&value()?)?),
+                "--solo" => options.solo = Duration::from_millis(number(&value()?)?),
                 "--range" => options.range = number(&value()?)?,
                 "--wan" => options.wan = value()?,
                 "--data" => data = Some(PathBuf::from(value()?)),
@@ -102,6 +106,7 @@ impl Options {
         push("--intents", self.intents.to_string());
         push("--every", millis(self.every));
         push("--block", millis(self.block));
+        push("--solo", millis(self.solo));
         push("--range", self.range.to_string());
         self.lags.iter().for_each(|(node, blocks)| push("--lag", format!("{node}={blocks}")));
         args

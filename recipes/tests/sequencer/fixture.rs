@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::coins::MEMBERS;
 use crate::node::{self, NodeConfig};
@@ -49,6 +49,8 @@ pub struct Contract {
     pub ended: BTreeSet<String>,
     pub outcomes: Vec<SimOutcome>,
     height: u64,
+    /// The end of everything that the test waits for.
+    until: Instant,
 }
 
 /// A node that runs. Killed when dropped.
@@ -77,6 +79,7 @@ impl Contract {
             ended: BTreeSet::new(),
             outcomes: Vec::new(),
             height: 0,
+            until: Instant::now() + HANGS,
         }
     }
 
@@ -137,7 +140,7 @@ impl Contract {
                 }
             }
         };
-        within(step).await;
+        timeout_at(self.until, step).await.expect("it comes to an end");
     }
 
     /// Waits until so many intents are confirmed on the ledger.

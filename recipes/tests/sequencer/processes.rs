@@ -3,6 +3,9 @@
 //! Guarantee: docs/guarantees.md#sequencer.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use geolock_recipes::sequencer::Epoch;
 
 use crate::coins::MEMBERS;
 use crate::fixture::{Contract, quick};
@@ -70,6 +73,31 @@ async fn without_a_datacenter_the_others_go_on_and_its_member_catches_up() {
     let before = contract.confirmed_now().len();
     contract.confirmed(before + 20).await;
     contract.playground.switch(2, true).await.expect("it can start");
+    contract.all_are_confirmed_once().await;
+    contract.leave().await;
+}
+
+/// The datacenter that is switched off has the lock: the others can never get it, and go on without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_lock_the_others_go_on_after_a_while_and_the_ledger_decides() {
+    let solo = Duration::from_secs(2);
+    let mut contract = Contract::start(Options { solo, ..quick(80) }).await;
+    contract.confirmed(1).await;
+    // Two of the members are in dc0: without both, the others are too few.
+    let [_, (b, dc1), (c, dc2), _] = MEMBERS;
+    while ![b, c].contains(&contract.coordinator()) {
+        contract.step().await;
+    }
+    let holder = contract.coordinator();
+    let dc = if holder == b { dc1 } else { dc2 };
+    contract.playground.switch(dc, false).await.expect("it runs");
+    let is_solo = |contract: &Contract| {
+        contract.outcomes.iter().any(|it| it.epoch == Epoch::SOLO && it.signer.as_str() != holder)
+    };
+    while !is_solo(&contract) {
+        contract.step().await;
+    }
+    contract.playground.switch(dc, true).await.expect("it can start");
     contract.all_are_confirmed_once().await;
     contract.leave().await;
 }
