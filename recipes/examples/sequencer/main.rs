@@ -115,6 +115,7 @@ async fn run(options: &Options, folder: &Path, data: &Path, playground: &Playgro
                 match line.split_once(' ') {
                     Some(("submitted", name)) => drop(submitted.insert(format!("{node}/{name}"))),
                     Some(("confirmed", name)) => drop(ended.insert(format!("{node}/{name}"))),
+                    Some(("status", _)) => {}
                     _ => println!("{node}: {line}"),
                 }
             }

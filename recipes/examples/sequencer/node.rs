@@ -1,6 +1,7 @@
 //! One node: submits its intents, some after the others, and stays until it is told to leave.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use geolock_recipes::sequencer::sqlite::{SimLedger, SimLedgerOptions, SqliteStore};
 use geolock_recipes::sequencer::{
@@ -12,6 +13,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::coins::{Coins, MEMBERS};
 use super::options::Options;
 use super::playground::connect;
+
+/// A node tells its status this often.
+const STATUS: Duration = Duration::from_secs(5);
 
 /// Everything that a node needs to know.
 #[derive(Clone, Debug)]
@@ -76,8 +80,13 @@ async fn work(sequencer: &Sequencer, options: &Options, tell: &impl Fn(String)) 
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut open: JoinSet<(String, Result<End, SequencerError>)> = JoinSet::new();
     let mut next = 0;
+    let mut state = interval(STATUS);
     loop {
         tokio::select! {
+            _ = state.tick() => {
+                let status = sequencer.status().await.map_err(|error| error.to_string())?;
+                tell(format!("status {status:?}"));
+            }
             _ = ticks.tick(), if next < options.intents => {
                 let name = format!("{next}");
                 let taken = sequencer.submit(&name, "a coin").await.map_err(|error| error.to_string())?;
@@ -89,8 +98,6 @@ async fn work(sequencer: &Sequencer, options: &Options, tell: &impl Fn(String)) 
                 End::Confirmed => tell(format!("confirmed {name}")),
                 End::Failed(why) => tell(format!("failed {name} {why}")),
             },
-            // All have ended: the others still need its endorsements.
-            else => std::future::pending().await,
         }
     }
 }

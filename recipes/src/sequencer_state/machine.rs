@@ -106,6 +106,7 @@ impl Machine {
     fn on_beat(&mut self, from: &Node, beat: &Beat) {
         self.shared.presence.hear_beat(self.now, from, beat);
         self.sender.on_beat(self.now, &self.shared, from, beat);
+        self.coordinator.on_beat(self.now, beat);
     }
 
     /// A block that is not above the last one is passed over: the ledger has gone back, and this node waits

@@ -49,6 +49,7 @@ pub struct Contract {
     pub ended: BTreeSet<String>,
     pub outcomes: Vec<SimOutcome>,
     height: u64,
+    statuses: BTreeMap<&'static str, String>,
     /// The end of everything that the test waits for.
     until: Instant,
 }
@@ -79,6 +80,7 @@ impl Contract {
             ended: BTreeSet::new(),
             outcomes: Vec::new(),
             height: 0,
+            statuses: BTreeMap::new(),
             until: Instant::now() + HANGS,
         }
     }
@@ -130,6 +132,7 @@ impl Contract {
                 Some((node, line)) = self.said.recv() => match line.split_once(' ') {
                     Some(("submitted", name)) => drop(self.submitted.insert(format!("{node}/{name}"))),
                     Some(("confirmed", name)) => drop(self.ended.insert(format!("{node}/{name}"))),
+                    Some(("status", status)) => drop(self.statuses.insert(node, status.to_owned())),
                     _ => eprintln!("{node}: {line}"),
                 },
                 blocks = self.ledger.blocks(self.height) => {
@@ -140,7 +143,10 @@ impl Contract {
                 }
             }
         };
-        timeout_at(self.until, step).await.expect("it comes to an end");
+        if timeout_at(self.until, step).await.is_err() {
+            let open: Vec<&String> = self.submitted.difference(&self.ended).collect();
+            panic!("it does not end; open: {open:?}, {:#?}", self.statuses);
+        }
     }
 
     /// Waits until so many intents are confirmed on the ledger.

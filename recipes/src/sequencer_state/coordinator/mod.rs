@@ -21,6 +21,7 @@
 
 mod assembling;
 mod dispatches;
+mod lock;
 mod pipeline;
 mod pool;
 
@@ -29,14 +30,15 @@ use std::time::Duration;
 
 use self::assembling::{Ready, Work};
 use self::dispatches::Dispatches;
+use self::lock::{Blocked, LockState};
 use self::pool::Pool;
 use super::bugs::Bug;
-use super::events::{Effect, Grant, LockEffect, LockEvent, Restored};
-use super::options::{Solo, Stickiness};
+use super::events::{Effect, Grant, LockEffect, Restored};
+use super::options::Stickiness;
 use super::shared::Shared;
 use super::words::{
     Assembly, AssemblyHash, Beat, Epoch, HandedOver, Handover, IntentId, Message, Node, Notice, Phase,
-    Rejection, Transaction,
+    Rejection,
 };
 
 /// See the picture at the top of the file. The silence or the activity of others, which sets "idle" and
@@ -51,21 +53,11 @@ enum State {
     Closing { beats: u32 },
 }
 
-/// The contract's lock, as this node knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LockState {
-    None,
-    /// `blocked_since`: it cannot be had since then.
-    Queued {
-        blocked_since: Option<Duration>,
-    },
-    Held(Epoch),
-}
-
 #[derive(Debug)]
 pub(super) struct Coordinator {
     state: State,
     lock: LockState,
+    blocked: Option<Blocked>,
     /// It dispatches without the lock, behind a partition.
     is_solo: bool,
     beat_at: Duration,
@@ -88,6 +80,7 @@ impl Coordinator {
         Coordinator {
             state: State::Resting,
             lock: LockState::None,
+            blocked: None,
             is_solo: false,
             beat_at: Duration::ZERO,
             empty_since: Duration::ZERO,
@@ -185,7 +178,7 @@ impl Coordinator {
     fn elect(&mut self, now: Duration, shared: &mut Shared) {
         debug_assert_eq!(self.lock, LockState::None, "the lock of the last time was released");
         self.state = State::Electing;
-        self.lock = LockState::Queued { blocked_since: None };
+        self.lock = LockState::Queued { is_blocked: false };
         (self.beat_at, self.empty_since) = (now, now);
         shared.effect(Effect::Lock(LockEffect::Acquire));
     }
@@ -219,17 +212,9 @@ impl Coordinator {
 
     fn close(&mut self, now: Duration, shared: &mut Shared) {
         self.give_back(shared);
-        self.release(shared);
+        self.release(now, shared);
         self.state = State::Closing { beats: shared.options().closing_grace };
         self.beat_at = now;
-    }
-
-    fn release(&mut self, shared: &mut Shared) {
-        if self.lock != LockState::None {
-            shared.effect(Effect::Lock(LockEffect::Release));
-        }
-        (self.lock, self.is_solo) = (LockState::None, false);
-        self.handed_over.clear();
     }
 
     /// Forgets all that is not dispatched, and tells the senders.
@@ -278,74 +263,6 @@ impl Coordinator {
         }
     }
 
-    fn solo_at(&self, shared: &Shared) -> Option<Duration> {
-        match (self.state, self.lock, shared.options().solo) {
-            (State::Electing, LockState::Queued { blocked_since: Some(since) }, Solo::After(time)) => {
-                Some(since + time)
-            }
-            _ => None,
-        }
-    }
-
-    pub fn on_lock(&mut self, now: Duration, shared: &mut Shared, event: LockEvent) {
-        match event {
-            LockEvent::Granted { epoch, handover } => self.on_granted(now, shared, epoch, handover),
-            LockEvent::Blocked => self.on_blocked(Some(now)),
-            LockEvent::Unblocked => self.on_blocked(None),
-            LockEvent::HandoverWritten => {
-                if let State::Flushing { is_handed_over, .. } = &mut self.state {
-                    *is_handed_over = true;
-                }
-            }
-            LockEvent::Lost => self.on_lost(now, shared),
-        }
-    }
-
-    fn on_blocked(&mut self, since: Option<Duration>) {
-        if let LockState::Queued { blocked_since } = &mut self.lock {
-            *blocked_since = since.map(|now| blocked_since.unwrap_or(now));
-        }
-    }
-
-    fn on_granted(&mut self, now: Duration, shared: &mut Shared, epoch: Epoch, handover: Option<Handover>) {
-        if !matches!(self.lock, LockState::Queued { .. }) {
-            return;
-        }
-        (self.lock, self.is_solo) = (LockState::Held(epoch), false);
-        self.last_hash = None;
-        self.ready.unask();
-        if let State::Flushing { .. } = self.state {
-            return;
-        }
-        let dispatched = handover.into_iter().flat_map(|it| it.dispatched);
-        self.handed_over = dispatched.filter(|it| is_awaited(shared, &it.transaction)).collect();
-        let taken: BTreeSet<IntentId> =
-            self.handed_over.iter().map(|it| it.transaction.intent().clone()).collect();
-        // Another assembly of it may have been made here meanwhile, and others on top of that.
-        let broken = self.forget(|intent| taken.contains(intent));
-        self.recheck(now, broken);
-        self.state = match self.handed_over.is_empty() || shared.has(Bug::HandoverIgnored) {
-            true => State::Active,
-            false => State::Prepared { since: now },
-        };
-    }
-
-    fn on_lost(&mut self, now: Duration, shared: &mut Shared) {
-        match (self.lock, self.state) {
-            _ if shared.has(Bug::LossIgnored) => {}
-            (LockState::None, _) => {}
-            // The request has ended with its lease.
-            (LockState::Queued { .. }, State::Electing | State::Active) => {
-                self.lock = LockState::Queued { blocked_since: None };
-                shared.effect(Effect::Lock(LockEffect::Acquire));
-            }
-            (LockState::Queued { .. } | LockState::Held(_), _) => {
-                self.lock = LockState::None;
-                self.close(now, shared);
-            }
-        }
-    }
-
     /// Sends a heartbeat when it is time, and comes to rest with the last one.
     fn beat(&mut self, now: Duration, shared: &mut Shared) {
         if self.is_in_flight() {
@@ -366,7 +283,7 @@ impl Coordinator {
             State::Resting | State::Prepared { .. } | State::Flushing { .. } => false,
         };
         if is_done && !shared.has(Bug::BeatsAtRest) {
-            self.release(shared);
+            self.release(now, shared);
             self.state = State::Resting;
         }
         self.beat_at = now + shared.options().beat;
@@ -472,10 +389,4 @@ impl Coordinator {
 /// Returns the end of the wait for a transaction, of a coordinator that waits since then.
 fn waits_until(shared: &Shared, handed_over: &HandedOver, since: Duration) -> Duration {
     since + shared.options().flush_timeout.saturating_sub(handed_over.waited)
-}
-
-/// Returns true for a transaction of another node that the ledger has not decided. Its own ones come before
-/// anything that this node dispatches now, by their nonces.
-fn is_awaited(shared: &Shared, transaction: &Transaction) -> bool {
-    transaction.signer != *shared.me() && !shared.chain.has_decided(transaction)
 }

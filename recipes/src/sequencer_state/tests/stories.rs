@@ -120,3 +120,24 @@ fn a_preferred_node_that_returns_coordinates_again() {
     assert!(stand_ins.len() == 1 && !stand_ins.contains(first.as_str()), "{stand_ins:?}");
     assert_eq!(dispatchers(&world, 50_000, 80_000), BTreeSet::from([first.as_str()]));
 }
+
+/// The ranges are shorter than `solo`: each node is first for some seconds only, and finds the lock out of
+/// reach each time.
+#[test]
+fn a_lock_that_is_out_of_reach_for_many_short_ranges_does_not_stop_a_contract() {
+    for seed in 0..10 {
+        let plan = cut();
+        let solo = Solo::After(Duration::from_secs(10));
+        let options = SequencerOptions { solo, block_range: 4, ..plan.options };
+        let plan = Plan {
+            options,
+            cut_off: Some((&[0, 1], 5_000, 55_000)),
+            trouble_until: 60_000,
+            submit_within: 40_000,
+            ..plan
+        };
+        let world = run(seed, plan);
+        let is_solo = |(at, epoch, _): &(u64, Epoch, Node)| *epoch == Epoch::SOLO && *at < 25_000;
+        assert!(world.checker.dispatched_at.iter().any(is_solo), "seed {seed}");
+    }
+}

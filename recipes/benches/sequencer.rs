@@ -1,0 +1,198 @@
+//! Figures of the sequencer: `cargo bench -p geolock-recipes --features sqlite --bench sequencer`.
+//!
+//! Four nodes of one process, servers of `geolock dev`, with and without the distances of `world`. Each
+//! figure has its baseline from the same run beside it.
+
+#[path = "../examples/sequencer/coins.rs"]
+mod coins;
+#[path = "../examples/sequencer/playground.rs"]
+#[expect(dead_code, reason = "the example does more with it")]
+mod playground;
+
+use std::path::Path;
+use std::time::Duration;
+
+use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
+use geolock_recipes::sequencer::sqlite::{SimLedger, SimLedgerOptions, SimOutcome, SqliteStore};
+use geolock_recipes::sequencer::{Parts, Sequencer, SequencerNode, SequencerOptions, Threshold};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use coins::{Coins, MEMBERS};
+use playground::{Playground, connect};
+
+/// Round trips of the baseline.
+const ROUNDS: u32 = 30;
+/// Intents of each node.
+const INTENTS: u32 = 60;
+const BLOCK: Duration = Duration::from_millis(100);
+/// Everything is committed and heard of so long after the last confirmation.
+const QUIET: Duration = Duration::from_secs(1);
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    for wan in ["zero", "world"] {
+        let folder = tempfile::tempdir()?;
+        let playground = Playground::start(folder.path(), wan).await?;
+        println!("{wan}, blocks of {} ms", BLOCK.as_millis());
+        let round_trip = ping_pong(&playground).await?;
+        println!("  a round trip of commits and watches, dc0 to dc1: {:.1} ms", millis(round_trip));
+        for (endorsers, threshold) in [("its own", Threshold::AtLeast(1)), ("3 of 4", Threshold::AtLeast(3))]
+        {
+            let run = Run { playground: &playground, folder: folder.path(), threshold };
+            let steady = run.measure(100_000, &format!("{wan}-{endorsers}-long")).await?;
+            println!(
+                "  endorsements: {endorsers}; one coordinator: {:.1} transactions/s, {:.1} commits for each",
+                steady.rate, steady.commits
+            );
+            let short = run.measure(20, &format!("{wan}-{endorsers}-short")).await?;
+            println!(
+                "  endorsements: {endorsers}; ranges of 20 blocks: {} switches of {:.0} ms (median), {:.0} ms between \
+                 two dispatches otherwise",
+                short.switches, short.switch_ms, short.gap_ms
+            );
+        }
+        playground.stop().await;
+    }
+    Ok(())
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
+/// Two clients answer each other: each commits when it hears of the other one's commit.
+async fn ping_pong(playground: &Playground) -> Result<Duration, Failed> {
+    let one = connect(playground.base, &playground.tls(), 0, "ping").await?;
+    let other = connect(playground.base, &playground.tls(), 1, "pong").await?;
+    let (ping, pong) = (Key::new(b"bench", b"ping")?, Key::new(b"bench", b"pong")?);
+    let mut pings = other.read_client()?.watch(WatchRequest::of(&ping)).await?;
+    let mut pongs = one.read_client()?.watch(WatchRequest::of(&pong)).await?;
+    let answering = tokio::spawn(async move {
+        while pings.next().await.is_ok() {
+            if other.transact(TxnRequest::new(), put(&pong)).await.is_err() {
+                return;
+            }
+        }
+    });
+    // The first one finds the way.
+    let mut began = Instant::now();
+    for round in 0..=ROUNDS {
+        one.transact(TxnRequest::new(), put(&ping)).await?;
+        pongs.next().await?;
+        if round == 0 {
+            began = Instant::now();
+        }
+    }
+    answering.abort();
+    Ok(began.elapsed() / ROUNDS)
+}
+
+fn put(key: &Key) -> Batch {
+    Batch::new().update(key, Update::register("1"))
+}
+
+struct Run<'a> {
+    playground: &'a Playground,
+    folder: &'a Path,
+    threshold: Threshold,
+}
+
+struct Measured {
+    rate: f64,
+    commits: f64,
+    switches: usize,
+    switch_ms: f64,
+    gap_ms: f64,
+}
+
+impl Run<'_> {
+    async fn measure(&self, block_range: u64, contract: &str) -> Result<Measured, Failed> {
+        let contract = contract.replace(' ', "-");
+        let mut options = SimLedgerOptions::default();
+        options.block = BLOCK;
+        let ledger = SimLedger::open(self.folder.join(format!("{contract}.db")), options)?;
+        let mut nodes = Vec::new();
+        for (name, dc) in MEMBERS {
+            let client = connect(self.playground.base, &self.playground.tls(), dc, name).await?;
+            let sequencer = self.node(&client, name, &contract, &ledger, block_range).await?;
+            nodes.push((client, sequencer));
+        }
+        let counting = connect(self.playground.base, &self.playground.tls(), 0, "counts").await?;
+        let request = WatchRequest::new("geolock.seq", format!("{contract}/"));
+        let mut watch = counting.read_client()?.watch(request).await?;
+        let count = tokio::spawn(async move {
+            let mut commits = 0_u32;
+            while let Ok(Ok(_)) = timeout(Duration::from_secs(30), watch.next()).await {
+                commits += 1;
+            }
+            commits
+        });
+        let mut ends = JoinSet::new();
+        for number in 0..INTENTS {
+            for (_, sequencer) in &nodes {
+                let intent = sequencer.submit(&number.to_string(), "a coin").await?;
+                ends.spawn(intent.ended());
+            }
+        }
+        while let Some(ended) = ends.join_next().await {
+            ended??;
+        }
+        let outcomes = ledger.outcomes(0).await?;
+        tokio::time::sleep(QUIET).await;
+        for (client, sequencer) in nodes {
+            sequencer.close().await?;
+            client.close().await?;
+        }
+        // The watch ends with its client.
+        counting.close().await?;
+        Ok(measured(outcomes, count.await?))
+    }
+
+    async fn node(
+        &self,
+        client: &Client,
+        name: &str,
+        contract: &str,
+        ledger: &SimLedger,
+        block_range: u64,
+    ) -> Result<Sequencer, Failed> {
+        let store = SqliteStore::open(self.folder.join(format!("{contract}-{name}.db")))?;
+        let domain = Coins { ledger: ledger.clone(), threshold: self.threshold };
+        let mut options = SequencerOptions::default();
+        options.block_range = block_range;
+        let node = SequencerNode::new(client, name)?;
+        let parts = Parts { domain, ledger: ledger.clone(), store };
+        Ok(Sequencer::start(&node, contract, parts, options).await?)
+    }
+}
+
+fn measured(mut outcomes: Vec<SimOutcome>, commits: u32) -> Measured {
+    outcomes.sort_by_key(|outcome| outcome.submitted_ms);
+    let (mut switches, mut gaps) = (Vec::new(), Vec::new());
+    for pair in outcomes.windows(2) {
+        let gap = (pair[1].submitted_ms - pair[0].submitted_ms) as f64;
+        match pair[0].signer == pair[1].signer {
+            true => gaps.push(gap),
+            false => switches.push(gap),
+        }
+    }
+    let took = outcomes
+        .last()
+        .zip(outcomes.first())
+        .map_or(1, |(last, first)| last.submitted_ms - first.submitted_ms);
+    Measured {
+        rate: outcomes.len() as f64 * 1_000.0 / took.max(1) as f64,
+        commits: f64::from(commits) / outcomes.len().max(1) as f64,
+        switches: switches.len(),
+        switch_ms: median(switches),
+        gap_ms: median(gaps),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
