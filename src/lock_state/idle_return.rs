@@ -61,6 +61,8 @@ pub(super) struct IdleReturn {
     locks: usize,
     /// Rows that are examined whatever their age: some may say nothing any more.
     scanned: usize,
+    /// This round by age examines some of these.
+    is_scan: bool,
     /// Locks that are left of this round by number, and locks in use that it may still pass over.
     surplus: usize,
     in_use: usize,
@@ -84,6 +86,7 @@ impl IdleReturn {
             rows: 0,
             locks: 0,
             scanned: 0,
+            is_scan: false,
             surplus: 0,
             in_use: 0,
             sent: 0,
@@ -108,7 +111,8 @@ impl IdleReturn {
             self.idle_time(&tables.owners, oldest, now) >= tables.policies.shortest_idle_return()
         });
         let round = (rows / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(rows);
-        (self.rows, self.locks) = (if is_time || self.scanned > 0 { round } else { 0 }, MOST_LOCKS);
+        self.is_scan = self.scanned > 0;
+        (self.rows, self.locks) = (if is_time || self.is_scan { round } else { 0 }, MOST_LOCKS);
         self.scanned = self.scanned.saturating_sub(self.rows);
         let surplus = self.surplus_of(tables);
         self.surplus = (surplus / SURPLUS_ROUNDS).clamp(MOST_LOCKS, MOST_SURPLUS).min(surplus);
@@ -131,6 +135,8 @@ impl IdleReturn {
         mut give: impl FnMut(&mut Tables, &LockName, DcSet, Cause),
     ) {
         if !tables.view.permissions.can_transfer() {
+            // A new member examines them when it serves.
+            self.scanned += if self.is_scan { self.rows } else { 0 };
             (self.rows, self.surplus) = (0, 0);
             return;
         }
