@@ -1,6 +1,6 @@
 //! The invariants of a config, and its decoding: a config of a peer is used only if they hold.
 
-use geolock_api::names::{DcSet, MAX_NUMBER};
+use geolock_api::names::{DcId, DcSet, MAX_NUMBER};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -43,6 +43,7 @@ impl Config {
         check_identities(self)?;
         check_sponsors(self)?;
         check_voters(self)?;
+        check_witnesses(self)?;
         check_marks(self)?;
         check_attempt(self)?;
         check_last_end(self)?;
@@ -76,6 +77,7 @@ fn check_identities(config: &Config) -> Result<(), BrokenConfig> {
     servers.extend(
         config.slots.iter().map(|(_, slot)| slot).flat_map(|slot| &slot.past).map(|past| past.server),
     );
+    servers.extend(config.voters.past_witnesses.values());
     servers.sort_unstable();
     names.sort_unstable();
     holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
@@ -107,6 +109,14 @@ fn check_voters(config: &Config) -> Result<(), BrokenConfig> {
     });
     let witnesses = config.voters.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
     holds("voters are settled members, and all witnesses", known && witnesses)
+}
+
+fn check_witnesses(config: &Config) -> Result<(), BrokenConfig> {
+    let past = config.voters.past_witnesses.keys().copied();
+    let mut ids: Vec<DcId> = config.witnesses().map(|(_, witness)| witness.dc).chain(past).collect();
+    let slots = ids.iter().all(|dc| config.slots().get(*dc).is_none());
+    ids.sort_unstable();
+    holds("the id of a witness is used once", slots && ids.is_sorted_by(|a, b| a < b))
 }
 
 fn check_marks(config: &Config) -> Result<(), BrokenConfig> {

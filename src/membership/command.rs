@@ -241,6 +241,9 @@ pub struct Mark {
 /// The content of [`Command::AddWitness`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewWitness {
+    /// The id with which it has links and a certificate, as a member has its slot. No member and no other
+    /// witness ever had it.
+    pub dc: DcId,
     /// The server.
     pub server: ServerId,
     /// Its name.

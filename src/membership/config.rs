@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, LastEnd};
 use super::history::VoterSet;
-use super::ids::{Epoch, Index, Lineage, MemberName, Revision, Voter, WitnessId};
+use super::ids::{Epoch, Index, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
 use super::policy::{AgreedOptions, Policy};
 use super::rules::Rules;
 use super::slot::{Member, Phase, Witness};
@@ -68,6 +68,8 @@ pub(super) struct Numbers {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Voters {
     pub witnesses: BTreeMap<WitnessId, Witness>,
+    /// Witnesses that were removed, by the ids of their links: neither is used again.
+    pub past_witnesses: BTreeMap<DcId, ServerId>,
     /// The sets of voters, the current one last.
     pub sets: Vec<VoterSet>,
 }
@@ -198,11 +200,6 @@ impl Config {
             it.wants_vote && it.phase == Phase::Settled && !self.voters().contains_member(*dc)
         };
         self.slots().members().find(waits).map(|(dc, _)| dc)
-    }
-
-    /// Returns the witnesses, in the order of their ids.
-    pub fn witnesses(&self) -> impl Iterator<Item = (WitnessId, &Witness)> {
-        self.voters.witnesses.iter().map(|(id, witness)| (*id, witness))
     }
 
     /// Returns the members and witnesses that are silent about this member. Only voters count.

@@ -51,6 +51,7 @@ mod slot;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod witnesses;
 
 pub use apply::Applied;
 pub use attempt::{Attempt, Cut, LastEnd};

@@ -45,6 +45,10 @@ pub enum Refused {
     SlotUsed { dc: DcId, server: ServerId },
     #[error("the next generation of slot {dc} is {expected}, not {asked}: ask to join again")]
     WrongGeneration { dc: DcId, asked: Generation, expected: Generation },
+    #[error("{dc} is or was the id of a witness: choose an id that no member and no witness ever had")]
+    IdOfWitness { dc: DcId },
+    #[error("{dc} is or was the id of a member: a witness needs an id that no member and no witness ever had")]
+    IdOfMember { dc: DcId },
     #[error("slot {dc} was given out 65536 times and cannot be again: join with another slot")]
     SlotExhausted { dc: DcId },
     #[error("server {server} is or was a member of this cluster: start it with an empty data directory")]

@@ -83,6 +83,8 @@ pub enum EndCause {
 /// A voter without data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Witness {
+    /// The id with which it has links and a certificate. Only one witness, and no member, ever has it.
+    pub dc: DcId,
     /// The server.
     pub server: ServerId,
     /// Its name.

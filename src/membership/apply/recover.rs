@@ -36,8 +36,9 @@ pub(super) fn recover(config: &mut Config, index: Index, recovery: &Recovery) ->
     config.lineage = expected;
     config.evictions += RECOVERY_FENCES;
     config.attempt = None;
-    config.voters.witnesses.clear();
-    config.marks.retain(|(by, _), _| by.dc().is_some());
+    for id in config.witnesses().map(|(id, _)| id).collect::<Vec<_>>() {
+        config.end_witness(id);
+    }
     begin_epoch(config, index, voters);
     Ok(Effect::Ended(end_with_cuts(config, cuts, EndCause::Lost, earlier, &vectors)))
 }

@@ -12,21 +12,24 @@ use crate::membership::history::VoterSet;
 use crate::membership::ids::{Generation, Index, Voter, WitnessId};
 use crate::membership::refused::Refused;
 use crate::membership::slot::{Phase, Witness};
+use crate::membership::witnesses::{is_no_slot, is_no_witness};
 
 pub(super) fn add_witness(
     config: &mut Config,
     index: Index,
     witness: &NewWitness,
 ) -> Result<Effect, Refused> {
-    let NewWitness { server, name, address, credentials } = witness;
+    let NewWitness { dc, server, name, address, credentials } = witness;
     no_attempt(config)?;
     credentials_fit(config, credentials)?;
     server_is_new(config, *server)?;
     name_is_free(config, name)?;
+    is_no_slot(config, *dc)?;
+    is_no_witness(config, *dc)?;
     is_invited(config, name, config.policy.join)?;
     let voters = voters_with(config, Voter::Witness(WitnessId(index.0)))?;
     config.invitations.remove(name);
-    let witness = Witness { server: *server, name: name.clone(), address: address.clone() };
+    let witness = Witness { dc: *dc, server: *server, name: name.clone(), address: address.clone() };
     config.voters.witnesses.insert(WitnessId(index.0), witness);
     begin_epoch(config, index, voters);
     Ok(Effect::Epoch)
@@ -39,8 +42,7 @@ pub(super) fn remove_witness(config: &mut Config, index: Index, id: WitnessId) -
     no_attempt(config)?;
     let voter = Voter::Witness(id);
     other_voters_stay(config, voter)?;
-    config.voters.witnesses.remove(&id);
-    config.marks.retain(|(by, _), _| *by != voter);
+    config.end_witness(id);
     begin_epoch(config, index, voters_without(config, voter));
     Ok(Effect::Epoch)
 }

@@ -71,6 +71,7 @@ fn credentials() -> Credentials {
 
 fn witness(number: u8) -> NewWitness {
     NewWitness {
+        dc: dc(40 + number),
         server: ServerId([200 + number; 16]),
         name: name(&format!("witness-{number}")),
         address: address("witness"),

@@ -87,7 +87,10 @@ fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
         18 => Command::Heard { mark: mark(list, b, a, number) },
         19 if number < 30 => Command::SetPolicy(policy(a, b, number)),
         19 => Command::Version { version: list.config.version() + u16::from(a / 5) },
-        20 if number < 20 => Command::AddWitness(NewWitness { server: ServerId([salt; 16]), ..witness(a) }),
+        20 if number < 20 => {
+            let (dc, server) = (dc(salt % 64), ServerId([salt; 16]));
+            Command::AddWitness(NewWitness { dc, server, ..witness(a) })
+        }
         20 => {
             let id = list.config.witnesses().map(|(id, _)| id).nth(usize::from(a)).unwrap_or_default();
             Command::RemoveWitness { id }

@@ -81,6 +81,24 @@ fn a_witness_is_a_new_server_with_a_new_name() {
 }
 
 #[test]
+fn the_id_of_a_witness_is_used_once() {
+    let mut list = List::of(2);
+    let id = list.decide(Command::AddWitness(witness(1))).epoch.expect("an epoch");
+    let at = |number, id| NewWitness { dc: dc(id), ..witness(number) };
+    assert_eq!(list.refused(Command::AddWitness(at(2, 1))), Refused::IdOfMember { dc: dc(1) });
+    assert_eq!(list.refused(Command::AddWitness(at(2, 41))), Refused::IdOfWitness { dc: dc(41) });
+    assert_eq!(list.refused(Command::Admit(list.admission(41))), Refused::IdOfWitness { dc: dc(41) });
+    list.decide(Command::RemoveWitness { id: WitnessId(id.0) });
+    assert_eq!(list.refused(Command::AddWitness(at(2, 41))), Refused::IdOfWitness { dc: dc(41) });
+    assert_eq!(list.refused(Command::Admit(list.admission(41))), Refused::IdOfWitness { dc: dc(41) });
+    let server = witness(1).server;
+    assert_eq!(list.refused(Command::AddWitness(at(1, 42))), Refused::ServerUsed { server });
+    assert!(list.config.is_past_witness(server));
+    list.decide(Command::AddWitness(at(2, 42)));
+    assert_eq!(list.config.link_ids(list.config.voters()), set([0, 1, 42]));
+}
+
+#[test]
 fn the_last_voter_is_not_removed() {
     let mut list = List::of(1);
     list.decide(Command::AddWitness(witness(1)));
