@@ -12,6 +12,7 @@
 //! and nothing that a member has is lost.
 
 use super::Members;
+use super::decided::Decided;
 use super::pending::Evicted;
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
@@ -28,7 +29,7 @@ const PATIENCE: u32 = 4;
 
 /// The eviction under way, as this member sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Promise {
+pub(in crate::replica) struct Promise {
     attempt: AttemptId,
     /// Position of the record of the decision that began it: with that, the promise is on disk.
     recorded: Position,
@@ -38,8 +39,28 @@ pub(super) struct Promise {
 
 impl Promise {
     /// Returns the eviction that it is about.
-    pub(super) fn attempt(&self) -> AttemptId {
+    pub(in crate::replica) fn attempt(&self) -> AttemptId {
         self.attempt
+    }
+
+    /// Returns the position of its record: with that it is on disk.
+    pub(in crate::replica) fn recorded(&self) -> Position {
+        self.recorded
+    }
+
+    /// Follows the decision recorded at `position`, which may begin or end an eviction.
+    pub(in crate::replica) fn follow(
+        promise: Option<Promise>,
+        decided: &Decided,
+        position: Position,
+        now: Instant,
+    ) -> Option<Promise> {
+        let attempt = decided.config().attempt().map(|attempt| attempt.id);
+        debug_assert!(promise.is_none_or(|promise| promise.since <= now), "time does not go back");
+        match promise.map(|promise| promise.attempt) == attempt {
+            true => promise,
+            false => attempt.map(|attempt| Promise { attempt, recorded: position, since: now }),
+        }
     }
 }
 
@@ -79,11 +100,7 @@ impl Members {
 
     /// Notes an eviction that the decision recorded at `position` begins or ends.
     pub(super) fn note_promise(&mut self, position: Position, now: Instant) {
-        let attempt = self.decided.config().attempt().map(|attempt| attempt.id);
-        debug_assert!(self.promise.is_none_or(|promise| promise.since <= now), "time does not go back");
-        if self.promise.map(|promise| promise.attempt) != attempt {
-            self.promise = attempt.map(|attempt| Promise { attempt, recorded: position, since: now });
-        }
+        self.promise = Promise::follow(self.promise, &self.decided, position, now);
     }
 
     /// Returns true if this member may enter the epoch in which these are over: it has all of them up to the

@@ -26,6 +26,7 @@ mod recover;
 mod recovery_state;
 mod rehoming;
 mod silence;
+mod silences;
 mod state;
 
 use std::slice;
@@ -49,7 +50,7 @@ use recovery_state::Recovering;
 pub use recovery_state::RecoveryView;
 use rehoming::Rehoming;
 pub(in crate::replica) use silence::FailureDetector;
-use silence::Silences;
+use silences::Silences;
 pub use state::{JoinState, MembersState};
 
 /// The members of the cluster.
