@@ -189,6 +189,10 @@ pub enum Bug {
     SilenceNotOnDisk,
     /// A voter that has just started is silent about a member at once.
     SilenceFromBefore,
+    /// A member promises in the name of a witness that may not know of the eviction yet.
+    PromisesForWitness,
+    /// A witness promises before that is on its disk.
+    WitnessPromiseNotOnDisk,
     /// The requests of a member that was evicted stay in the request table.
     RequestsOutlive,
     /// Of too many locks that are away here, those that were used last are returned first.

@@ -167,6 +167,13 @@ impl Config {
         self.slots().member_set().difference(attempt.evicting()).difference(reported)
     }
 
+    /// Returns true if a majority of the voters has promised for the eviction under way. Without witnesses it
+    /// has once all members that remain have reported.
+    pub fn is_promised(&self) -> bool {
+        let promised = self.attempt.as_ref().map(|attempt| &attempt.promised);
+        promised.is_some_and(|promised| self.voters().is_majority(promised))
+    }
+
     /// Returns the eviction with which the current epoch began, if it did. Only its cuts may be set again.
     pub fn last_end(&self) -> Option<&LastEnd> {
         self.last_end.as_ref()

@@ -47,7 +47,9 @@ pub enum Refused {
     WrongGeneration { dc: DcId, asked: Generation, expected: Generation },
     #[error("{dc} is or was the id of a witness: choose an id that no member and no witness ever had")]
     IdOfWitness { dc: DcId },
-    #[error("{dc} is or was the id of a member: a witness needs an id that no member and no witness ever had")]
+    #[error(
+        "{dc} is or was the id of a member: a witness needs an id that no member and no witness ever had"
+    )]
     IdOfMember { dc: DcId },
     #[error("slot {dc} was given out 65536 times and cannot be again: join with another slot")]
     SlotExhausted { dc: DcId },

@@ -113,6 +113,11 @@ impl<'a> Inspect<'a> {
         self.0.members.may_link(dc)
     }
 
+    /// Returns the ids of the witnesses, as far as is known here: there may be a link to each.
+    pub fn witnesses(self) -> DcSet {
+        self.0.members.decided.config().witness_dcs()
+    }
+
     /// Returns the members of the epoch that the own log has entered: locks have parts of these here.
     pub fn members(self) -> DcSet {
         self.0.members.entered.all()

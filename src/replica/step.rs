@@ -262,7 +262,9 @@ impl Replica {
             }
             Output::Effect(effect) => self.out.effects.push_back(effect),
             Output::Committed(seq, answer) => lend!(MajorityCommits, self).answer_committed(seq, *answer),
-            Output::Heartbeat(peer) if self.log.peer(peer).is_linked() => {
+            Output::Heartbeat(peer)
+                if self.log.peer(peer).is_linked() || self.peers.witnesses.linked().contains(peer) =>
+            {
                 lend!(LinkHandler, self).send_waiting_heartbeat(peer)
             }
             Output::Heartbeat(_) => {}

@@ -58,7 +58,13 @@ fn commands() -> Vec<Command> {
         Command::SetPolicy(policy),
         Command::SetOptions(options),
         Command::Version { version: 4 },
-        Command::AddWitness(NewWitness { dc: dc(5), server, name: name("a"), address: address("h"), credentials }),
+        Command::AddWitness(NewWitness {
+            dc: dc(5),
+            server,
+            name: name("a"),
+            address: address("h"),
+            credentials,
+        }),
         Command::RemoveWitness { id: WitnessId(5) },
         Command::Vote { dc: dc(2), generation, votes: true },
         Command::SetRule {

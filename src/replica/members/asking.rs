@@ -57,7 +57,8 @@ impl Asking {
         let (me, config) = (decided.me(), decided.config());
         let knows = |told: Index| told <= config.index();
         let is_told = |voter: &&Voter| {
-            voter.dc().is_some_and(|dc| dc == me || self.told[dc.index()].is_some_and(knows))
+            let link = config.link_id(**voter);
+            link.is_some_and(|dc| dc == me || self.told[dc.index()].is_some_and(knows))
         };
         let voters = config.voters();
         let is_evicted = config.attempt().is_some_and(|attempt| attempt.evicting().contains(me));

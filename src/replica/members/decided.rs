@@ -222,9 +222,12 @@ impl Decided {
         self.evict_by_time().then(|| self.config.policy().max_lease_ttl())
     }
 
-    /// Returns this member as a voter.
-    pub(super) fn own_vote(&self) -> Option<Voter> {
-        let voter = Voter::Member { dc: self.me, generation: self.own_member()?.generation };
+    /// Returns this server as a voter: a member, or a witness.
+    pub(in crate::replica) fn own_vote(&self) -> Option<Voter> {
+        let voter = match self.own_member() {
+            Some(member) => Voter::Member { dc: self.me, generation: member.generation },
+            None => Voter::Witness(self.config.witness_of(self.server)?),
+        };
         self.config.voters().voters.contains(&voter).then_some(voter)
     }
 

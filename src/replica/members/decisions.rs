@@ -3,6 +3,7 @@
 //! The control group orders proposals. Members tell each other how many decisions they know, and send each
 //! other what is missing, so one without a way to the leader learns them, too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Members;
@@ -38,25 +39,40 @@ impl Members {
 
     /// Returns the facts that only this member knows, for the check of a proposal.
     pub(super) fn facts(&self, peers: &Peers, config: &ReplicaConfig, now: Now) -> Facts {
-        let heard = peers.reachability.heard(now.mono);
         let reachable = self.peers().difference(peers.reachability.unreachable());
-        let (me, slots) = (self.decided.me(), self.decided.config().slots());
+        let (me, config_now) = (self.decided.me(), self.decided.config());
+        let slots = config_now.slots();
         let members = || slots.members().map(|(dc, member)| (dc, member.generation));
         let is_reachable = |dc: DcId| dc == me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
-        let by = Voter::Member { dc: me, generation: slots.generation(me).unwrap_or_default() };
+        let alive = peers.witnesses.alive(now.mono, config.agreed.peer_timeout);
+        let witnesses = config_now.witnesses().filter(|(_, witness)| alive.contains(witness.dc));
+        let reached = members().filter(|(dc, _)| is_reachable(*dc)).map(voter);
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
             left: self.entered.left(),
             freed: self.ended_slots.freed(),
-            heard: heard
-                .iter()
-                .map(|(dc, _, age_ms)| (*dc, (by, Duration::from_millis(u64::from(*age_ms)))))
-                .collect(),
+            heard: self.heard(peers, now),
             heard_within: config.agreed.peer_timeout,
-            reachable: members().filter(|(dc, _)| is_reachable(*dc)).map(voter).collect(),
+            reachable: reached.chain(witnesses.map(|(id, _)| Voter::Witness(id))).collect(),
             ..Facts::default()
         }
+    }
+
+    /// Returns when some member or witness heard each member last, as far as is known here.
+    fn heard(&self, peers: &Peers, now: Now) -> BTreeMap<DcId, (Voter, Duration)> {
+        let (me, config) = (self.decided.me(), self.decided.config());
+        let by = Voter::Member { dc: me, generation: config.slots().generation(me).unwrap_or_default() };
+        let own = peers.reachability.heard(now.mono).into_iter();
+        let own = own.map(|(dc, _, age_ms)| (dc, (by, Duration::from_millis(u64::from(age_ms)))));
+        let mut heard: BTreeMap<DcId, (Voter, Duration)> = own.collect();
+        for (witness, dc, ago) in peers.witnesses.heard(now.mono) {
+            let Some((id, _)) = config.witness_at(witness) else { continue };
+            if heard.get(&dc).is_none_or(|(_, before)| ago < *before) {
+                heard.insert(dc, (Voter::Witness(id), ago));
+            }
+        }
+        heard
     }
 }
 
@@ -131,7 +147,9 @@ impl Decisions<'_> {
         if self.members.decided.is_leaving() {
             self.lifecycle.admission.drain();
         }
-        self.peers.member_lease.retain(self.members.peers());
+        let voters = self.members.peers().union(self.members.decided.config().witness_dcs());
+        self.peers.member_lease.retain(voters);
+        self.peers.witnesses.retain(self.members.decided.config());
         lend!(FailureDetector, self).follow_member_lease();
     }
 
@@ -151,7 +169,7 @@ impl Decisions<'_> {
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
     pub(in crate::replica) fn tell_decisions(&mut self) {
-        for peer in self.log.peers().linked().iter() {
+        for peer in self.log.peers().linked().union(self.peers.witnesses.linked()).iter() {
             self.tell_decisions_to(peer);
         }
     }
@@ -161,11 +179,15 @@ impl Decisions<'_> {
             && self.members.recovering.may_tell()
             && !self.members.decided.config().slots().is_lost(peer)
         {
-            self.out.send(
-                self.log,
-                peer,
-                Message::KnowsDecisions { index: self.members.decided.config().index() },
-            );
+            let index = self.members.decided.config().index();
+            self.send(peer, Message::KnowsDecisions { index });
+        }
+    }
+
+    fn send(&mut self, peer: DcId, message: Message) {
+        match self.peers.witnesses.linked().contains(peer) {
+            true => self.out.send_beside_log(peer, message),
+            false => self.out.send(self.log, peer, message),
         }
     }
 
@@ -182,7 +204,7 @@ impl Decisions<'_> {
         }
         let proposals = self.members.decided.list().after(index.0).to_vec();
         if !proposals.is_empty() {
-            self.out.send(self.log, peer, Message::Decisions { after: index, proposals });
+            self.send(peer, Message::Decisions { after: index, proposals });
         } else if index > self.members.decided.config().index() {
             self.tell_decisions_to(peer);
         }

@@ -171,8 +171,10 @@ impl Decisions<'_> {
                 .all(|dc| self.log.durable().get(dc) == self.log.applied().get(dc));
         let command = if self.is_hopeless(evicting, missing, promise) {
             Command::Abort { attempt: promise.attempt }
-        } else if missing.is_empty() {
+        } else if missing.is_empty() && config.is_promised() {
             Command::End { attempt: promise.attempt }
+        } else if let Some(by) = self.promises_for(missing) {
+            Command::Have { attempt: promise.attempt, by, vector: VersionVector::default() }
         } else if missing.contains(me) && is_on_disk {
             let Some(generation) = config.slots().generation(me) else { return };
             let by = Voter::Member { dc: me, generation };
@@ -185,12 +187,22 @@ impl Decisions<'_> {
         self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
     }
 
-    /// Returns true if one that is to be evicted is heard, or one that has to report is not.
+    /// Returns the witness for which a member promises by mistake.
+    fn promises_for(&self, missing: DcSet) -> Option<Voter> {
+        let promises = missing.is_empty() && self.config.bugs.has(Bug::PromisesForWitness);
+        let mut witnesses = self.members.decided.config().witnesses().filter(|_| promises);
+        witnesses.next().map(|(id, _)| Voter::Witness(id))
+    }
+
+    /// Returns true if one that is to be evicted is heard, here or by a witness, or one that has to report is
+    /// not heard here.
     fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
         let evicting = self.members.decided.config().need_silence(evicting);
         let heard = self.peers.reachability.alive(self.now.mono);
         let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
         let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;
-        !evicting.intersection(heard).is_empty() || (!silent.is_empty() && self.now.mono >= until)
+        let by_witness = self.peers.witnesses.hear(self.now.mono, self.config.agreed.peer_timeout);
+        !evicting.intersection(heard.union(by_witness)).is_empty()
+            || (!silent.is_empty() && self.now.mono >= until)
     }
 }

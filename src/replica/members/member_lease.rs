@@ -76,13 +76,14 @@ impl MemberLease {
     }
 
     /// Returns the latest time by which a majority of these voters has acknowledged a heartbeat that was sent
-    /// then. `me` acknowledges its own at once. [`Instant::ZERO`] if no majority has.
-    pub fn backed_at(&self, me: DcId, set: &VoterSet) -> Instant {
+    /// then. `voters`: the ids of their links. `me` acknowledges its own at once. [`Instant::ZERO`] if no
+    /// majority has.
+    pub fn backed_at(&self, me: DcId, set: &VoterSet, voters: DcSet) -> Instant {
         let by = |dc: DcId| match dc == me {
             true => Some(Instant::FAR_FUTURE),
             false => self.acknowledged[dc.index()],
         };
-        let mut times: Vec<Instant> = set.members().iter().filter_map(by).collect();
+        let mut times: Vec<Instant> = voters.iter().filter_map(by).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         times.get(set.majority() - 1).copied().unwrap_or(Instant::ZERO)
     }
@@ -119,13 +120,21 @@ mod tests {
         let mut lease = sent(&[100, 200, 300]);
         let (me, five) = (dc(0), voters(&[0, 1, 2, 3, 4]));
         assert!(lease.note_acknowledged(dc(1), Timestamp::from_millis(300)));
-        assert_eq!(lease.backed_at(me, &five), Instant::ZERO);
+        assert_eq!(lease.backed_at(me, &five, five.members()), Instant::ZERO);
         assert!(lease.note_acknowledged(dc(2), Timestamp::from_millis(100)));
-        assert_eq!(lease.backed_at(me, &five), at(100));
+        assert_eq!(lease.backed_at(me, &five, five.members()), at(100));
         assert!(lease.note_acknowledged(dc(4), Timestamp::from_millis(200)));
-        assert_eq!(lease.backed_at(me, &five), at(200));
-        assert_eq!(lease.backed_at(me, &voters(&[0])), Instant::FAR_FUTURE, "it is the only voter");
-        assert_eq!(lease.backed_at(me, &voters(&[1, 2, 4])), at(200), "it does not vote itself");
+        assert_eq!(lease.backed_at(me, &five, five.members()), at(200));
+        assert_eq!(
+            lease.backed_at(me, &voters(&[0]), voters(&[0]).members()),
+            Instant::FAR_FUTURE,
+            "it is the only voter"
+        );
+        assert_eq!(
+            lease.backed_at(me, &voters(&[1, 2, 4]), voters(&[1, 2, 4]).members()),
+            at(200),
+            "it does not vote itself"
+        );
     }
 
     #[test]
@@ -133,7 +142,7 @@ mod tests {
         let mut lease = sent(&[100, 200]);
         lease.note_acknowledged(dc(1), Timestamp::from_millis(200));
         assert!(!lease.note_acknowledged(dc(1), Timestamp::from_millis(100)));
-        assert_eq!(lease.backed_at(dc(0), &voters(&[0, 1, 2])), at(200));
+        assert_eq!(lease.backed_at(dc(0), &voters(&[0, 1, 2]), voters(&[0, 1, 2]).members()), at(200));
     }
 
     #[test]
@@ -145,7 +154,7 @@ mod tests {
         lease.note_acknowledged(dc(1), Timestamp::from_millis(200));
         lease.forget();
         assert!(!lease.note_acknowledged(dc(1), Timestamp::from_millis(200)));
-        assert_eq!(lease.backed_at(dc(0), &voters(&[0, 1])), Instant::ZERO);
+        assert_eq!(lease.backed_at(dc(0), &voters(&[0, 1]), voters(&[0, 1]).members()), Instant::ZERO);
     }
 
     #[test]

@@ -28,11 +28,12 @@ mod rehoming;
 mod silence;
 mod silences;
 mod state;
+mod witness;
 
 use std::slice;
 
 use crate::causal_log::Majority;
-use crate::membership::{Phase, ServerId};
+use crate::membership::{Phase, ServerId, VoterSet};
 use asking::Asking;
 use decided::Decided;
 pub(in crate::replica) use decisions::Decisions;
@@ -52,6 +53,7 @@ use rehoming::Rehoming;
 pub(in crate::replica) use silence::FailureDetector;
 use silences::Silences;
 pub use state::{JoinState, MembersState};
+pub use witness::{Witness, WitnessConfig, WitnessRecoveryError};
 
 /// The members of the cluster.
 pub(super) struct Members {
@@ -124,8 +126,12 @@ impl Members {
         let config = self.decided.config();
         let current = slice::from_ref(config.voters());
         let sets = config.voter_sets_since(self.entered.epoch()).unwrap_or(current);
-        let voting = sets.iter().filter(|set| !set.voters.is_empty());
-        voting.map(|set| Majority { of: set.members(), needed: set.majority() })
+        // With all members that vote it is lost only with all of them, and some member always remains.
+        let majority = |set: &VoterSet| {
+            let of = set.members();
+            Majority { of, needed: set.majority().min(of.len()) }
+        };
+        sets.iter().map(majority).filter(|majority| !majority.of.is_empty())
     }
 
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not

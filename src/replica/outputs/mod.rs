@@ -70,6 +70,11 @@ impl Outputs {
         self.effects.push_back(Effect::Send { peer, message });
     }
 
+    /// Sends a message on the link to a witness, or of one: no log knows of it.
+    pub fn send_beside_log(&mut self, peer: DcId, message: Message) {
+        self.effects.push_back(Effect::Send { peer, message });
+    }
+
     pub fn report(&mut self, report: Report) {
         self.effects.push_back(Effect::Report(report));
     }

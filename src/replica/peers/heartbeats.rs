@@ -98,6 +98,10 @@ impl LinkHandler<'_> {
             self.peers.member_lease.note_sent(clock, self.now.mono, fence_after);
         }
         self.peers.round_trips.note_sent(peer, clock, self.now.mono, self.config.agreed.peer_timeout);
-        self.out.send(self.log, peer, Message::Heartbeat(Box::new(heartbeat)));
+        let message = Message::Heartbeat(Box::new(heartbeat));
+        match self.peers.witnesses.linked().contains(peer) {
+            true => self.out.send_beside_log(peer, message),
+            false => self.out.send(self.log, peer, message),
+        }
     }
 }

@@ -226,7 +226,7 @@ impl LinkHandler<'_> {
     /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
     /// link.
     pub(in crate::replica) fn tell_links(&mut self) {
-        for peer in self.log.peers().linked().iter() {
+        for peer in self.log.peers().linked().union(self.peers.witnesses.linked()).iter() {
             self.send_heartbeat(peer);
         }
     }

@@ -13,6 +13,7 @@ pub(super) mod stability;
 pub(super) mod sums;
 pub(super) mod terms;
 pub(super) mod transfer;
+pub(super) mod witnesses;
 
 use super::config::ReplicaConfig;
 use super::lifecycle::{Lifecycle, NotServing};
@@ -26,6 +27,7 @@ use crate::replica::peers::links::Links;
 use crate::replica::peers::reachability::Reachability;
 use crate::replica::peers::round_trips::RoundTrips;
 use crate::replica::peers::stability::Stability;
+use crate::replica::peers::witnesses::Witnesses;
 use geolock_api::names::{DcId, DcSet};
 
 /// The state that concerns the other datacenters.
@@ -35,6 +37,7 @@ pub(super) struct Peers {
     pub links: Links,
     pub round_trips: RoundTrips,
     pub member_lease: MemberLease,
+    pub witnesses: Witnesses,
     pub stability: Stability,
     pub anti_entropy: AntiEntropy,
     pub heartbeat_at: Instant,
@@ -48,6 +51,7 @@ impl Peers {
             links: Links::new(),
             round_trips: RoundTrips::new(),
             member_lease: MemberLease::new(),
+            witnesses: Witnesses::default(),
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
             heartbeat_at: now.mono,

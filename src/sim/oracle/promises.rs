@@ -121,6 +121,7 @@ impl Promises {
             | Message::AckWanted { .. }
             | Message::HeartbeatAcks { .. }
             | Message::Recovery(_)
+            | Message::WitnessHears { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }
