@@ -123,6 +123,22 @@ impl Plan {
         self
     }
 
+    /// Two or four members and a witness: one member is lost, or two of four, and evicted by an operator or by
+    /// time. Some return.
+    pub(super) fn witnessed(self, seed: u64, rng: &mut Rng) -> Plan {
+        let mut plan = self.evictions(&mut Rng::new(seed, 37));
+        plan.witnesses = 1;
+        plan.founders = *rng.pick(&[2, 2, 2, 4]);
+        plan.dcs = plan.founders + u8::from(rng.percent(30));
+        plan.losses = plan.founders / 2;
+        plan.leaves = u8::from(rng.percent(20));
+        plan.spread(rng);
+        if rng.percent(50) {
+            plan = plan.timed(rng);
+        }
+        Plan { returns: rng.percent(40), ..plan }
+    }
+
     /// A majority of three to five members is lost at once, and the others go on. Nobody joins or leaves.
     pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
         (self.recovers, self.leaves) = (true, 0);

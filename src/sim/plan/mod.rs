@@ -78,6 +78,8 @@ pub(super) struct DiskPlan {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub dcs: u8,
+    /// Servers that only vote, added while it runs.
+    pub witnesses: u8,
     /// Datacenters that found the cluster; the others join while it runs.
     pub founders: u8,
     /// How often a member is to leave.
@@ -188,6 +190,10 @@ impl Plan {
             Profile::Rules => {
                 general.calm().growth(seed, &mut Rng::new(seed, 30)).rules(seed, &mut Rng::new(seed, 44))
             }
+            Profile::Witnesses => {
+                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
+                growth.witnessed(seed, &mut Rng::new(seed, 43))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -201,6 +207,7 @@ impl Plan {
         let (down, cut) = (*rng.pick(&[100, 1_000, 4_000]) * MS, *rng.pick(&[300, 2_000, 6_000]) * MS);
         let mut plan = Plan {
             dcs,
+            witnesses: 0,
             founders: dcs,
             leaves: 0,
             losses: 0,
@@ -240,6 +247,7 @@ impl Plan {
         let quick = Duration::from_micros(300);
         Plan {
             dcs: 3,
+            witnesses: 0,
             founders: 3,
             leaves: 0,
             losses: 0,

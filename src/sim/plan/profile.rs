@@ -60,13 +60,16 @@ pub enum Profile {
     Recoveries,
     /// Prefixes of lock names get homes while locks are in use and members come and go.
     Rules,
+    /// Two or four members and a witness; members are lost and evicted by an operator or by time, and the
+    /// witness crashes and is cut off.
+    Witnesses,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 26] = [
+    pub const NAMED: [(&str, Profile); 27] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -93,6 +96,7 @@ impl Profile {
         ("returns", Profile::Returns),
         ("recoveries", Profile::Recoveries),
         ("rules", Profile::Rules),
+        ("witnesses", Profile::Witnesses),
     ];
 }
 

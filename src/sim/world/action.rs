@@ -176,6 +176,14 @@ pub(in crate::sim) enum Action {
         node: DcId,
         index: Index,
     },
+    /// A witness is to be added.
+    AddWitness {
+        node: DcId,
+    },
+    /// A witness crashes, or is cut off from some member.
+    WitnessFault {
+        node: DcId,
+    },
     /// A server joins, or asks again.
     Join {
         node: DcId,

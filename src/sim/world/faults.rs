@@ -78,7 +78,7 @@ impl World {
             FaultKind::Isolate => {
                 let dc = self.random_dc();
                 let lasts = self.cut_length();
-                for peer in self.members().iter().filter(|peer| *peer != dc) {
+                for peer in self.linkable().iter().filter(|peer| *peer != dc) {
                     self.cut_for(dc, peer, lasts);
                     self.cut_for(peer, dc, lasts);
                 }
@@ -266,6 +266,7 @@ impl World {
         self.trace.line(self.now, "**", || "all faults are healed".to_owned());
         self.phase = phase;
         self.resume_all();
+        self.heal_witnesses();
         let right = self.nodes.iter().filter(|node| !node.clock.was_wrong()).count();
         // So many others confirm the step to a clock that was behind.
         let confirmed = right >= self.nodes.len() / 2;

@@ -60,10 +60,18 @@ impl World {
 
     pub(super) fn on_arrive(&mut self, from: DcId, to: DcId, conn: ConnId, message: Message) {
         if self.is_running(to) && self.network.arrives(from, to, conn) {
-            if let Message::Entries(entries) = &message {
+            if let Message::Entries(entries) = &message
+                && self.witness(to).is_none()
+            {
                 let durable = &self.node(to).disk.facts.applied;
                 let again = entries.iter().filter(|entry| entry.seq <= durable.get(entry.dc)).count();
                 self.tally.duplicates += again as u64;
+            }
+            if self.witness(to).is_some() {
+                if matches!(message, Message::Entries(_)) {
+                    self.fail(FailureKind::Contract, format!("{from} sends entries to the witness {to}"));
+                }
+                return self.step(to, Event::Received { peer: from, message });
             }
             if let Message::Heartbeat(_) | Message::HeartbeatV2(_) | Message::HeartbeatV1(_) = &message {
                 // A crash of the sender ends the connection, so this is of its present run.
@@ -94,7 +102,8 @@ impl World {
         if !self.know_each_other(a, b) {
             return self.connect_soon(a, b);
         }
-        if self.network.is_cut(a, b) || self.node(a).is_paused() || self.node(b).is_paused() {
+        let is_paused = |dc: DcId| self.witness(dc).is_none() && self.node(dc).is_paused();
+        if is_paused(a) || is_paused(b) || self.network.is_cut(a, b) {
             return self.connect_soon(a, b);
         }
         // An end that has not heard of the end of the last connection hears of it now.
@@ -120,7 +129,11 @@ impl World {
         // Overdue work comes first, every piece of it, or its messages would be sent on a link that is known
         // to be gone.
         self.step(node, Event::Tick);
-        while self.is_running(node) && self.node(node).tick.is_some_and(|tick| tick <= self.now) {
+        let is_due = |world: &World| match world.witness(node) {
+            Some(_) => world.witness_is_due(node),
+            None => world.node(node).tick.is_some_and(|tick| tick <= world.now),
+        };
+        while self.is_running(node) && is_due(self) {
             self.step(node, Event::Tick);
         }
         if self.network.fall(node, peer, conn) {
@@ -145,7 +158,7 @@ impl World {
 
     /// Breaks all links of a node that has just crashed. Its peers learn it from the silence.
     pub(super) fn drop_links_of(&mut self, dc: DcId) {
-        for peer in self.members().iter().filter(|peer| *peer != dc) {
+        for peer in self.linkable().iter().filter(|peer| *peer != dc) {
             if self.network.is_alive(dc, peer) {
                 let conn = self.network.conn(dc, peer);
                 self.network.kill(dc, peer);

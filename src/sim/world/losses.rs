@@ -76,7 +76,8 @@ impl World {
         let others: Vec<DcId> = self.members().iter().filter(|other| *other != dc).collect();
         let heir = *self.chance.members.pick(&others);
         let lasts = self.chance.members.duration(Duration::from_millis(300), 2 * self.plan.load.ttl.1);
-        for other in others.into_iter().filter(|other| *other != heir) {
+        let others = self.linkable().difference(DcSet::only(dc));
+        for other in others.iter().filter(|other| *other != heir) {
             for (a, b) in [(dc, other), (other, dc), (heir, other), (other, heir)] {
                 self.cut_for(a, b, lasts);
             }
@@ -118,8 +119,7 @@ impl World {
         if self.chance.members.percent(20) && self.pause_for(dc, lasts) {
             return self.evict_later(dc, ASK_AGAIN);
         }
-        let others: Vec<DcId> = self.members().iter().filter(|other| *other != dc).collect();
-        for other in others {
+        for other in self.linkable().iter().filter(|other| *other != dc) {
             self.cut_for(dc, other, lasts);
             self.cut_for(other, dc, lasts);
         }

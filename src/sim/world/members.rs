@@ -116,6 +116,10 @@ impl World {
             return;
         }
         let index = self.control.config.index().next();
+        let under_way =
+            self.control.config.attempt().filter(|_| matches!(proposal.command, Command::End { .. }));
+        let promised: Option<(_, Vec<Voter>)> =
+            under_way.map(|attempt| (attempt.id, attempt.promised.iter().copied().collect()));
         let applied = self.control.config.apply(index, &proposal);
         self.trace.line(self.now, "control", || format!("decision {index}: {proposal:?}: {applied:?}"));
         if let (Command::Leaving { dc, .. }, Ok(_)) = (&proposal.command, &applied) {
@@ -125,13 +129,16 @@ impl World {
         let is_end = matches!(proposal.command, Command::End { .. });
         self.control.decisions.push(proposal);
         if let (true, Ok(applied)) = (is_end, applied) {
+            if let Some((attempt, promised)) = promised {
+                self.check_promised(attempt, &promised);
+            }
             applied.cuts.iter().for_each(|cut| self.on_evicted(*cut));
         }
         let left = self.control.leaving.iter().filter(|dc| self.control.config.slots().member(*dc).is_none());
         for dc in left.collect::<Vec<_>>() {
             self.learn_soon(dc, index);
         }
-        for node in self.members().iter() {
+        for node in self.linkable().iter() {
             self.learn_soon(node, index);
         }
     }
@@ -154,6 +161,9 @@ impl World {
     }
 
     pub(super) fn on_learn(&mut self, node: DcId, index: Index) {
+        if self.witness(node).is_some() {
+            return self.learn_all(node, index);
+        }
         // A server that joins learns them from members.
         let was_member = self.control.config.slots().iter().any(|(dc, _)| dc == node);
         if !was_member || self.control.joining.contains(node) || self.node(node).is_gone {
@@ -162,6 +172,10 @@ impl World {
         if !self.is_running(node) || self.is_cut_off(node) {
             return self.learn_soon(node, index);
         }
+        self.learn_all(node, index);
+    }
+
+    fn learn_all(&mut self, node: DcId, index: Index) {
         let lineage = self.control.config.lineage();
         for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
             let event = Event::Decided { lineage, index: Index(number), proposal: Box::new(proposal) };
@@ -370,7 +384,12 @@ impl World {
 
     /// Returns true if two nodes know each other, so that they link.
     pub(super) fn know_each_other(&self, a: DcId, b: DcId) -> bool {
-        let knows = |dc: DcId, other| self.node(dc).inspect().is_some_and(|replica| replica.may_link(other));
+        let knows = |dc: DcId, other| match self.witness(dc).is_some() || self.witness(other).is_some() {
+            // A witness accepts links of any member.
+            true if self.witness(dc).is_some() => true,
+            true => self.node(dc).inspect().is_some_and(|replica| replica.witnesses().contains(other)),
+            false => self.node(dc).inspect().is_some_and(|replica| replica.may_link(other)),
+        };
         knows(a, b) && knows(b, a)
     }
 }

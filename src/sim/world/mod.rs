@@ -25,6 +25,7 @@ mod show;
 mod transactions;
 mod watchers;
 mod wide;
+mod witnesses;
 
 use crate::base::bugs::Bugs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +112,7 @@ pub(super) struct World {
     pub phase: Phase,
     queue: Queue<Action>,
     nodes: Vec<Node>,
+    witnesses: Vec<witnesses::WitnessNode>,
     control: members::Control,
     network: Network,
     /// Links that are about to be connected.
@@ -188,8 +190,9 @@ impl World {
             phase: Phase::Trouble,
             queue: Queue::new(),
             nodes: Vec::new(),
+            witnesses: Vec::new(),
             control: members::Control::default(),
-            network: Network::new(plan.dcs, |a, b| plan.net.path(a, b)),
+            network: Network::new(plan.dcs + plan.witnesses, |a, b| plan.net.path(a, b)),
             connecting: Vec::new(),
             clients: Vec::new(),
             drivers: Vec::new(),
@@ -251,6 +254,7 @@ impl World {
             }
         }
         self.plan_joins(all.difference(members), seed, bugs);
+        self.plan_witnesses(bugs);
         self.plan_leaves(seed);
         self.plan_losses(seed);
         self.plan_rules(seed);
@@ -289,7 +293,8 @@ impl World {
         let mut at_once = 0;
         while self.broken.is_none() {
             let ticking = self.nodes.iter().filter(|node| !node.is_paused());
-            let tick = ticking.filter_map(|n| n.tick.map(|at| (at, n.dc))).min();
+            let ticks = ticking.filter_map(|n| n.tick.map(|at| (at, n.dc)));
+            let tick = ticks.chain(self.witnesses.iter().filter_map(|witness| witness.next_tick())).min();
             let queued = self.queue.next_at();
             let at = match (tick, queued) {
                 (Some((tick, _)), Some(queued)) => tick.min(queued),
@@ -305,6 +310,7 @@ impl World {
             }
             self.now = self.now.max(at);
             match tick {
+                Some((tick, dc)) if tick <= at && self.witness(dc).is_some() => self.step(dc, Event::Tick),
                 Some((tick, dc)) if tick <= at => {
                     let early = std::mem::take(&mut self.nodes[dc.index()].checkpoint_before_timer);
                     self.step(dc, if early { Event::Checkpoint } else { Event::Tick });
@@ -357,6 +363,8 @@ impl World {
             Action::SetClock { node } => self.set_clock_right(node),
             Action::Watcher { number } => self.on_watcher(number),
             Action::Decide { proposal } => self.on_decide(*proposal),
+            Action::AddWitness { node } => self.on_add_witness(node),
+            Action::WitnessFault { node } => self.on_witness_fault(node),
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
@@ -377,6 +385,9 @@ impl World {
 
     /// Submits one input to one node, with everything that follows at once.
     fn step(&mut self, dc: DcId, event: Event) {
+        if self.witness(dc).is_some() {
+            return self.step_witness(dc, event);
+        }
         let was_blind = self.is_blind(dc);
         let node = &mut self.nodes[dc.index()];
         let Some(replica) = &mut node.replica else { return };

@@ -189,7 +189,10 @@ impl World {
     }
 
     pub fn is_running(&self, dc: DcId) -> bool {
-        self.node(dc).replica.is_some()
+        match self.witness(dc) {
+            Some(_) => self.witness_runs(dc),
+            None => self.node(dc).replica.is_some(),
+        }
     }
 
     /// Starts a node from the content of its disk.
@@ -217,7 +220,7 @@ impl World {
             replica.resolve_fork();
         }
         self.set_room(dc, self.node(dc).disk.room);
-        for peer in self.members().iter().filter(|peer| *peer != dc) {
+        for peer in self.linkable().iter().filter(|peer| *peer != dc) {
             if self.is_running(peer) {
                 self.connect_soon(dc, peer);
             }
@@ -362,6 +365,9 @@ impl World {
     }
 
     pub(super) fn on_restart(&mut self, dc: DcId, life: u64) {
+        if self.witness(dc).is_some() {
+            return self.restart_witness(dc);
+        }
         if !self.is_running(dc) && self.node(dc).life == life && !self.node(dc).is_gone {
             self.start_node(dc);
             self.learn_again(dc);
@@ -383,6 +389,9 @@ impl World {
     }
 
     pub(super) fn on_synced(&mut self, dc: DcId, life: u64) {
+        if self.witness(dc).is_some() {
+            return self.on_witness_synced(dc, life);
+        }
         if self.is_this_life(dc, life) {
             let position = self.nodes[dc.index()].disk.end_sync();
             self.settle_forced(dc, position);

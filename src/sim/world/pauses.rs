@@ -42,7 +42,7 @@ impl World {
     /// Keeps an action for later if its process is stopped; returns any other.
     pub(super) fn stall(&mut self, action: Action) -> Option<Action> {
         let stalled = match needs(&action) {
-            Needs::Node(dc) => self.nodes[dc.index()].stalled.as_mut(),
+            Needs::Node(dc) => self.nodes.get_mut(dc.index()).and_then(|node| node.stalled.as_mut()),
             Needs::Client(client) => self.stopped_clients.get_mut(&client),
             Needs::Nobody => None,
         };
@@ -88,7 +88,7 @@ impl World {
     /// Its peers' links have received nothing for too long.
     pub(super) fn on_peers_give_up(&mut self, dc: DcId, life: u64) {
         if self.node(dc).is_paused() && self.node(dc).life == life {
-            self.members().iter().filter(|peer| *peer != dc).for_each(|peer| self.break_link(dc, peer));
+            self.linkable().iter().filter(|peer| *peer != dc).for_each(|peer| self.break_link(dc, peer));
         }
     }
 
