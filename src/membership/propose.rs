@@ -83,9 +83,14 @@ impl Config {
             _ => {}
         }
         let proposal = Proposal { checked: self.revision(), command };
-        self.clone().apply(self.index().next(), &proposal)?;
+        let mut after = self.clone();
+        after.apply(self.index().next(), &proposal)?;
         if !matches!(proposal.command, Command::Found(_) | Command::Recover(_)) {
             majority_is_reachable(self, facts)?;
+        }
+        if matches!(proposal.command, Command::RemoveWitness { .. } | Command::Vote { votes: false, .. }) {
+            // With a vote less nothing may be decided any more, not even the eviction of one that is lost.
+            majority_is_reachable(&after, facts)?;
         }
         Ok(proposal)
     }

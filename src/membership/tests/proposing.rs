@@ -195,3 +195,17 @@ fn a_command_that_the_config_refuses_is_not_proposed() {
     let refused = list.config.check_proposal(&facts(&list), list.leaving(9));
     assert_eq!(refused, Err(Refused::NotMember { dc: dc(9) }));
 }
+
+#[test]
+fn a_vote_is_not_taken_if_no_majority_of_the_others_can_be_reached() {
+    let mut list = List::of(2);
+    let id = list.decide(Command::AddWitness(witness(1))).epoch.expect("an epoch");
+    let remove = || Command::RemoveWitness { id: WitnessId(id.0) };
+    let mut facts = facts(&list);
+    list.config.check_proposal(&facts, remove()).expect("both members can be reached");
+    facts.reachable.remove(&founder(1));
+    let refused = Refused::NoMajority { remaining: 1, needed: 2 };
+    assert_eq!(list.config.check_proposal(&facts, remove()), Err(refused.clone()), "it may be lost");
+    assert_eq!(list.config.check_proposal(&facts, list.vote(0, false)), Err(refused));
+    list.config.check_proposal(&facts, list.vote(1, false)).expect("the one that is lost can do without");
+}

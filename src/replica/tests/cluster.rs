@@ -1,10 +1,6 @@
 //! A cluster in one thread: effects are performed when the story says so.
 
 use crate::base::bugs::{Bug, Bugs};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
 use crate::base::wire::PROTOCOL_VERSION;
@@ -19,6 +15,9 @@ use crate::replica::{
     Record, Replica, ReplicaConfig, Report,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, RequestId, Secret};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -334,7 +333,8 @@ impl Cluster {
             for id in 0..self.nodes.len() as u8 {
                 self.sync(id);
             }
-            let links: Vec<(DcId, DcId)> = self.wires.keys().copied().collect();
+            let is_node = |link: &(DcId, DcId)| link.1.index() < self.nodes.len();
+            let links: Vec<_> = self.wires.keys().copied().filter(is_node).collect();
             let mut delivered = false;
             for (from, to) in links {
                 while self.deliver(from.get(), to.get()) {

@@ -33,4 +33,5 @@ mod timed;
 mod top;
 mod transactions;
 mod watches;
+mod witnesses;
 mod work;

@@ -127,7 +127,7 @@ impl Plan {
     /// time. Some return.
     pub(super) fn witnessed(self, seed: u64, rng: &mut Rng) -> Plan {
         let mut plan = self.evictions(&mut Rng::new(seed, 37));
-        plan.witnesses = 1;
+        plan.witnesses = 1 + u8::from(rng.percent(30));
         plan.founders = *rng.pick(&[2, 2, 2, 4]);
         plan.dcs = plan.founders + u8::from(rng.percent(30));
         plan.losses = plan.founders / 2;

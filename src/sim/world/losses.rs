@@ -99,7 +99,10 @@ impl World {
         // In production the vote is not given to a member that is not heard.
         let is_voting = self.control.config.next_voter() != Some(dc);
         let settled = self.control.config.slots().is_settled(dc) && !self.is_leaving(dc) && is_voting;
-        settled && self.can_decide(DcSet::EMPTY, lost) && self.can_decide(self.control.leaving, lost)
+        settled
+            && !self.control.replaces_witness
+            && self.can_decide(DcSet::EMPTY, lost)
+            && self.can_decide(self.control.leaving, lost)
     }
 
     /// Returns true if a majority of the voters lives when these have left.

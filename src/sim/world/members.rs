@@ -46,6 +46,8 @@ pub(super) struct Control {
     pub evicted: DcSet,
     /// Lost members whose clients do not believe in their leases any more.
     pub without_clients: DcSet,
+    /// A witness is about to take the place of another one: until then a vote less.
+    pub replaces_witness: bool,
     /// A majority is lost: nothing is decided.
     pub is_lost: bool,
 }

@@ -8,6 +8,7 @@ use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
 use crate::membership::{
     Address, AttemptId, Command, Credentials, Index, MemberName, NewWitness, Proposal, ServerId, Voter,
+    WitnessId,
 };
 use crate::replica::{Effect, Event, Position, Record, Witness, WitnessConfig};
 use crate::sim::clock::NodeClock;
@@ -32,6 +33,8 @@ pub(super) struct WitnessNode {
     /// Number of starts.
     life: u64,
     tick: Option<Moment>,
+    /// It was removed, and its server was stopped.
+    is_gone: bool,
     /// Positions of the records of decisions, and of statements that it is silent.
     decided: BTreeMap<Index, Position>,
     silent: BTreeMap<(DcId, u64), Position>,
@@ -117,11 +120,14 @@ impl World {
                 disk: Disk::new(),
                 life: 0,
                 tick: None,
+                is_gone: false,
                 decided: BTreeMap::new(),
                 silent: BTreeMap::new(),
             });
             self.start_witness(dc);
+            // Each takes the place of the one before.
             let at = self.chance.members.duration(Duration::ZERO, self.plan.trouble / 8);
+            let at = at + self.plan.trouble / 4 * u32::from(number);
             self.queue.push(self.now + at, Action::AddWitness { node: dc });
             self.plan_witness_fault(dc);
         }
@@ -164,7 +170,7 @@ impl World {
     }
 
     pub(super) fn restart_witness(&mut self, dc: DcId) {
-        if !self.witness_runs(dc) {
+        if !self.witness_runs(dc) && !self.witness_mut(dc).is_gone {
             self.start_witness(dc);
             self.learn_again(dc);
         }
@@ -174,7 +180,13 @@ impl World {
     pub(super) fn on_add_witness(&mut self, dc: DcId) {
         let is_witness = self.control.config.witness_of(server(dc)).is_some();
         if is_witness || self.phase == Phase::Healing {
+            self.control.replaces_witness = false;
             return;
+        }
+        let before = self.control.config.witnesses().next().map(|(id, _)| id);
+        if let Some(id) = before {
+            self.queue.push(self.now + ASK_AGAIN, Action::AddWitness { node: dc });
+            return self.ask_to_remove(id);
         }
         let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
         if !members.is_empty() {
@@ -189,6 +201,20 @@ impl World {
             self.step(asked, Event::Propose { command: Box::new(Command::AddWitness(witness)) });
         }
         self.queue.push(self.now + ASK_AGAIN, Action::AddWitness { node: dc });
+    }
+
+    /// A witness is removed while nobody is lost: with it goes a vote that an eviction may need.
+    fn ask_to_remove(&mut self, id: WitnessId) {
+        let members: Vec<DcId> = self.members().iter().filter(|member| self.serves(*member)).collect();
+        let control = &mut self.control;
+        let is_calm = [control.lost, control.isolated, control.leaving, control.joining]
+            .iter()
+            .all(|set| set.is_empty());
+        if is_calm && !members.is_empty() {
+            control.replaces_witness = true;
+            let asked = *self.chance.members.pick(&members);
+            self.step(asked, Event::Propose { command: Box::new(Command::RemoveWitness { id }) });
+        }
     }
 
     fn plan_witness_fault(&mut self, dc: DcId) {
@@ -241,6 +267,10 @@ impl World {
         while let Some(effect) = self.witness_mut(dc).machine.as_mut().and_then(|it| it.poll_effect()) {
             self.trace.line(now, dc, || format!("-> {}", show::effect(&effect)));
             self.perform_of_witness(dc, effect);
+        }
+        if self.witness_mut(dc).machine.as_ref().is_some_and(|machine| machine.is_over()) {
+            self.witness_mut(dc).is_gone = true;
+            return self.crash_witness(dc);
         }
         let node = self.witness_mut(dc);
         let deadline = node.machine.as_ref().map(|machine| machine.next_deadline());

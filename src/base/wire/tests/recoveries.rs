@@ -18,3 +18,8 @@ fn bytes_of_recoveries() {
     golden(&recovery(refused), "1702fb2c010101fb2c01010161");
     golden(&recovery(RecoveryMessage::GivenUp { ballot }), "1703fb2c0101");
 }
+
+#[test]
+fn bytes_of_witnesses() {
+    golden(&Message::WitnessHears { hears: vec![(dc(1), 300)] }, "180101fb2c01");
+}
