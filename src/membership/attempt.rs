@@ -6,6 +6,7 @@ use geolock_api::names::{DcId, DcSet};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Evictee, Eviction};
+use super::history::VoterSet;
 use super::ids::{AttemptId, Epoch, Generation, Voter};
 use crate::crdt::VersionVector;
 
@@ -50,6 +51,12 @@ impl Attempt {
     /// Returns the slots of the members that are to be evicted.
     pub fn evicting(&self) -> DcSet {
         self.eviction.slots()
+    }
+
+    /// Returns true if a majority of these voters has promised. Without witnesses it has once all members
+    /// that remain have reported.
+    pub fn is_promised(&self, voters: &VoterSet) -> bool {
+        voters.is_majority(&self.promised)
     }
 
     /// Returns the last entry of this generation that any report contains.

@@ -72,12 +72,12 @@ fn check_slot(config: &Config, slot: &Slot) -> Result<(), BrokenConfig> {
 
 fn check_identities(config: &Config) -> Result<(), BrokenConfig> {
     let members = config.slots().members().map(|(_, member)| (member.server, &member.name));
-    let witnesses = config.voters.witnesses.values().map(|witness| (witness.server, &witness.name));
+    let witnesses = config.witnesses().iter().map(|(_, witness)| (witness.server, &witness.name));
     let (mut servers, mut names): (Vec<_>, Vec<_>) = members.chain(witnesses).unzip();
     servers.extend(
         config.slots.iter().map(|(_, slot)| slot).flat_map(|slot| &slot.past).map(|past| past.server),
     );
-    servers.extend(config.voters.past_witnesses.values());
+    servers.extend(config.witnesses().past_servers());
     servers.sort_unstable();
     names.sort_unstable();
     holds("a server has one generation", servers.is_sorted_by(|a, b| a < b))?;
@@ -105,15 +105,15 @@ fn check_voters(config: &Config) -> Result<(), BrokenConfig> {
         Voter::Member { dc, generation } => {
             config.slots().is_settled(*dc) && config.slots().generation(*dc) == Some(*generation)
         }
-        Voter::Witness(id) => config.voters.witnesses.contains_key(id),
+        Voter::Witness(id) => config.witnesses().contains(*id),
     });
-    let witnesses = config.voters.witnesses.keys().all(|id| voters.contains(&Voter::Witness(*id)));
+    let witnesses = config.witnesses().iter().all(|(id, _)| voters.contains(&Voter::Witness(id)));
     holds("voters are settled members, and all witnesses", known && witnesses)
 }
 
 fn check_witnesses(config: &Config) -> Result<(), BrokenConfig> {
-    let past = config.voters.past_witnesses.keys().copied();
-    let mut ids: Vec<DcId> = config.witnesses().map(|(_, witness)| witness.dc).chain(past).collect();
+    let past = config.witnesses().past_dcs();
+    let mut ids: Vec<DcId> = config.witnesses().iter().map(|(_, it)| it.dc).chain(past.iter()).collect();
     let slots = ids.iter().all(|dc| config.slots().get(*dc).is_none());
     ids.sort_unstable();
     holds("the id of a witness is used once", slots && ids.is_sorted_by(|a, b| a < b))
@@ -161,7 +161,7 @@ fn check_rules(config: &Config) -> Result<(), BrokenConfig> {
 fn is_known(config: &Config, voter: Voter) -> bool {
     match voter {
         Voter::Member { dc, generation } => config.slots().generation(dc) == Some(generation),
-        Voter::Witness(id) => config.voters.witnesses.contains_key(&id),
+        Voter::Witness(id) => config.witnesses().contains(id),
     }
 }
 

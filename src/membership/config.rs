@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, LastEnd};
 use super::history::VoterSet;
-use super::ids::{Epoch, Index, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
+use super::ids::{Epoch, Index, Lineage, MemberName, Revision, Voter};
 use super::policy::{AgreedOptions, Policy};
 use super::rules::Rules;
-use super::slot::{Member, Phase, Witness};
+use super::slot::{Member, Phase};
 use super::slots::Slots;
+use super::witnesses::Witnesses;
 
 /// Most voters: members and witnesses. Each voter more makes a majority larger, and so a decision slower.
 pub const MAX_VOTERS: usize = 7;
@@ -67,9 +68,7 @@ pub(super) struct Numbers {
 /// The voters, and the servers of those that are no members.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Voters {
-    pub witnesses: BTreeMap<WitnessId, Witness>,
-    /// Witnesses that were removed, by the ids of their links: neither is used again.
-    pub past_witnesses: BTreeMap<DcId, ServerId>,
+    pub witnesses: Witnesses,
     /// The sets of voters, the current one last.
     pub sets: Vec<VoterSet>,
 }
@@ -167,13 +166,6 @@ impl Config {
         self.slots().member_set().difference(attempt.evicting()).difference(reported)
     }
 
-    /// Returns true if a majority of the voters has promised for the eviction under way. Without witnesses it
-    /// has once all members that remain have reported.
-    pub fn is_promised(&self) -> bool {
-        let promised = self.attempt.as_ref().map(|attempt| &attempt.promised);
-        promised.is_some_and(|promised| self.voters().is_majority(promised))
-    }
-
     /// Returns the eviction with which the current epoch began, if it did. Only its cuts may be set again.
     pub fn last_end(&self) -> Option<&LastEnd> {
         self.last_end.as_ref()
@@ -207,6 +199,11 @@ impl Config {
             it.wants_vote && it.phase == Phase::Settled && !self.voters().contains_member(*dc)
         };
         self.slots().members().find(waits).map(|(dc, _)| dc)
+    }
+
+    /// Returns the witnesses.
+    pub fn witnesses(&self) -> &Witnesses {
+        &self.voters.witnesses
     }
 
     /// Returns the members and witnesses that are silent about this member. Only voters count.

@@ -73,3 +73,4 @@ pub use refused::{Dcs, Refused};
 pub use rules::{MAX_RULES, Prefix, PrefixRule, Rules};
 pub use slot::{EndCause, MAX_PAST, Member, Past, Phase, Slot, Witness};
 pub use slots::Slots;
+pub use witnesses::Witnesses;

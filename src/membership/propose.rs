@@ -178,7 +178,7 @@ fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), 
 fn everybody(config: &Config) -> impl Iterator<Item = Voter> {
     let members =
         config.slots().members().map(|(dc, member)| Voter::Member { dc, generation: member.generation });
-    members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id)))
+    members.chain(config.witnesses().iter().map(|(id, _)| Voter::Witness(id)))
 }
 
 fn spoken(config: &Config, facts: &Facts, voter: Voter) -> u16 {

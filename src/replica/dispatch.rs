@@ -8,23 +8,6 @@ use crate::replica::peers::terms::Terms;
 use geolock_api::names::DcId;
 
 impl Replica {
-    pub(super) fn on_link_up(&mut self, peer: DcId, version: u16) {
-        match self.members.decided.config().witness_at(peer) {
-            Some(_) => {
-                self.peers.witnesses.link_up(peer);
-                lend!(Decisions, self).tell_decisions_to(peer);
-                lend!(LinkHandler, self).send_heartbeat(peer);
-            }
-            None => lend!(Peering, self).on_link_up(peer, version),
-        }
-    }
-
-    pub(super) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
-        if !self.peers.witnesses.linked().contains(peer) {
-            lend!(LinkHandler, self).on_flushed(peer, messages, batches);
-        }
-    }
-
     pub(super) fn on_link_down(&mut self, peer: DcId) {
         if self.peers.witnesses.link_down(peer) {
             return;
@@ -41,7 +24,7 @@ impl Replica {
 
     pub(super) fn on_received(&mut self, peer: DcId, message: Message) {
         if self.peers.witnesses.linked().contains(peer) {
-            return self.on_witness_message(peer, message);
+            return lend!(Peering, self).on_witness_message(peer, message);
         }
         if self.peers.links.is_closing(peer) || !self.log.peer(peer).is_linked() {
             return;
@@ -52,23 +35,6 @@ impl Replica {
         }
         if has_waited && !self.peers.awaits_heads(peer, &self.lifecycle) {
             self.drain_inbox();
-        }
-    }
-
-    /// Takes a message of a witness, which sends no others than these.
-    fn on_witness_message(&mut self, witness: DcId, message: Message) {
-        match message {
-            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(witness, index),
-            Message::Decisions { after, proposals } => {
-                lend!(Decisions, self).on_decisions(witness, after, proposals)
-            }
-            Message::HeartbeatAcks { own, of_receiver } => {
-                lend!(FailureDetector, self).on_heartbeat_acks(witness, &own, &of_receiver)
-            }
-            Message::WitnessHears { hears } => {
-                self.peers.witnesses.note_hears(witness, &hears, self.now.mono)
-            }
-            _ => {}
         }
     }
 

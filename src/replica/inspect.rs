@@ -113,9 +113,17 @@ impl<'a> Inspect<'a> {
         self.0.members.may_link(dc)
     }
 
+    /// Returns the witnesses that are heard, and by member the one that hears it, if one does.
+    pub fn heard_witnesses(self) -> (DcSet, BTreeMap<DcId, DcId>) {
+        let (witnesses, within) = (&self.0.peers.witnesses, self.0.config.agreed.peer_timeout);
+        let now = self.0.now.mono;
+        let heard = witnesses.heard(now).filter(|(.., ago)| *ago <= within);
+        (witnesses.alive(now, within), heard.map(|(witness, dc, _)| (dc, witness)).collect())
+    }
+
     /// Returns the ids of the witnesses, as far as is known here: there may be a link to each.
     pub fn witnesses(self) -> DcSet {
-        self.0.members.decided.config().witness_dcs()
+        self.0.members.decided.config().witnesses().dcs()
     }
 
     /// Returns the members of the epoch that the own log has entered: locks have parts of these here.

@@ -120,10 +120,12 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.admission.set_load(load),
-            Event::LinkUp { peer, version } => self.on_link_up(peer, version),
+            Event::LinkUp { peer, version } => lend!(Peering, self).on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),
-            Event::Flushed { peer, messages, batches } => self.on_flushed(peer, messages, batches),
+            Event::Flushed { peer, messages, batches } => {
+                lend!(LinkHandler, self).on_flushed(peer, messages, batches)
+            }
             Event::Client { call, client, request } => {
                 lend!(ClientCalls, self).on_client(call, client, request)
             }

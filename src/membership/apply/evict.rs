@@ -66,7 +66,7 @@ pub(super) fn have(
             }
             report_is_possible(config, by, vector)?;
         }
-        Voter::Witness(id) if !config.voters.witnesses.contains_key(&id) => {
+        Voter::Witness(id) if !config.witnesses().contains(id) => {
             return Err(Refused::NotWitness(id));
         }
         Voter::Witness(_) => {}

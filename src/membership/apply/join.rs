@@ -10,7 +10,6 @@ use crate::membership::ids::{Generation, Index, MemberName, ServerId};
 use crate::membership::policy::JoinPolicy;
 use crate::membership::refused::Refused;
 use crate::membership::slot::{EndCause, Member, Phase};
-use crate::membership::witnesses::is_no_witness;
 
 impl Config {
     /// Returns the servers that may join with this slot.
@@ -55,7 +54,7 @@ pub(super) fn admit(config: &mut Config, index: Index, admission: &Admission) ->
     }
     server_is_new(config, *server)?;
     name_is_free(config, name)?;
-    is_no_witness(config, *dc)?;
+    config.witnesses().never_had(*dc)?;
     can_sponsor(config, *sponsor)?;
     is_invited(config, name, config.join_policy(*dc))?;
     if config.invitations.get(name).is_some_and(|named| named.is_some_and(|named| named != *sponsor)) {
@@ -116,7 +115,7 @@ pub(super) fn server_is_new(config: &Config, server: ServerId) -> Result<(), Ref
         slot.member.as_ref().is_some_and(|member| member.server == server)
             || slot.past.iter().any(|past| past.server == server)
     });
-    if used || config.witness_of(server).is_some() || config.is_past_witness(server) {
+    if used || config.witnesses().of(server).is_some() || config.witnesses().is_past(server) {
         return Err(Refused::ServerUsed { server });
     }
     Ok(())
@@ -124,7 +123,7 @@ pub(super) fn server_is_new(config: &Config, server: ServerId) -> Result<(), Ref
 
 pub(super) fn name_is_free(config: &Config, name: &MemberName) -> Result<(), Refused> {
     let used = config.slots().members().any(|(_, member)| member.name == *name);
-    if used || config.voters.witnesses.values().any(|witness| witness.name == *name) {
+    if used || config.witnesses().iter().any(|(_, witness)| witness.name == *name) {
         return Err(Refused::NameUsed { name: name.clone() });
     }
     Ok(())

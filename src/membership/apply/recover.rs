@@ -36,9 +36,10 @@ pub(super) fn recover(config: &mut Config, index: Index, recovery: &Recovery) ->
     config.lineage = expected;
     config.evictions += RECOVERY_FENCES;
     config.attempt = None;
-    for id in config.witnesses().map(|(id, _)| id).collect::<Vec<_>>() {
-        config.end_witness(id);
+    for id in config.witnesses().iter().map(|(id, _)| id).collect::<Vec<_>>() {
+        config.voters.witnesses.end(id);
     }
+    config.marks.retain(|(by, _), _| by.dc().is_some());
     begin_epoch(config, index, voters);
     Ok(Effect::Ended(end_with_cuts(config, cuts, EndCause::Lost, earlier, &vectors)))
 }

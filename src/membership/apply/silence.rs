@@ -26,7 +26,7 @@ pub(super) fn silent(config: &mut Config, mark: &Mark, policy: Epoch) -> Result<
 pub(super) fn heard(config: &mut Config, mark: &Mark) -> Result<Effect, Refused> {
     match mark.by {
         Voter::Member { dc, generation } => drop(config.slots().current(dc, generation)?),
-        Voter::Witness(id) if !config.voters.witnesses.contains_key(&id) => {
+        Voter::Witness(id) if !config.witnesses().contains(id) => {
             return Err(Refused::NotWitness(id));
         }
         Voter::Witness(_) => {}

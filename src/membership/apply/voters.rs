@@ -12,7 +12,7 @@ use crate::membership::history::VoterSet;
 use crate::membership::ids::{Generation, Index, Voter, WitnessId};
 use crate::membership::refused::Refused;
 use crate::membership::slot::{Phase, Witness};
-use crate::membership::witnesses::{is_no_slot, is_no_witness};
+use crate::membership::witnesses::is_no_slot;
 
 pub(super) fn add_witness(
     config: &mut Config,
@@ -24,25 +24,26 @@ pub(super) fn add_witness(
     credentials_fit(config, credentials)?;
     server_is_new(config, *server)?;
     name_is_free(config, name)?;
-    is_no_slot(config, *dc)?;
-    is_no_witness(config, *dc)?;
+    is_no_slot(config.slots(), *dc)?;
+    config.witnesses().never_had(*dc)?;
     is_invited(config, name, config.policy.join)?;
     let voters = voters_with(config, Voter::Witness(WitnessId(index.0)))?;
     config.invitations.remove(name);
     let witness = Witness { dc: *dc, server: *server, name: name.clone(), address: address.clone() };
-    config.voters.witnesses.insert(WitnessId(index.0), witness);
+    config.voters.witnesses.add(WitnessId(index.0), witness);
     begin_epoch(config, index, voters);
     Ok(Effect::Epoch)
 }
 
 pub(super) fn remove_witness(config: &mut Config, index: Index, id: WitnessId) -> Result<Effect, Refused> {
-    if !config.voters.witnesses.contains_key(&id) {
+    if !config.witnesses().contains(id) {
         return Err(Refused::NotWitness(id));
     }
     no_attempt(config)?;
     let voter = Voter::Witness(id);
     other_voters_stay(config, voter)?;
-    config.end_witness(id);
+    config.voters.witnesses.end(id);
+    config.marks.retain(|(by, _), _| *by != voter);
     begin_epoch(config, index, voters_without(config, voter));
     Ok(Effect::Epoch)
 }

@@ -12,7 +12,7 @@ fn facts(list: &List) -> Facts {
     Facts {
         entered: config.slots().members().map(|(dc, _)| (dc, config.epoch())).collect(),
         heard_within: Duration::from_secs(3),
-        reachable: members.chain(config.witnesses().map(|(id, _)| Voter::Witness(id))).collect(),
+        reachable: members.chain(config.witnesses().iter().map(|(id, _)| Voter::Witness(id))).collect(),
         ..Facts::default()
     }
 }
@@ -137,7 +137,7 @@ fn nobody_is_evicted_by_silence_before_it_knows_that_the_others_can_decide_witho
     assert_eq!(list.config.fenced_since(dc(1)), None);
     let witness_joins = list.decide(Command::AddWitness(witness(1))).epoch.expect("a new set of voters");
     assert_eq!(list.config.fenced_since(dc(1)), Some(witness_joins));
-    let third = Voter::Witness(list.config.witnesses().next().expect("there is one").0);
+    let third = Voter::Witness(list.config.witnesses().iter().next().expect("there is one").0);
     for by in [founder(0), third] {
         let mark = Mark { by, of: dc(1), of_generation: Generation(0), number: 1 };
         list.decide(Command::Silent { mark, policy: list.config.policy_epoch() });

@@ -38,7 +38,7 @@ fn eviction(list: &List, a: u8, b: u8, number: u64) -> Command {
 fn report(list: &List, a: u8, b: u8, number: u64) -> Command {
     let attempt = list.config.attempt().map(|it| it.id).unwrap_or_default();
     let generation = |id: u8| list.config.slots().generation(dc(id)).unwrap_or_default();
-    let witness = list.config.witnesses().map(|(id, _)| Voter::Witness(id)).nth(usize::from(b));
+    let witness = list.config.witnesses().iter().map(|(id, _)| Voter::Witness(id)).nth(usize::from(b));
     let by = Voter::Member { dc: dc(a), generation: generation(a) };
     let by = if number.is_multiple_of(4) { witness.unwrap_or(by) } else { by };
     let members = list.config.slots().members().map(|(dc, member)| (dc, member.generation.base() + number));
@@ -92,7 +92,7 @@ fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
             Command::AddWitness(NewWitness { dc, server, ..witness(a) })
         }
         20 => {
-            let id = list.config.witnesses().map(|(id, _)| id).nth(usize::from(a)).unwrap_or_default();
+            let id = list.config.witnesses().iter().map(|(id, _)| id).nth(usize::from(a)).unwrap_or_default();
             Command::RemoveWitness { id }
         }
         21 => Command::Vote { dc: dc(a), generation, votes: number % 2 == 0 },

@@ -19,7 +19,7 @@ fn survivors_go_on_in_a_new_lineage() {
     let config = &list.config;
     assert_eq!((config.lineage(), config.fence(), config.attempt()), (Lineage(1), 32, None));
     assert_eq!((config.slots().member_set(), config.voters().members()), (set([0, 1]), set([0, 1])));
-    assert_eq!((config.witnesses().count(), config.voters().voters.len()), (0, 2));
+    assert_eq!((config.witnesses().iter().count(), config.voters().voters.len()), (0, 2));
     assert_eq!(config.slots().past(dc(3), Generation(0)).map(|past| past.cause), Some(EndCause::Lost));
     let old = Credentials { lineage: Some(Lineage(0)), ..credentials() };
     let admission = Admission { credentials: old, ..list.admission(4) };

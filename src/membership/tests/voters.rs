@@ -77,7 +77,7 @@ fn a_witness_is_a_new_server_with_a_new_name() {
     assert_eq!(list.refused(Command::AddWitness(witness(2))), uninvited);
     list.decide(Command::Invite { name: witness(2).name, sponsor: None });
     list.decide(Command::AddWitness(witness(2)));
-    assert_eq!(list.config.witnesses().count(), 2);
+    assert_eq!(list.config.witnesses().iter().count(), 2);
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn the_id_of_a_witness_is_used_once() {
     assert_eq!(list.refused(Command::Admit(list.admission(41))), Refused::IdOfWitness { dc: dc(41) });
     let server = witness(1).server;
     assert_eq!(list.refused(Command::AddWitness(at(1, 42))), Refused::ServerUsed { server });
-    assert!(list.config.is_past_witness(server));
+    assert!(list.config.witnesses().is_past(server));
     list.decide(Command::AddWitness(at(2, 42)));
-    assert_eq!(list.config.link_ids(list.config.voters()), set([0, 1, 42]));
+    assert_eq!(list.config.witnesses().link_ids(list.config.voters()), set([0, 1, 42]));
 }
 
 #[test]

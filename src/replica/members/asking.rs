@@ -57,7 +57,7 @@ impl Asking {
         let (me, config) = (decided.me(), decided.config());
         let knows = |told: Index| told <= config.index();
         let is_told = |voter: &&Voter| {
-            let link = config.link_id(**voter);
+            let link = config.witnesses().link_id(**voter);
             link.is_some_and(|dc| dc == me || self.told[dc.index()].is_some_and(knows))
         };
         let voters = config.voters();

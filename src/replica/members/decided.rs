@@ -226,7 +226,7 @@ impl Decided {
     pub(in crate::replica) fn own_vote(&self) -> Option<Voter> {
         let voter = match self.own_member() {
             Some(member) => Voter::Member { dc: self.me, generation: member.generation },
-            None => Voter::Witness(self.config.witness_of(self.server)?),
+            None => Voter::Witness(self.config.witnesses().of(self.server)?),
         };
         self.config.voters().voters.contains(&voter).then_some(voter)
     }

@@ -46,7 +46,7 @@ impl Members {
         let is_reachable = |dc: DcId| dc == me || reachable.contains(dc);
         let voter = |(dc, generation)| Voter::Member { dc, generation };
         let alive = peers.witnesses.alive(now.mono, config.agreed.peer_timeout);
-        let witnesses = config_now.witnesses().filter(|(_, witness)| alive.contains(witness.dc));
+        let witnesses = config_now.witnesses().iter().filter(|(_, witness)| alive.contains(witness.dc));
         let reached = members().filter(|(dc, _)| is_reachable(*dc)).map(voter);
         Facts {
             entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
@@ -67,7 +67,7 @@ impl Members {
         let own = own.map(|(dc, _, age_ms)| (dc, (by, Duration::from_millis(u64::from(age_ms)))));
         let mut heard: BTreeMap<DcId, (Voter, Duration)> = own.collect();
         for (witness, dc, ago) in peers.witnesses.heard(now.mono) {
-            let Some((id, _)) = config.witness_at(witness) else { continue };
+            let Some((id, _)) = config.witnesses().at(witness) else { continue };
             if heard.get(&dc).is_none_or(|(_, before)| ago < *before) {
                 heard.insert(dc, (Voter::Witness(id), ago));
             }
@@ -147,7 +147,7 @@ impl Decisions<'_> {
         if self.members.decided.is_leaving() {
             self.lifecycle.admission.drain();
         }
-        let voters = self.members.peers().union(self.members.decided.config().witness_dcs());
+        let voters = self.members.peers().union(self.members.decided.config().witnesses().dcs());
         self.peers.member_lease.retain(voters);
         self.peers.witnesses.retain(self.members.decided.config());
         lend!(FailureDetector, self).follow_member_lease();

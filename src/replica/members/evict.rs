@@ -163,6 +163,7 @@ impl Decisions<'_> {
         }
         let missing = config.missing_reports();
         let me = self.config.dc;
+        let is_promised = config.attempt().is_some_and(|attempt| attempt.is_promised(config.voters()));
         let is_on_disk = self.out.output_commit.may_emit(promise.recorded)
             && self
                 .members
@@ -171,7 +172,7 @@ impl Decisions<'_> {
                 .all(|dc| self.log.durable().get(dc) == self.log.applied().get(dc));
         let command = if self.is_hopeless(evicting, missing, promise) {
             Command::Abort { attempt: promise.attempt }
-        } else if missing.is_empty() && config.is_promised() {
+        } else if missing.is_empty() && is_promised {
             Command::End { attempt: promise.attempt }
         } else if let Some(by) = self.promises_for(missing) {
             Command::Have { attempt: promise.attempt, by, vector: VersionVector::default() }
@@ -190,7 +191,7 @@ impl Decisions<'_> {
     /// Returns the witness for which a member promises by mistake.
     fn promises_for(&self, missing: DcSet) -> Option<Voter> {
         let promises = missing.is_empty() && self.config.bugs.has(Bug::PromisesForWitness);
-        let mut witnesses = self.members.decided.config().witnesses().filter(|_| promises);
+        let mut witnesses = self.members.decided.config().witnesses().iter().filter(|_| promises);
         witnesses.next().map(|(id, _)| Voter::Witness(id))
     }
 

@@ -37,8 +37,8 @@ pub(in crate::replica) struct FailureDetector<'a> {
 }
 
 impl FailureDetector<'_> {
-    /// Returns this member as a voter that listens. One that is cut off itself says nothing: no majority would
-    /// agree.
+    /// Returns this member as a voter that listens. One that is cut off itself says nothing: no majority
+    /// would agree.
     fn listener(&mut self) -> Listener<'_> {
         let promised = self.members.promised();
         let Members { decided, silences, .. } = &mut *self.members;
@@ -67,7 +67,7 @@ impl FailureDetector<'_> {
         let (me, lease, config) = (self.config.dc, &self.peers.member_lease, self.members.decided.config());
         let Some(sets) = config.voter_sets_since(self.members.entered.epoch()) else { return Instant::ZERO };
         let backed_at = |set: &VoterSet| match set.can_do_without(me) {
-            true => lease.backed_at(me, set, config.link_ids(set)),
+            true => lease.backed_at(me, set, config.witnesses().link_ids(set)),
             false => Instant::FAR_FUTURE,
         };
         let now_evicting = config.attempt().map(|attempt| attempt.evicting());

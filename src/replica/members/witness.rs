@@ -10,8 +10,8 @@
 //!           Silent    from now on it acknowledges nothing of that member
 //! decision  Have      of an eviction, without a vector, once the promise is on disk
 //!           Abort     instead, while it hears one that is to be evicted
-//! messages  to each linked member with each heartbeat: the members that it hears (`WitnessHears`), the number
-//!           of decisions that it knows, and under `auto` the heartbeats that it acknowledges
+//! messages  to each linked member with each heartbeat: the members that it hears (`WitnessHears`), the
+//!           number of decisions that it knows, and under `auto` the heartbeats that it acknowledges
 //! ```
 //!
 //! Two datacenters and a witness go on when one of the three is lost: a majority is two.
@@ -23,9 +23,12 @@ use super::evict::Promise;
 use super::pending::Kind;
 use super::silences::{Listener, Silences};
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::capacity::{DiskSpace, Load};
+use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::crdt::VersionVector;
 use crate::membership::{Command, Config, Index, Lineage, Proposal, ServerId};
+use crate::replica::call::{Acquires, Call, Counts, MembersStatus, Phase, Reply, Status};
 use crate::replica::effect::Effect;
 use crate::replica::event::Event;
 use crate::replica::message::{Heartbeat, Message};
@@ -145,9 +148,15 @@ impl Witness {
             Event::LinkDown { peer } => self.linked.remove(peer),
             Event::Received { peer, message } if self.linked.contains(peer) => self.on_message(peer, message),
             Event::Decided { lineage, index, proposal } => self.on_decided(lineage, index, *proposal),
+            Event::Client { call, request: Call::Status, .. } => {
+                let status = Reply::Status(Box::new(self.status()));
+                self.out.reply(call, status);
+            }
             _ => {}
         }
-        if self.goes_on_at.is_some_and(|position| self.out.output_commit.may_emit(position)) {
+        let hurries = self.config.bugs.has(Bug::WitnessPromiseNotOnDisk);
+        let may_go_on = |position| hurries || self.out.output_commit.may_emit(position);
+        if self.goes_on_at.is_some_and(may_go_on) {
             self.goes_on_at = None;
             self.vote();
         }
@@ -175,12 +184,35 @@ impl Witness {
 
     /// Returns true if it was removed: it votes no more, and its server may stop.
     pub fn is_over(&self) -> bool {
-        self.decided.config().is_past_witness(self.config.server)
+        self.decided.config().witnesses().is_past(self.config.server)
     }
 
     /// Returns the members that it hears.
     pub fn hears(&self) -> DcSet {
         self.reachability.alive(self.now.mono)
+    }
+
+    /// Returns the state as its server publishes it: that of a datacenter without locks, data and clients.
+    fn status(&self) -> Status {
+        let config = self.decided.config();
+        let decision = config.index().0;
+        Status {
+            dc: self.config.dc,
+            phase: Phase::Serving,
+            draining: false,
+            clock_skew: false,
+            clock_behind_ms: 0,
+            backed_for_ms: None,
+            disk_space: DiskSpace::Enough,
+            load: Load::Fits,
+            applied: VersionVector::default(),
+            durable: VersionVector::default(),
+            members: MembersStatus { decision, epoch: config.epoch().0, ..MembersStatus::default() },
+            peers: Vec::new(),
+            counts: Counts::default(),
+            acquires: Acquires::default(),
+            majority_waits: Histogram::default(),
+        }
     }
 
     /// Asserts the relations of its parts.

@@ -232,6 +232,9 @@ impl LinkHandler<'_> {
     }
 
     pub(in crate::replica) fn on_flushed(&mut self, peer: DcId, messages: usize, batches: usize) {
+        if self.peers.witnesses.linked().contains(peer) {
+            return;
+        }
         self.log.peer_mut(peer).note_flushed(messages, batches);
         self.out.pump = true;
     }

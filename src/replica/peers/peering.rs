@@ -14,7 +14,7 @@ use crate::replica::ids::Ids;
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
-use crate::replica::message::Heartbeat;
+use crate::replica::message::{Heartbeat, Message};
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;
 use geolock_api::names::{DcId, DcSet};
@@ -37,6 +37,11 @@ pub(in crate::replica) struct Peering<'a> {
 
 impl Peering<'_> {
     pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
+        if self.members.decided.config().witnesses().has_id(peer) {
+            self.peers.witnesses.link_up(peer);
+            lend!(Decisions, self).tell_decisions_to(peer);
+            return lend!(LinkHandler, self).send_heartbeat(peer);
+        }
         // The edge may know of a new member before the machine does.
         let is_known = self.members.may_link(peer) || self.members.decided.may_lack_members();
         assert!(is_known, "a link to {peer}, which is no peer");
@@ -49,6 +54,23 @@ impl Peering<'_> {
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         lend!(LinkHandler, self).tell_links();
+    }
+
+    /// Takes a message of a witness, which sends no others than these.
+    pub(in crate::replica) fn on_witness_message(&mut self, witness: DcId, message: Message) {
+        match message {
+            Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(witness, index),
+            Message::Decisions { after, proposals } => {
+                lend!(Decisions, self).on_decisions(witness, after, proposals)
+            }
+            Message::HeartbeatAcks { own, of_receiver } => {
+                lend!(FailureDetector, self).on_heartbeat_acks(witness, &own, &of_receiver)
+            }
+            Message::WitnessHears { hears } => {
+                self.peers.witnesses.note_hears(witness, &hears, self.now.mono)
+            }
+            _ => {}
+        }
     }
 
     pub(in crate::replica) fn on_heartbeat_due(&mut self) {

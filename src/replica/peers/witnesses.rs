@@ -50,7 +50,7 @@ impl Witnesses {
 
     /// Only these are witnesses.
     pub fn retain(&mut self, config: &Config) {
-        self.rows.retain(|dc, _| config.witness_at(*dc).is_some());
+        self.rows.retain(|dc, _| config.witnesses().at(*dc).is_some());
     }
 
     /// Returns the witnesses that were heard within this time.

@@ -200,7 +200,7 @@ impl Story {
     }
 
     fn voter(&self) -> Voter {
-        Voter::Witness(self.config.witness_of(server()).expect("it was added"))
+        Voter::Witness(self.config.witnesses().of(server()).expect("it was added"))
     }
 
     fn has_promised(&self) -> bool {
@@ -371,6 +371,7 @@ fn with_a_witness_one_of_two_is_evicted_by_time() {
     assert!(s.is_member(1), "its clients may believe in their leases");
     s.pass(8_000);
     assert!(!s.is_member(1));
+    s.c.open_lease(0, Duration::from_secs(15));
     assert!(s.grants(0, "any"));
 }
 
@@ -398,7 +399,7 @@ fn a_witness_that_crashes_after_it_was_silent_acknowledges_nothing_before_that_i
         let mut s = Story::new(2, EvictPolicy::Auto, bug);
         s.isolate(1);
         s.pass(29_000);
-        // What it proposes now is under way.
+        // Its next proposal is under way.
         let is_silent = |s: &Story| {
             let statements = s.proposed.iter().map(|proposal| &proposal.command);
             statements.filter(|command| matches!(command, Command::Silent { .. })).count() > 0
@@ -437,7 +438,7 @@ fn what_a_removed_witness_acknowledges_does_not_count() {
     s.decide_command(Command::RemoveWitness { id });
     s.run();
     assert!(s.witness.is_over());
-    assert_eq!(s.witness.decisions().witness_of(server()), None);
+    assert_eq!(s.witness.decisions().witnesses().of(server()), None);
     s.isolate(1);
     s.pass(60_000);
     assert!(s.is_member(1), "of two neither is evicted");

@@ -123,8 +123,8 @@ impl Plan {
         self
     }
 
-    /// Two or four members and a witness: one member is lost, or two of four, and evicted by an operator or by
-    /// time. Some return.
+    /// Two or four members and a witness: one member is lost, or two of four, and evicted by an operator or
+    /// by time. Some return.
     pub(super) fn witnessed(self, seed: u64, rng: &mut Rng) -> Plan {
         let mut plan = self.evictions(&mut Rng::new(seed, 37));
         plan.witnesses = 1 + u8::from(rng.percent(30));

@@ -178,12 +178,12 @@ impl World {
 
     /// A witness is to be added: some member is asked until that is decided.
     pub(super) fn on_add_witness(&mut self, dc: DcId) {
-        let is_witness = self.control.config.witness_of(server(dc)).is_some();
+        let is_witness = self.control.config.witnesses().of(server(dc)).is_some();
         if is_witness || self.phase == Phase::Healing {
             self.control.replaces_witness = false;
             return;
         }
-        let before = self.control.config.witnesses().next().map(|(id, _)| id);
+        let before = self.control.config.witnesses().iter().next().map(|(id, _)| id);
         if let Some(id) = before {
             self.queue.push(self.now + ASK_AGAIN, Action::AddWitness { node: dc });
             return self.ask_to_remove(id);
@@ -309,7 +309,7 @@ impl World {
     pub(super) fn check_promised(&mut self, attempt: AttemptId, promised: &[Voter]) {
         for voter in promised {
             let Voter::Witness(id) = voter else { continue };
-            let named = self.control.config.witnesses().find(|(witness, _)| witness == id);
+            let named = self.control.config.witnesses().iter().find(|(witness, _)| witness == id);
             let Some(dc) = named.map(|(_, witness)| witness.dc) else { continue };
             if self.witness(dc).is_some_and(|node| !node.has_promised(attempt)) {
                 let what = format!("attempt {attempt} ends, and the witness {dc} has not promised");
