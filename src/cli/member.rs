@@ -19,7 +19,7 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use crate::base::time::brief;
 use geolock_api::names::DcId;
-use geolock_api::proto::{AtStake, ListMembersResponse, Member, MemberPhase, MemberPolicy};
+use geolock_api::proto::{AtStake, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness};
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
@@ -285,6 +285,12 @@ fn text(list: &ListMembersResponse) -> String {
             text += &format!("\n{}", lost(member, at_stake, list));
         }
     }
+    for witness in &list.witnesses {
+        let Witness { dc, name, address, heard, votes } = witness;
+        let votes = if *votes { "votes" } else { "does not vote yet" };
+        let heard = if *heard { "heard" } else { "not heard" };
+        text += &format!("\nWitness dc{dc}: {name} at {address}, {votes}, {heard}.");
+    }
     if !list.missing_reports.is_empty() {
         text += &format!("\nThe eviction waits for the report of {}.", names(&list.missing_reports));
     }
@@ -353,9 +359,11 @@ fn json(list: &ListMembersResponse) -> Value {
             "at_stake": at_stake::json(member.at_stake.as_ref()),
         })
     };
+    let witness = |it: &Witness| json!({ "dc": it.dc, "name": it.name, "address": it.address, "heard": it.heard, "votes": it.votes });
     let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
     json!({
         "members": list.members.iter().map(member).collect::<Vec<_>>(),
+        "witnesses": list.witnesses.iter().map(witness).collect::<Vec<_>>(),
         "decision": number(list.decision),
         "epoch": number(list.epoch),
         "invitations": list.invitations.iter().map(invited).collect::<Vec<_>>(),

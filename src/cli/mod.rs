@@ -37,6 +37,7 @@ mod token;
 mod top;
 mod waiting;
 mod watch;
+mod witness;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -85,6 +86,13 @@ enum Command {
     /// drain timeout is over; on a second one it ends at once. On SIGHUP it reads rules, tokens and
     /// certificates again.
     Server(Box<ServerArgs>),
+    /// Run a witness: a server that only votes.
+    ///
+    /// It has no locks, no data and no clients, and may be anywhere. With it a cluster of two datacenters
+    /// can decide when one of the three is lost, and a cluster of four when two are. It joins a cluster that
+    /// runs (`--join`), with a certificate for an id that no datacenter and no witness of the cluster ever
+    /// had; see `geolock member add`. Options that concern locks, data and clients have no effect.
+    Witness(Box<ServerArgs>),
     Ca(ca::CaArgs),
     Token(token::TokenArgs),
     Sim(sim::SimArgs),
@@ -124,6 +132,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Dev(args) => dev::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Server(args) => server::run(*args).await,
+            Command::Witness(args) => witness::run(*args).await,
             Command::Ca(args) => Ok(ca::run(args)?),
             Command::Token(args) => token::run(args),
             Command::Sim(args) => Ok(sim::run(&args)?),

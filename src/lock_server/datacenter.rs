@@ -17,7 +17,7 @@ use crate::replica::{Position, Replica, ReplicaConfig};
 use crate::telemetry::Board;
 
 /// Most events of links that wait for the actor; when full, links are not read. A message can have 8 MiB.
-const LINK_EVENTS: usize = 64;
+pub(super) const LINK_EVENTS: usize = 64;
 
 /// The configuration of a datacenter.
 #[derive(Clone, Debug)]

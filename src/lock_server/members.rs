@@ -60,6 +60,8 @@ pub struct MembersView {
     pub entered: Vec<(DcId, Epoch)>,
     /// The other members that this one hears, by any path.
     pub heard: DcSet,
+    /// The witnesses that this one hears, and by member the one that hears it, if one does.
+    pub witnesses: (DcSet, BTreeMap<DcId, DcId>),
     /// The members that have said that they leave.
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
@@ -78,7 +80,12 @@ impl MembersView {
     pub fn facts(&self, me: DcId, config: &Config) -> Facts {
         let me = config.slots().members().find(|(dc, _)| *dc == me);
         let by = me.map(|(dc, member)| Voter::Member { dc, generation: member.generation });
-        let heard = self.heard.iter().filter_map(|dc| Some((dc, (by?, Duration::ZERO))));
+        let by_witness = |(dc, witness): (&DcId, &DcId)| {
+            let (id, _) = config.witnesses().at(*witness)?;
+            Some((*dc, (Voter::Witness(id), Duration::ZERO)))
+        };
+        let by_witnesses = self.witnesses.1.iter().filter_map(by_witness);
+        let heard = by_witnesses.chain(self.heard.iter().filter_map(|dc| Some((dc, (by?, Duration::ZERO)))));
         Facts {
             reachable: config.voters().voters.iter().copied().collect(),
             entered: self.entered.iter().copied().collect(),
@@ -140,7 +147,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             config.slots().members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
-        let recovered = self.machine.recovered();
+        let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
@@ -148,17 +155,22 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
-            is_same && is_heard && is_recovered && is_reported
+            is_same && is_heard && is_recovered && is_reported && known.witnesses == witnesses
         };
         if !is_known {
             for (dc, member) in config.slots().members() {
                 self.outlets.links.add_peer(dc, member.address.as_str(), member.generation.0);
+            }
+            // The id of a witness is used once.
+            for (_, witness) in config.witnesses().iter() {
+                self.outlets.links.add_peer(witness.dc, witness.address.as_str(), 0);
             }
             let (config, losses, recovered) = (config.clone(), losses.to_vec(), recovered.cloned());
             view.send_replace(MembersView {
                 config,
                 entered,
                 heard,
+                witnesses,
                 left,
                 freed,
                 recovery,

@@ -71,6 +71,7 @@ mod sessions;
 mod shutdown;
 mod start;
 mod sync;
+mod witness;
 
 #[cfg(test)]
 pub(crate) mod fakes;
@@ -88,3 +89,4 @@ pub use ports::{LinkInput, Links, Machine, Store};
 pub use recover::recover;
 pub use session::Session;
 pub use start::{LockServer, Parts, StartError, StopError};
+pub use witness::{WitnessServerConfig, start_witness};

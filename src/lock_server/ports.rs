@@ -9,7 +9,7 @@ use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now};
 use crate::journal::{Figures, Journal, JournalError};
 use crate::membership::{Config, Epoch, LossReport};
-use crate::replica::{Effect, Event, Position, RecoveryView, Replica, Urgency};
+use crate::replica::{Effect, Event, Position, RecoveryView, Replica, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
 
@@ -32,6 +32,11 @@ pub trait Machine: Send + 'static {
     /// Returns the other members that are heard, by any path.
     fn heard(&self) -> DcSet {
         DcSet::EMPTY
+    }
+
+    /// Returns the witnesses that are heard, and by member the one that hears it, if one does.
+    fn heard_witnesses(&self) -> (DcSet, BTreeMap<DcId, DcId>) {
+        Default::default()
     }
 
     /// Returns the members that have said that they leave.
@@ -85,6 +90,10 @@ impl Machine for Replica {
         self.inspect().heard()
     }
 
+    fn heard_witnesses(&self) -> (DcSet, BTreeMap<DcId, DcId>) {
+        self.inspect().heard_witnesses()
+    }
+
     fn left(&self) -> DcSet {
         self.inspect().left()
     }
@@ -103,6 +112,28 @@ impl Machine for Replica {
 
     fn losses(&self) -> &[LossReport] {
         self.inspect().losses()
+    }
+}
+
+impl Machine for Witness {
+    fn handle(&mut self, now: Now, event: Event) {
+        Witness::handle(self, now, event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        Witness::poll_effect(self)
+    }
+
+    fn next_deadline(&self) -> Instant {
+        Witness::next_deadline(self)
+    }
+
+    fn members(&self) -> Option<&Config> {
+        Some(self.decisions()).filter(|config| config.cluster().is_some())
+    }
+
+    fn heard(&self) -> DcSet {
+        self.hears()
     }
 }
 

@@ -32,7 +32,7 @@ use crate::base::wire::WireError;
 use crate::interdc::InterdcError;
 use crate::journal::{JournalError, MembersError};
 use crate::replica::call::ClientId;
-use crate::replica::{Position, RecoveryError};
+use crate::replica::{Position, RecoveryError, WitnessRecoveryError};
 use crate::telemetry::{Board, Places};
 use geolock_api::names::DcId;
 
@@ -56,6 +56,8 @@ pub enum StartError {
     Record { position: Position, source: WireError },
     #[error("the data directory does not fit this server: {0}")]
     Recovery(#[from] RecoveryError),
+    #[error("the data directory does not fit a witness: {0}")]
+    Witness(#[from] WitnessRecoveryError),
     #[error("no thread for the lock server: {0}")]
     Thread(#[source] io::Error),
 }

@@ -11,6 +11,7 @@
 mod departure;
 mod lost_history;
 mod place;
+mod witness;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -37,7 +38,8 @@ use departure::Departing;
 pub use departure::Departure;
 use geolock_api::names::DcId;
 use place::Place;
-pub(crate) use place::check as check_directory;
+pub(crate) use place::{check as check_directory, check_witness};
+pub use witness::WitnessNode;
 
 /// The reason why a server did not start, or did not end properly.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,13 @@ pub enum NodeError {
         dir.display()
     )]
     OtherMember { dir: std::path::PathBuf, found: String, configured: String },
+    #[error(
+        "data directory {} is that of {}: run `geolock {}`", dir.display(),
+        if *is_witness { "a witness" } else { "a member" }, if *is_witness { "witness" } else { "server" }
+    )]
+    OtherCommand { dir: std::path::PathBuf, is_witness: bool },
+    #[error("a witness joins a cluster that runs: give it the address of a member with --join")]
+    NoJoin,
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]

@@ -19,3 +19,4 @@ mod refusals;
 mod returning;
 mod soak;
 mod timed;
+mod witnesses;

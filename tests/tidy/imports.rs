@@ -7,7 +7,7 @@ use crate::rooms::IMPORTS;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 12] = [
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 13] = [
     ("ca", &["pki"]),
     ("token", &["access"]),
     ("sim", &["sim"]),
@@ -19,6 +19,7 @@ const COMMANDS_WITH_MORE: [(&str, &[&str]); 12] = [
     ("bench", &["lock_server", "server::node", "testkit::load_test"]),
     ("server", &["runtime::memory", "runtime::open_files", "server::node", "server::reload", "telemetry"]),
     ("server_faults", &["interdc", "testkit::faults"]),
+    ("witness", &["server::node", "server::reload", "telemetry"]),
     (
         "dev",
         &[

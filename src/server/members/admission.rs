@@ -9,8 +9,11 @@ use super::operators::is_newer;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use crate::base::wire;
 use crate::lock_server::MembersView;
-use crate::membership::{Admission, Command, Config, Generation, Phase, Refused};
+use crate::membership::{Admission, Command, Config, Generation, NewWitness, Phase, Proposal, Refused};
 use geolock_api::names::DcId;
+
+const NO_LIST: &str =
+    "the cluster has no list of decisions yet: that needs all its members, running this release";
 
 /// The answer to a request, and the command to be proposed for it.
 pub(super) struct Response {
@@ -31,6 +34,7 @@ pub(super) fn respond(
 ) -> Response {
     let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
         Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, last),
+        Ok(JoinRequest::Witness(applicant)) => decide_witness(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::EndOf(server)) => (JoinAnswer::End(ServerEnd::of(newer(view, newest), server)), None),
         Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
     };
@@ -52,9 +56,7 @@ fn decide(
 ) -> (JoinAnswer, Option<Command>) {
     let config = newer(view, newest);
     if config.cluster().is_none() {
-        let why =
-            "the cluster has no list of decisions yet: that needs all its members, running this release";
-        return (JoinAnswer::Wait(why.into()), None);
+        return (JoinAnswer::Wait(NO_LIST.into()), None);
     }
     if config.slots().member(from).is_some_and(|member| member.server == server) {
         // Only the machine makes peers of members: before that, a link would be refused.
@@ -74,7 +76,34 @@ fn decide(
     let generation = config.slots().next_generation(from).unwrap_or_default();
     let admission =
         Admission { dc: from, generation, server, name, address, sponsor, votes: true, credentials };
-    match config.check_proposal(&view.facts(me, config), Command::Admit(admission)) {
+    proposed(config.check_proposal(&view.facts(me, config), Command::Admit(admission)), last)
+}
+
+fn decide_witness(
+    view: &MembersView,
+    newest: &Config,
+    (me, from): (DcId, DcId),
+    Applicant { server, name, address, credentials }: Applicant,
+    last: Option<String>,
+) -> (JoinAnswer, Option<Command>) {
+    let config = newer(view, newest);
+    if config.cluster().is_none() {
+        return (JoinAnswer::Wait(NO_LIST.into()), None);
+    }
+    if config.witnesses().at(from).is_some_and(|(_, witness)| witness.server == server) {
+        // Only the machine makes peers of witnesses: before that, a link would be refused.
+        return match view.config.witnesses().at(from) {
+            Some(_) => (JoinAnswer::Admitted(admitted(config, Generation(0))), None),
+            None => (JoinAnswer::Wait("it is decided that it is a witness".into()), None),
+        };
+    }
+    let witness = NewWitness { dc: from, server, name, address, credentials };
+    proposed(config.check_proposal(&view.facts(me, config), Command::AddWitness(witness)), last)
+}
+
+/// Returns the answer for an admission that was checked.
+fn proposed(checked: Result<Proposal, Refused>, last: Option<String>) -> (JoinAnswer, Option<Command>) {
+    match checked {
         Ok(proposal) => {
             let why = last.unwrap_or_else(|| "its admission is proposed".into());
             (JoinAnswer::Wait(why), Some(proposal.command))

@@ -47,6 +47,11 @@ pub enum EndError {
 impl ServerEnd {
     /// Returns the end of a server, if it was a member and is none any more.
     pub fn of(config: &Config, server: ServerId) -> Option<ServerEnd> {
+        let members = || config.slots().members().map(|(_, member)| member.address.clone()).collect();
+        if config.witnesses().is_past(server) {
+            let (generation, was_evicted, may_return) = (Generation(0), false, false);
+            return Some(ServerEnd { generation, was_evicted, may_return, members: members() });
+        }
         let past = config.slots().end_of(server)?;
         let is_its_own = |slot: &crate::membership::Slot| slot.past.iter().any(|past| past.server == server);
         let is_free = config.slots().iter().any(|(_, slot)| is_its_own(slot) && slot.member.is_none());
@@ -55,7 +60,7 @@ impl ServerEnd {
             generation: past.generation,
             was_evicted,
             may_return: was_evicted && is_free && config.policy().rejoin == JoinPolicy::Auto,
-            members: config.slots().members().map(|(_, member)| member.address.clone()).collect(),
+            members: members(),
         })
     }
 

@@ -36,6 +36,8 @@ pub struct JoinOptions {
     pub members: Vec<String>,
     /// Asks until one answers: no caller waits for the server to end with a reason.
     pub is_patient: bool,
+    /// It is to be a witness, and no member.
+    pub is_witness: bool,
     pub cluster: String,
     pub dc: DcId,
     pub name: MemberName,
@@ -77,13 +79,14 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         let (dir, dc) = (options.data_dir.clone(), options.dc);
         joined(spawn_blocking(move || identify(&dir, dc)).await)?
     };
-    let JoinOptions { members, is_patient, cluster, dc, name, address, data_dir } = options;
+    let JoinOptions { members, is_patient, is_witness, cluster, dc, name, address, data_dir } = options;
     let mut to_ask = members.iter().cycle();
     let mut member = to_ask.next().expect("there is a member to ask");
     let credentials =
         Statement { cluster: ClusterId::of(&cluster), lineage: None, version: PROTOCOL_VERSION };
-    let request =
-        wire::encode("join request", &JoinRequest::V1(Applicant { server, name, address, credentials }));
+    let applicant = Applicant { server, name, address, credentials };
+    let request = if is_witness { JoinRequest::Witness(applicant) } else { JoinRequest::V1(applicant) };
+    let request = wire::encode("join request", &request);
     let request = request.expect("its texts are limited");
     debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
     let (mut told, mut failures, mut has_answered) = (None, 0, false);
@@ -117,8 +120,8 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         }
         sleep(PAUSE).await;
     };
-    let now = Joined::new(&cluster, dc, server, admitted);
-    if !now.members.iter().any(|(member, ..)| *member == dc) {
+    let now = Joined::new(&cluster, (dc, is_witness), server, admitted);
+    if !is_witness && !now.members.iter().any(|(member, ..)| *member == dc) {
         let found = now.members.iter().map(|(member, ..)| member.to_string()).collect::<Vec<_>>().join(", ");
         return Err(JoinError::OtherSlot { member: member.to_owned(), found, dc });
     }
@@ -131,7 +134,7 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         })
         .await,
     )?;
-    tracing::info!(%dc, members = now.members.len(), "admitted: this server is a member, and gets its state");
+    tracing::info!(%dc, members = now.members.len(), "admitted: this server is {}", if is_witness { "a witness" } else { "a member, and gets its state" });
     Ok((now, file))
 }
 

@@ -43,6 +43,8 @@ impl From<FileFault> for JoinedFileError {
 pub struct Joined {
     pub cluster: String,
     pub dc: DcId,
+    /// It is a witness, and no member.
+    pub is_witness: bool,
     /// The id by which the decisions name it.
     pub server: ServerId,
     /// The number of servers that had its slot before.
@@ -59,6 +61,8 @@ struct Content {
     format: u32,
     cluster: String,
     dc: u8,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    witness: bool,
     server: String,
     #[serde(default)]
     generation: Generation,
@@ -75,11 +79,16 @@ struct MemberLine {
 }
 
 impl Joined {
-    pub(super) fn new(cluster: &str, dc: DcId, server: ServerId, admitted: Admitted) -> Joined {
+    pub(super) fn new(
+        cluster: &str,
+        (dc, is_witness): (DcId, bool),
+        server: ServerId,
+        admitted: Admitted,
+    ) -> Joined {
         let member = |AdmittedMember { dc, name, address }| (dc, name, address);
         let members = admitted.members.into_iter().map(member).collect();
         let Admitted { generation, options, .. } = admitted;
-        Joined { cluster: cluster.into(), dc, server, generation, members, options }
+        Joined { cluster: cluster.into(), dc, is_witness, server, generation, members, options }
     }
 }
 
@@ -108,6 +117,7 @@ fn parse(content: Content) -> Result<Joined, String> {
     content.options.validate().map_err(|refused| refused.to_string())?;
     Ok(Joined {
         dc: slot(content.dc)?,
+        is_witness: content.witness,
         server: u128::from_str_radix(&content.server, 16)
             .map(|id| ServerId(id.to_be_bytes()))
             .map_err(|error| format!("its server id: {error}"))?,
@@ -124,6 +134,7 @@ pub(super) fn write(dir: &Path, joined: &Joined) -> Result<(), JoinedFileError> 
         format: FORMAT,
         cluster: joined.cluster.clone(),
         dc: joined.dc.get(),
+        witness: joined.is_witness,
         server: joined.server.to_string(),
         generation: joined.generation,
         options: joined.options,

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::decisions::DecisionList;
-use crate::control::{ControlGroup, MemberId, MemberStep, ServerId};
+use crate::control::{ControlGroup, MemberId, MemberStep, ServerId, Status};
 use crate::interdc::Links;
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{Command, Config, EndCause, Founding, Generation, Proposal, Voter};
@@ -19,6 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Leading {
+    pub me: DcId,
     pub group: ControlGroup<DecisionList>,
     /// The first decision, at the founders.
     pub founding: Option<Founding>,
@@ -39,9 +40,11 @@ impl Leading {
                 sleep(INTERVAL).await;
             }
             self.release_left();
-            if self.group.status().leads {
+            let status = self.group.status();
+            if status.leads {
                 self.lead().await;
             }
+            self.propose_vote(&status);
         }
     }
 
@@ -55,7 +58,22 @@ impl Leading {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
                 Err(error) => tracing::debug!(?step, %error, "the voters do not follow the decisions yet"),
             }
-        } else if let Some(command) = next_vote(&config, &self.view.borrow()) {
+        }
+    }
+
+    /// Proposes that a member that joined gets its vote. A leader without a log does not see who has entered
+    /// the last change: then the first member that stays does it.
+    fn propose_vote(&self, status: &Status) {
+        let view = self.view.borrow();
+        let leader = status.leader.map(|leader| leader.dc);
+        let by = leader.filter(|leader| !view.config.witnesses().has_id(*leader));
+        if leader.is_none() || by.or_else(|| view.config.staying().iter().next()) != Some(self.me) {
+            return;
+        }
+        let config = self.group.state().0;
+        if self.next_step(&config).is_none()
+            && let Some(command) = next_vote(&config, &view)
+        {
             // If the mailbox of the lock server is full or it stops, the next round repeats it.
             let _ = self.inputs.try_send(MembersInput::Propose(Box::new(command)));
         }
@@ -76,28 +94,39 @@ impl Leading {
     fn next_step(&self, config: &Config) -> Option<MemberStep> {
         let status = self.group.status();
         let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
+        let witnesses =
+            || config.witnesses().iter().map(|(_, it)| (MemberId { dc: it.dc, generation: 0 }, it.server));
         let members = || {
-            config.slots().members().map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server))
+            let members = config.slots().members();
+            let members = members.map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server));
+            members.chain(witnesses())
         };
         let added = members().find(|(member, _)| !is_in(member)).map(|(member, server)| {
             MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) }
         });
         let votes = |member: &MemberId| {
             let voter = Voter::Member { dc: member.dc, generation: Generation(member.generation) };
-            config.voters().voters.contains(&voter)
+            config.voters().voters.contains(&voter) || config.witnesses().at(member.dc).is_some()
         };
         let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
-        // A member that has left: first its vote goes, then itself.
-        let is_over = |member: &&MemberId| config.slots().is_over(member.dc, Generation(member.generation));
+        // A member that has left, or a witness that was removed: first its vote goes, then itself.
+        let removed = config.witnesses().past_dcs();
+        let is_over = |member: &&MemberId| {
+            config.slots().is_over(member.dc, Generation(member.generation)) || removed.contains(member.dc)
+        };
         let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
         let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
         added.or_else(promoted).or_else(demoted).or_else(removed)
     }
 
-    /// Ends the links to members that have left, once Raft needs them no more.
+    /// Ends the links to members that have left, and to witnesses that were removed, once Raft needs them no
+    /// more.
     fn release_left(&self) {
         let (config, status) = (self.group.state().0, self.group.status());
         let is_in = |dc: DcId| status.voters.iter().chain(&status.learners).any(|member| member.dc == dc);
+        for dc in config.witnesses().past_dcs().iter().filter(|dc| !is_in(*dc)) {
+            self.links.remove_peer(dc, 0, "it is no witness any more");
+        }
         let has_left = |dc: &DcId| config.slots().member(*dc).is_none() && !is_in(*dc);
         for dc in config.slots().iter().map(|(dc, _)| dc).filter(has_left) {
             let Some(past) = config.slots().last_past(dc) else { continue };

@@ -91,8 +91,16 @@ impl MembersApi {
         self.decide(|_| Ok(command.clone()), is_invited).await
     }
 
-    /// Lets a member leave. Returns the number of the decision. Repeating it is harmless.
+    /// Lets a member leave, or removes a witness. Returns the number of the decision. Repeating it is
+    /// harmless.
     pub async fn remove(&self, dc: DcId) -> Result<u64, ProposalError> {
+        let known = self.list().0.config;
+        if known.witnesses().past_dcs().contains(dc) {
+            return Ok(known.index().0);
+        }
+        if known.witnesses().at(dc).is_some() {
+            return self.remove_witness(dc).await;
+        }
         let leaves =
             |config: &Config| config.slots().member(dc).is_none_or(|member| member.phase == Phase::Leaving);
         {
@@ -106,6 +114,14 @@ impl MembersApi {
             Ok(Command::Leaving { dc, generation })
         };
         self.decide(command, leaves).await
+    }
+
+    async fn remove_witness(&self, dc: DcId) -> Result<u64, ProposalError> {
+        let command = |config: &Config| {
+            let (id, _) = config.witnesses().at(dc).ok_or(Refused::NotMember { dc })?;
+            Ok(Command::RemoveWitness { id })
+        };
+        self.decide(command, |config| config.witnesses().at(dc).is_none()).await
     }
 
     /// Checks that these members can be evicted now. Returns how long the leases of their clients may still

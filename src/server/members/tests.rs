@@ -133,6 +133,36 @@ fn a_server_waits_until_a_decision_names_it() {
 }
 
 #[test]
+fn a_witness_is_added_by_a_decision_that_names_it() {
+    let mut members = Members::founded(JoinPolicy::Operator);
+    let asks = || JoinRequest::Witness(applicant(7, "wit"));
+    let (answer, propose) = members.ask(5, &asks());
+    assert!(
+        matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("member add wit"),
+        "{answer:?}"
+    );
+    assert_eq!(propose, None);
+    members.decide(Command::Invite { name: name("wit"), sponsor: None });
+    let (answer, propose) = members.ask(0, &asks());
+    assert!(why(&answer).contains("is or was the id of a member") && propose.is_none(), "{answer:?}");
+    let (answer, propose) = members.ask(5, &asks());
+    assert!(matches!(answer, JoinAnswer::Wait(_)), "{answer:?}");
+    members.decide(propose.expect("it is proposed"));
+    let (answer, propose) = members.ask(5, &asks());
+    let JoinAnswer::Admitted(admitted) = answer else { panic!("{answer:?}") };
+    assert_eq!((admitted.members.len(), propose), (1, None), "it is no member");
+    // A member does not get its id, and it learns that it was removed.
+    let (answer, _) = members.ask(5, &request(8, "city5"));
+    assert!(why(&answer).contains("no operator"), "{answer:?}");
+    let end = |members: &Members| members.ask(5, &JoinRequest::EndOf(ServerId([7; 16]))).0;
+    assert!(matches!(end(&members), JoinAnswer::End(None)));
+    let id = members.0.0.witnesses().of(ServerId([7; 16])).expect("it was added");
+    members.decide(Command::RemoveWitness { id });
+    let JoinAnswer::End(Some(end)) = end(&members) else { panic!("it has ended") };
+    assert!(!end.was_evicted() && end.returning().is_none());
+}
+
+#[test]
 fn the_policy_for_joins_is_respected() {
     let mut members = Members::founded(JoinPolicy::Operator);
     let (answer, propose) = members.ask(1, &request(7, "city1"));
@@ -185,8 +215,11 @@ fn the_messages_of_servers_that_join_never_change() {
     let asks = applicant(7, "a");
     let credentials = Credentials { cluster: ClusterId::from_raw(3), ..asks.credentials };
     let end_of = JoinRequest::EndOf(asks.server);
-    let asked = JoinRequest::V1(Applicant { credentials, ..asks });
+    let applicant = Applicant { credentials, ..asks };
+    let asked = JoinRequest::V1(applicant.clone());
     assert_eq!(wire::encode("request", &asked).expect("it is small"), golden);
+    let of_witness = [&[2][..], &golden[1..]].concat();
+    assert_eq!(wire::encode("request", &JoinRequest::Witness(applicant)).expect("it is small"), of_witness);
     assert_eq!(wire::encode("request", &end_of).expect("it is small"), [&[1][..], &[7; 16]].concat());
     let member = AdmittedMember { dc: dc(1), name: name("a"), address: self::address(1) };
     let options = AgreedOptions { heartbeat_ms: 1, peer_timeout_ms: 2, max_clock_skew_ms: 3 };
@@ -267,13 +300,18 @@ fn a_server_remembers_that_it_joined() {
     let joined = Joined {
         cluster: "test".into(),
         dc: dc(1),
+        is_witness: false,
         server: ServerId([0x0f; 16]),
         generation: Generation(2),
         members: vec![(dc(0), name("city0"), address(0)), (dc(1), name("city1"), address(1))],
         options: AgreedOptions::default(),
     };
     joined_file::write(dir.path(), &joined).expect("there is room");
-    assert_eq!(joined_file::read(dir.path()).expect("it is good"), Some(joined));
+    assert_eq!(joined_file::read(dir.path()).expect("it is good"), Some(joined.clone()));
+    let witness = Joined { is_witness: true, ..joined.clone() };
+    joined_file::write(dir.path(), &witness).expect("there is room");
+    assert_eq!(joined_file::read(dir.path()).expect("it is good"), Some(witness));
+    joined_file::write(dir.path(), &joined).expect("there is room");
     let path = dir.path().join("joined.json");
     let good = std::fs::read_to_string(&path).expect("it was written");
     for (from, to) in

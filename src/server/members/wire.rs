@@ -14,6 +14,8 @@ pub(super) enum JoinRequest {
     V1(Applicant),
     /// A member whose link was refused asks if its end is decided. It names the id of its data directory.
     EndOf(ServerId),
+    /// It asks to become a witness: a voter without data.
+    Witness(Applicant),
 }
 
 /// A server that asks to become a member.

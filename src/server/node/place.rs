@@ -61,6 +61,9 @@ impl Place {
         lost_history::check(&config)?;
         let dir = config.journal.dir.clone();
         let known = joined(spawn_blocking(move || known(&dir)).await)?;
+        if let Known::Joined(joined) = &known {
+            is_member(&config, joined)?;
+        }
         let to_ask = match &known {
             Known::Nothing => config.join.clone().map(|member| (vec![member], false)),
             Known::Returning(members) => Some((members.clone(), true)),
@@ -69,7 +72,7 @@ impl Place {
         let (joined, file) = match (known, to_ask) {
             (Known::Joined(joined), _) => (Some(*joined), None),
             (_, Some((members, is_patient))) => {
-                let (joined, file) = join(join_options(&config, members, is_patient)?, tls).await?;
+                let (joined, file) = join(join_options(&config, members, (is_patient, false))?, tls).await?;
                 (Some(joined), Some(file))
             }
             (_, None) => (None, None),
@@ -170,11 +173,58 @@ impl GroupPlan {
     }
 }
 
-fn join_options(config: &Config, members: Vec<String>, is_patient: bool) -> Result<JoinOptions, NodeError> {
+/// Returns an error if this is a witness.
+fn is_member(config: &Config, joined: &Joined) -> Result<(), NodeError> {
+    match joined.is_witness {
+        true => Err(NodeError::OtherCommand { dir: config.journal.dir.clone(), is_witness: true }),
+        false => Ok(()),
+    }
+}
+
+/// Returns the witness that this server is. Joins first, if the data directory is empty.
+pub(super) async fn joined_as_witness(
+    config: &Config,
+    tls: &Credentials,
+) -> Result<(Joined, Option<ControlFile>), NodeError> {
+    let (own, before) = (config.clone(), config.journal.dir.clone());
+    joined(spawn_blocking(move || check_witness(&own)).await)?;
+    let known = joined(spawn_blocking(move || read_joined(&before)).await)?;
+    let (witness, file) = match known {
+        Some(witness) => (witness, None),
+        None => {
+            let member = config.join.clone().ok_or(NodeError::NoJoin)?;
+            let (witness, file) = join(join_options(config, vec![member], (false, true))?, tls).await?;
+            (witness, Some(file))
+        }
+    };
+    check_identity(config, &witness)?;
+    Ok((witness, file))
+}
+
+/// Checks that the directory is that of a witness, or empty.
+pub(crate) fn check_witness(config: &Config) -> Result<(), NodeError> {
+    let dir = config.journal.dir.clone();
+    if is_returning(&dir) {
+        return Err(NodeError::OtherCommand { dir, is_witness: false });
+    }
+    match read_joined(&dir)? {
+        Some(member) if !member.is_witness => Err(NodeError::OtherCommand { dir, is_witness: false }),
+        Some(witness) => check_identity(config, &witness),
+        None if config.join.is_none() => Err(NodeError::NoJoin),
+        None => Ok(()),
+    }
+}
+
+fn join_options(
+    config: &Config,
+    members: Vec<String>,
+    (is_patient, is_witness): (bool, bool),
+) -> Result<JoinOptions, NodeError> {
     let this = config.this_member();
     Ok(JoinOptions {
         members,
         is_patient,
+        is_witness,
         cluster: config.cluster_name.clone(),
         dc: this.dc,
         name: MemberName::new(&this.name)?,
@@ -183,8 +233,8 @@ fn join_options(config: &Config, members: Vec<String>, is_patient: bool) -> Resu
     })
 }
 
-/// Returns the configuration of a server that joined as this member.
-fn as_joined(mut config: Config, joined: &Joined) -> Result<Config, NodeError> {
+/// Returns an error if the certificate and the configuration are those of another server.
+fn check_identity(config: &Config, joined: &Joined) -> Result<(), NodeError> {
     if joined.cluster != config.cluster_name || joined.dc != config.replica.dc {
         return Err(NodeError::OtherMember {
             dir: config.journal.dir.clone(),
@@ -192,6 +242,12 @@ fn as_joined(mut config: Config, joined: &Joined) -> Result<Config, NodeError> {
             configured: format!("{} of cluster {}", config.replica.dc, config.cluster_name),
         });
     }
+    Ok(())
+}
+
+/// Returns the configuration of a server that joined as this member.
+fn as_joined(mut config: Config, joined: &Joined) -> Result<Config, NodeError> {
+    check_identity(&config, joined)?;
     let millis = |millis: u32| Duration::from_millis(millis.into());
     let agreed = AgreedConfig {
         members: DcSet::only(joined.dc),
@@ -242,7 +298,10 @@ pub(crate) fn check(config: &Config) -> Result<(), NodeError> {
         return Ok(());
     }
     match read_joined(dir)? {
-        Some(joined) => as_joined(config.clone(), &joined).map(drop),
+        Some(joined) => {
+            is_member(config, &joined)?;
+            as_joined(config.clone(), &joined).map(drop)
+        }
         None if config.join.is_some() => Ok(()),
         None => Ok(crate::journal::check_members(dir, &config.member_names())
             .map_err(crate::lock_server::StartError::from)?),

@@ -31,6 +31,7 @@ pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> Lis
         waiting_is_least: status.members.waiting_is_least,
         homes: view.config.rules().homes().map(|(prefix, home)| prefix_home_of(prefix, home)).collect(),
         evictions_left: MAX_EVICTIONS.saturating_sub(view.config.evictions()).into(),
+        witnesses: witnesses(&view, members),
     }
 }
 
@@ -43,6 +44,18 @@ pub(in crate::server::api) fn prefix_home(
     message: &SetHomeRequest,
 ) -> Result<(Prefix, Option<DcId>), BorderError> {
     Ok((Prefix::new(&message.prefix)?, message.home.map(dc).transpose()?))
+}
+
+fn witnesses(view: &MembersView, members: &MembersApi) -> Vec<proto::Witness> {
+    let counted = members.counted_voters();
+    let row = |witness: &crate::membership::Witness| proto::Witness {
+        dc: witness.dc.get().into(),
+        name: witness.name.to_string(),
+        address: witness.address.to_string(),
+        heard: view.witnesses.0.contains(witness.dc),
+        votes: counted.is_none_or(|counted| counted.contains(witness.dc)),
+    };
+    view.config.witnesses().iter().map(|(_, witness)| row(witness)).collect()
 }
 
 /// Returns the consequences if the datacenter that answers died now.
@@ -138,7 +151,10 @@ fn rows(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<Member
         votes: votes(dc),
         entered_epoch: entered(dc).unwrap_or(Epoch(0)).0,
         heard: dc == me || view.heard.contains(dc),
-        silent: view.config.silent_about(dc).filter_map(|by| by.dc()).map(|by| by.get().into()).collect(),
+        silent: {
+            let silent = view.config.silent_about(dc).filter_map(|by| view.config.witnesses().link_id(by));
+            silent.map(|by| by.get().into()).collect()
+        },
         at_stake: at_stake(dc),
     };
     view.config.slots().members().map(row).collect()

@@ -1,0 +1,57 @@
+//! `geolock witness`: runs a server that only votes.
+
+use std::pin::pin;
+
+use super::failure::Failure;
+use super::print::print;
+use super::stopping::StopSignals;
+use crate::server::config::ServerArgs;
+use crate::server::node::{WitnessNode, check_witness};
+use crate::server::reload::Loaded;
+use crate::telemetry::flush_log;
+
+/// Runs the witness until a signal stops it, or it is removed.
+pub async fn run(args: ServerArgs) -> Result<(), Failure> {
+    let config = args.load()?;
+    check_witness(&config)?;
+    if args.check_config {
+        Loaded::load(&config)?;
+        let member = config.this_member();
+        return print(format_args!(
+            "The configuration is good: witness {} ({}) of cluster {}.",
+            member.dc.get(),
+            member.name,
+            config.cluster_name
+        ));
+    }
+    config.log.install()?;
+    let mut signals = StopSignals::listen()?;
+    let (listen, name) = (config.listen.quic, config.this_member().name.clone());
+    let (dc, cluster) = (config.this_member().dc, config.cluster_name.clone());
+    let starting = WitnessNode::start(WitnessNode::bind(listen)?, config);
+    let node = tokio::select! {
+        node = starting => node?,
+        _ = signals.next() => return Ok(()),
+    };
+    tracing::info!(%dc, name, cluster, quic = %listen, "listening, as a witness");
+    let handle = node.handle();
+    let mut ended = pin!(node.ended());
+    tokio::select! {
+        ended = &mut ended => {
+            ended?;
+        }
+        _ = signals.next() => {
+            handle.drain();
+            tokio::select! {
+                ended = ended => drop(ended?),
+                code = signals.next() => {
+                    tracing::warn!("asked again to stop: exiting at once");
+                    flush_log();
+                    std::process::exit(code.into());
+                }
+            }
+        }
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
