@@ -155,7 +155,7 @@ hunts! {
     bq_registers_name_an_earlier_member: RowsNotForgotten, Returns, 20 s, seeds 24600000000005..24600000000006, as Panic | Forgotten;
     bx_a_state_is_taken_without_need: StateUnneeded, Returns, 20 s, seeds 68000000002844..68000000002845, as Contract;
     by_a_new_member_shows_an_empty_store: ReadsBeforeState, Returns, 20 s, seeds 75000000000825..75000000000826, as Contract;
-    ca_a_witness_promises_from_memory: WitnessPromiseNotOnDisk, Witnesses, 20 s, seeds 0..1, as LeftBeforeDurable;
+    ca_a_witness_promises_from_memory: WitnessPromiseNotOnDisk, Witnesses, 20 s, seeds 1..2, as LeftBeforeDurable;
     cb_a_member_promises_for_a_witness: PromisesForWitness, Witnesses, 20 s, seeds 17..18, as LeftBeforeDurable;
     cc_a_silence_of_a_witness_is_not_on_disk: SilenceNotOnDisk, Witnesses, 20 s, seeds 0..1, as LeftBeforeDurable;
     bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
