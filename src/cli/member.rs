@@ -116,12 +116,13 @@ enum MemberCommand {
     /// concerned. Prefixes with homes must not overlap. May be repeated.
     Home {
         /// The beginning of the names, as text [default: show all]
+        #[arg(requires = "change")]
         prefix: Option<String>,
         /// The id of the datacenter that becomes the home
-        #[arg(value_name = "ID", value_parser = dc_names::parse, requires = "prefix", required_if_eq("remove", "false"))]
+        #[arg(value_name = "ID", value_parser = dc_names::parse, group = "change")]
         dc: Option<DcId>,
         /// The locks have no home any more
-        #[arg(long, requires = "prefix", conflicts_with = "dc")]
+        #[arg(long, requires = "prefix", group = "change")]
         remove: bool,
         /// For programs: one JSON object
         #[arg(long)]
