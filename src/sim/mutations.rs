@@ -161,7 +161,7 @@ hunts! {
     bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
-    bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 12..13, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged;
+    bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 12..13, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged | SnapshotOrder;
     ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 7..8, as ConflictingHolders | Panic | TwoOwners;
     cb_the_home_of_a_moved_part_is_judged_here: RuleJudgedHere, Rules, 20 s, seeds 9..10, as Diverged | Violation | TwoOwners | NoOwner | Panic | NotAnswered;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900035, as ForkMerged | ForkUnseen | NotAnswered;

@@ -98,12 +98,12 @@ fn bytes_of_enums_inside_commands() {
 fn config() -> Config {
     let mut list = List::auto(4);
     list.decide(Command::AddWitness(witness(1)));
+    let rule = PrefixRule { home: Some(dc(2)), operator_evicts: true };
+    list.decide(Command::SetRule { prefix: Prefix::new(b"a/").expect("a prefix"), rule });
     list.evict(3);
     list.admit(5);
     list.decide(list.leaving(1));
     list.decide(Command::Invite { name: name("next"), sponsor: Some(dc(0)) });
-    let rule = PrefixRule { home: Some(dc(2)), operator_evicts: true };
-    list.decide(Command::SetRule { prefix: Prefix::new(b"a/").expect("a prefix"), rule });
     let mark = Mark { by: founder(0), of: dc(2), of_generation: Generation(0), number: 3 };
     list.decide(Command::Silent { mark, policy: Epoch(2) });
     list.begin([2]);
