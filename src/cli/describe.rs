@@ -200,20 +200,22 @@ fn json(lock: &LockDescription) -> Value {
             "parked": waiter.parked,
         })
     };
-    let rest = json!({
+    let mut rest = json!({
         "owners": lock.owners.iter().map(|part| json!({ "part": part.part, "owner": part.owner })).collect::<Vec<_>>(),
         "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "unknown_dcs": lock.unknown_dcs,
         "waiters": lock.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "unreachable_dcs": lock.unreachable_dcs,
-        "prefix_home": lock.prefix_home,
         "not_serving": lock.not_serving.iter().map(|owner| json!({
             "dc": owner.dc,
             "reason": not_serving(owner.reason()),
             "grace_remaining_ms": owner.grace_remaining_ms,
         })).collect::<Vec<_>>(),
     });
+    if let Some(home) = lock.prefix_home {
+        rest["prefix_home"] = home.into();
+    }
     named(&lock.name, lock.home, rest)
 }
 

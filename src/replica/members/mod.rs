@@ -52,6 +52,7 @@ pub use recovery_state::RecoveryView;
 use rehoming::Rehoming;
 pub(in crate::replica) use silence::FailureDetector;
 use silences::Silences;
+pub(in crate::replica) use state::MembersStateV3;
 pub use state::{JoinState, MembersState};
 pub use witness::{Witness, WitnessConfig, WitnessRecoveryError};
 

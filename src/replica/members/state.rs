@@ -21,8 +21,6 @@ pub struct MembersState {
     pub entered_by: Vec<(DcId, Epoch)>,
     /// The members that are not settled.
     pub joins: Vec<JoinState>,
-    /// The homes of prefixes.
-    pub rules: HomeRules,
     /// The members that leave.
     pub parting: Parting,
     /// This directory joins a running cluster and has no state yet. Never in a state.
@@ -38,6 +36,44 @@ pub struct MembersState {
     pub recovery: Option<RecoveryPromise>,
     /// The forced recoveries that are entered here. None in a state.
     pub losses: Vec<LossReport>,
+    /// The homes of prefixes.
+    pub rules: HomeRules,
+}
+
+/// The same in version 3 of the disk. Disk type: this never changes.
+#[derive(Deserialize)]
+pub(in crate::replica) struct MembersStateV3 {
+    decisions: Vec<Proposal>,
+    entered: Epoch,
+    entered_by: Vec<(DcId, Epoch)>,
+    joins: Vec<JoinState>,
+    parting: Parting,
+    awaits_state: bool,
+    silent: Vec<(DcId, u64, Epoch)>,
+    freed: Vec<(DcId, Generation, DcSet)>,
+    recovery: Option<RecoveryPromise>,
+    losses: Vec<LossReport>,
+}
+
+impl From<MembersStateV3> for MembersState {
+    fn from(state: MembersStateV3) -> MembersState {
+        let MembersStateV3 { decisions, entered, entered_by, joins, parting, .. } = state;
+        let MembersStateV3 { awaits_state, silent, freed, recovery, losses, .. } = state;
+        let rules = HomeRules::default();
+        MembersState {
+            decisions,
+            entered,
+            entered_by,
+            joins,
+            parting,
+            awaits_state,
+            silent,
+            freed,
+            recovery,
+            losses,
+            rules,
+        }
+    }
 }
 
 /// A member that is not settled. Wire and disk type.
@@ -98,13 +134,13 @@ impl Members {
             entered: if entered.has_left(me) { entered.epoch_of(me) } else { entered.epoch() },
             entered_by: entered_by.collect(),
             joins: self.joins.state(sponsors),
-            rules: sponsors.rules().clone(),
             parting: entered.parting(),
             awaits_state: decided.awaits_state(),
             silent: self.silences.state(),
             freed: self.ended_slots.state(),
             recovery: self.recovering.promise,
             losses: self.recovering.loss_reports().to_vec(),
+            rules: sponsors.rules().clone(),
         })
     }
 

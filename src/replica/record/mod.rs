@@ -21,7 +21,7 @@ pub use crate::lock_state::RequestRow;
 use crate::membership::{Epoch, Index, LossReport, Proposal, RecoveryPromise};
 use crate::replica::clients::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
-use crate::replica::members::MembersState;
+use crate::replica::members::{MembersState, MembersStateV3};
 use crate::replica::{CheckpointV1, CommitContent, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
@@ -113,13 +113,14 @@ struct Tail<'a> {
 /// The same in version 3. Disk type: this never changes.
 #[derive(Deserialize)]
 struct TailV3 {
-    members_state: Option<MembersState>,
+    members_state: Option<MembersStateV3>,
     lost_commits: Vec<(LeaseId, IdempotencyKey)>,
 }
 
 impl From<TailV3> for Tail<'_> {
     fn from(TailV3 { members_state, lost_commits }: TailV3) -> Self {
-        let (members_state, lost_commits) = (Cow::Owned(members_state), Cow::Owned(lost_commits));
+        let members_state = Cow::Owned(members_state.map(MembersState::from));
+        let lost_commits = Cow::Owned(lost_commits);
         Tail { members_state, lost_commits, ..Tail::default() }
     }
 }
