@@ -268,4 +268,5 @@ only_echo! {
     evict_members: EvictMembersRequest -> EvictMembersResponse,
     recover: RecoverRequest -> RecoverResponse,
     set_policy: SetPolicyRequest -> SetPolicyResponse,
+    set_home: SetHomeRequest -> SetHomeResponse,
 }
