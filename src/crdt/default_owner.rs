@@ -14,17 +14,16 @@ use geolock_api::names::{DcId, DcSet, LockName};
 
 use super::home_rules::{AsOf, HomeRules};
 
+/// Returns the home in the name of a lock, if that is one.
+#[inline]
+pub(super) fn named_home(lock: &LockName, no_homes: DcSet) -> Option<DcId> {
+    lock.home().filter(|home| !no_homes.contains(*home))
+}
+
 /// Returns the owner of this part of a lock, if the part has no register.
 #[inline]
 pub(super) fn default_owner(lock: &LockName, part: DcId, rules: &HomeRules, as_of: AsOf<'_>) -> DcId {
-    let by_name = lock.home().filter(|home| !as_of.no_homes.contains(*home));
-    by_name.unwrap_or_else(|| rules.owner(lock, part, as_of))
-}
-
-/// Returns the home of a lock, if it has one by its name or by a rule.
-#[inline]
-pub(super) fn home(lock: &LockName, rules: &HomeRules, no_homes: DcSet) -> Option<DcId> {
-    lock.home().filter(|home| !no_homes.contains(*home)).or_else(|| rules.home(lock))
+    named_home(lock, as_of.no_homes).unwrap_or_else(|| rules.owner(lock, part, as_of))
 }
 
 /// Returns the parts among `members` whose default owner is `owner`.
@@ -36,7 +35,7 @@ pub(super) fn default_parts(
     rules: &HomeRules,
     no_homes: DcSet,
 ) -> DcSet {
-    match lock.home().filter(|home| !no_homes.contains(*home)) {
+    match named_home(lock, no_homes) {
         Some(home) if home == owner => members,
         Some(_) => DcSet::EMPTY,
         None if rules.is_empty() => DcSet::only(owner).intersection(members),

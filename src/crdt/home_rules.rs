@@ -64,7 +64,7 @@ struct HomeChange {
 }
 
 /// Returns true if rules about this prefix are about this lock.
-fn is_below(lock: &LockName, prefix: &LockName) -> bool {
+pub fn is_below(lock: &LockName, prefix: &LockName) -> bool {
     lock.home().is_none() && lock.as_bytes().starts_with(prefix.as_bytes())
 }
 

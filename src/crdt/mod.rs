@@ -14,7 +14,7 @@ mod sponsors;
 pub mod value;
 mod version_vector;
 
-pub use home_rules::{AsOf, HomeRules};
+pub use home_rules::{AsOf, HomeRules, is_below};
 pub use ownership::{
     AwayCounts, DoubleOwner, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Recency,
     Register, RegisterTable,

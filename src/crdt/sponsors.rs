@@ -10,7 +10,7 @@
 
 use geolock_api::names::{DcId, DcSet, LockName, MAX_DCS};
 
-use super::default_owner::{default_owner, default_parts, home};
+use super::default_owner::{default_owner, default_parts, named_home};
 use super::home_rules::{AsOf, HomeRules};
 use super::ownership::Register;
 
@@ -116,12 +116,12 @@ impl Sponsors {
 
     /// Returns the home of a lock, if that is one.
     pub fn home(&self, lock: &LockName) -> Option<DcId> {
-        home(lock, &self.rules, self.no_homes)
+        named_home(lock, self.no_homes).or_else(|| self.rules.home(lock))
     }
 
     /// Returns true if a part that is not settled goes along until it is: that of a lock with a home.
     pub(super) fn goes_along_homed(&self, lock: &LockName, part: DcId) -> bool {
-        home(lock, &HomeRules::default(), self.no_homes).is_some() || self.rules.had_home_before(lock, part)
+        named_home(lock, self.no_homes).is_some() || self.rules.had_home_before(lock, part)
     }
 
     /// Returns the homes of prefixes.
@@ -204,9 +204,9 @@ impl Sponsors {
     /// Returns the parts among `members` that `owner` owns of this lock, if it has no registers.
     #[inline]
     pub fn parts_without_registers(&self, lock: &LockName, owner: DcId, members: DcSet) -> DcSet {
-        if self.is_empty() {
+        if self.is_empty() || named_home(lock, self.no_homes).is_some() {
             default_parts(lock, owner, members, &self.rules, self.no_homes)
-        } else if self.home(lock).is_some() || self.rules.covers(lock) {
+        } else if self.rules.covers(lock) {
             members.iter().filter(|part| self.owner(lock, *part, |_| Register::default()) == owner).collect()
         } else {
             self.default_parts(owner, members)

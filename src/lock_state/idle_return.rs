@@ -61,8 +61,6 @@ pub(super) struct IdleReturn {
     locks: usize,
     /// Rows that are examined whatever their age: some may say nothing any more.
     scanned: usize,
-    /// This round by age examines some of these.
-    is_scan: bool,
     /// Locks that are left of this round by number, and locks in use that it may still pass over.
     surplus: usize,
     in_use: usize,
@@ -86,7 +84,6 @@ impl IdleReturn {
             rows: 0,
             locks: 0,
             scanned: 0,
-            is_scan: false,
             surplus: 0,
             in_use: 0,
             sent: 0,
@@ -111,9 +108,7 @@ impl IdleReturn {
             self.idle_time(&tables.owners, oldest, now) >= tables.policies.shortest_idle_return()
         });
         let round = (rows / ROUNDS).clamp(LEAST_ROWS, MOST_ROWS).min(rows);
-        self.is_scan = self.scanned > 0;
-        (self.rows, self.locks) = (if is_time || self.is_scan { round } else { 0 }, MOST_LOCKS);
-        self.scanned = self.scanned.saturating_sub(self.rows);
+        (self.rows, self.locks) = (if is_time || self.scanned > 0 { round } else { 0 }, MOST_LOCKS);
         let surplus = self.surplus_of(tables);
         self.surplus = (surplus / SURPLUS_ROUNDS).clamp(MOST_LOCKS, MOST_SURPLUS).min(surplus);
         self.in_use = MOST_IN_USE.min(tables.owners.away_here());
@@ -135,8 +130,6 @@ impl IdleReturn {
         mut give: impl FnMut(&mut Tables, &LockName, DcSet, Cause),
     ) {
         if !tables.view.permissions.can_transfer() {
-            // A new member examines them when it serves.
-            self.scanned += if self.is_scan { self.rows } else { 0 };
             (self.rows, self.surplus) = (0, 0);
             return;
         }
@@ -251,6 +244,7 @@ impl IdleReturn {
             work::count(1);
             let row = self.next;
             self.rows -= 1;
+            self.scanned = self.scanned.saturating_sub(1);
             if tables.owners.drop_settled(row) {
                 continue;
             }

@@ -7,37 +7,27 @@
 //! trip to the new member. After that, every other member names the part of each lock whose sponsor's part it
 //! owns, some locks per step: the part of an idle lock goes home.
 
-use super::lock::LockIndex;
+use super::lock::{Lock, LockIndex};
 use super::member_changes::MemberChanges;
 use super::schedule::Schedule;
 use super::tables::Tables;
+use super::use_walk::{FOUND_PER_STEP, ROWS_PER_STEP, UseWalk};
 use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
 use crate::base::work;
 use crate::crdt::Sponsored;
 use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 
-/// Most rows that one step examines.
-const ROWS_PER_STEP: usize = 1_024;
-/// Most parts that one step names, before the last one.
-const NAMED_PER_STEP: usize = 64;
-/// Most locks that are not held and keep the part all the same: each costs a row everywhere.
-const MOST_KEPT: usize = 100_000;
-
 /// Progress of naming the part of one new member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Naming {
     part: DcId,
     sponsor: DcId,
-    /// The rows below this one are still to be examined. From the last to the first: a row that leaves is
-    /// replaced by the last one, which was examined.
-    left: usize,
-    /// Parts named in this walk over the rows.
-    named: usize,
-    /// At the sponsor: in the first walk, so many locks that are not held may still keep the part.
-    kept: usize,
-    /// At the sponsor: the rows of homed locks below this one are still to be examined, before the others.
-    homed_left: usize,
+    /// The rows of the ownership map below this one are still to be examined: at the sponsor those of homed
+    /// locks. From the last to the first: a row that leaves is replaced by the last one, which was examined.
+    rows_left: usize,
+    /// At the sponsor: the walk over the locks that are held exclusively, after that.
+    in_use: UseWalk,
 }
 
 impl MemberChanges<'_> {
@@ -75,12 +65,9 @@ impl MemberChanges<'_> {
     /// Begins to name the part of a new member for locks that are here.
     pub fn begin_naming(&self, of: Sponsored) -> Naming {
         let Sponsored { part, sponsor, .. } = of;
-        let mut naming = Naming { part, sponsor, left: 0, named: 0, kept: MOST_KEPT, homed_left: 0 };
-        if of.sponsor == self.tables.view.me && !self.tables.view.bugs.has(Bug::HomedUnnamed) {
-            naming.homed_left = self.tables.owners.map().len();
-        }
-        naming.begin_walk(self.tables);
-        naming
+        let skips = sponsor == self.tables.view.me && self.tables.view.bugs.has(Bug::HomedUnnamed);
+        let rows_left = if skips { 0 } else { self.tables.owners.map().len() };
+        Naming { part, sponsor, rows_left, in_use: UseWalk::begin(self.tables) }
     }
 
     /// Names some. Returns true if no part goes along here any more that has to be named.
@@ -91,7 +78,7 @@ impl MemberChanges<'_> {
             return true;
         }
         match is_sponsor {
-            true if naming.homed_left > 0 => {
+            true if naming.rows_left > 0 => {
                 naming.name_homed(self.tables, self.schedule);
                 false
             }
@@ -102,72 +89,50 @@ impl MemberChanges<'_> {
 }
 
 impl Naming {
-    fn begin_walk(&mut self, tables: &Tables) {
-        let at_sponsor = self.sponsor == tables.view.me;
-        self.left = if at_sponsor { tables.locks.end() } else { tables.owners.map().len() };
-        self.named = 0;
-    }
-
-    /// At the sponsor: keeps the part of the locks that are held exclusively here. Locks may be granted
-    /// behind the walk, so the last walk, in which few are found, is one step.
+    /// At the sponsor: keeps the part of the locks that are held exclusively here, or were so a moment ago.
     fn name_held(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
-        let is_last = self.left == 0 && self.named <= NAMED_PER_STEP;
-        if self.left == 0 {
-            // Under load, locks come as fast as they are walked over.
-            self.kept = 0;
-            self.begin_walk(tables);
-        }
-        let (mut examined, before) = (0, self.named);
-        while self.left > 0 && (is_last || (examined < ROWS_PER_STEP && self.named - before < NAMED_PER_STEP))
-        {
-            self.left -= 1;
-            examined += 1;
-            let Some(lock) = tables.locks.get(LockIndex::from_row(self.left)) else { continue };
-            let is_held = lock.holders.mode == Some(Mode::Exclusive);
-            let is_kept = is_held || (self.kept > 0 && lock.is_used_exclusively());
-            let bug = tables.view.bugs.has(Bug::NamedElsewhere);
-            if is_kept
-                && (self.goes_along_here(tables, &lock.name) || bug && self.goes_along(tables, &lock.name))
-            {
-                let name = lock.name.clone();
-                schedule.name_part(tables, &name, self.part, tables.view.me);
-                self.named += 1;
-                self.kept = self.kept.saturating_sub(usize::from(!is_held));
+        let (naming, bug) = (*self, tables.view.bugs.has(Bug::NamedElsewhere));
+        let is_held = |lock: &Lock| lock.holders.mode == Some(Mode::Exclusive);
+        self.in_use.step(tables, is_held, |tables, index| {
+            let name = &tables.locks[index].name;
+            let is_named = naming.goes_along_here(tables, name) || bug && naming.goes_along(tables, name);
+            if is_named {
+                let name = name.clone();
+                schedule.name_part(tables, &name, naming.part, tables.view.me);
             }
-        }
-        work::count(if is_last { self.named } else { examined });
-        is_last
+            is_named
+        })
     }
 
     /// Elsewhere: names the part of the locks whose sponsor's part is here. Every member names it with each
     /// transfer by now, so none goes along here that the walk has passed.
     fn name_away(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
-        let (mut examined, before) = (0, self.named);
-        while self.left > 0 && examined < ROWS_PER_STEP && self.named - before < NAMED_PER_STEP {
-            self.left -= 1;
+        let (mut examined, mut named) = (0, 0);
+        while self.rows_left > 0 && examined < ROWS_PER_STEP && named < FOUND_PER_STEP {
+            self.rows_left -= 1;
             examined += 1;
-            let Some(name) = tables.owners.map().lock_at(self.left).cloned() else { continue };
+            let Some(name) = tables.owners.map().lock_at(self.rows_left).cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 // The home of a lock may be away; its new part returns to it with the others.
                 let stays = tables.owners.home(&name).is_some() || is_used_exclusively(tables, &name);
                 let to = if stays { tables.view.me } else { self.part };
                 schedule.name_part(tables, &name, self.part, to);
-                self.named += 1;
+                named += 1;
             }
         }
         work::count(examined);
-        self.left == 0
+        self.rows_left == 0
     }
 
     /// At the sponsor: names the part of the homed locks whose sponsor's part is here and has another home.
     /// As elsewhere, every member names it with each transfer by now.
     fn name_homed(&mut self, tables: &mut Tables, schedule: &mut Schedule) {
         let (mut examined, mut named) = (0, 0);
-        while self.homed_left > 0 && examined < ROWS_PER_STEP && named < NAMED_PER_STEP {
-            self.homed_left -= 1;
+        while self.rows_left > 0 && examined < ROWS_PER_STEP && named < FOUND_PER_STEP {
+            self.rows_left -= 1;
             examined += 1;
             let owners = &tables.owners;
-            let homed = owners.map().lock_at(self.homed_left).filter(|name| owners.home(name).is_some());
+            let homed = owners.map().lock_at(self.rows_left).filter(|name| owners.home(name).is_some());
             let Some(name) = homed.cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 schedule.name_part(tables, &name, self.part, tables.view.me);

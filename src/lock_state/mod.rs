@@ -46,6 +46,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod use_history;
+mod use_walk;
 mod validate;
 mod view;
 mod waiting;

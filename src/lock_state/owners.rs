@@ -213,12 +213,16 @@ impl Owners {
     /// Writes the registers of parts that an entry moved whose maker knew this of homes.
     pub(super) fn move_parts_as_of(&mut self, to: DcId, moved: &LockParts, as_of: AsOf<'_>) {
         self.write_parts(to, moved, |map, part_move| map.apply_as_of(part_move, as_of));
-        let falls_home = |part: DcId| {
+        let sponsors = self.map.sponsors();
+        let is_owned = |part: DcId| {
             let owner = self.owner(&moved.lock, part);
-            self.has_ended(part) || owner == to || owner == self.default_owner(&moved.lock, part)
+            let was_home = to == sponsors.default_owner_as_of(&moved.lock, part, as_of);
+            self.has_ended(part)
+                || owner == to
+                || (was_home && owner == self.default_owner(&moved.lock, part))
         };
         debug_assert!(
-            self.has_ended(to) || moved.parts.iter().all(|(part, _)| falls_home(*part)),
+            self.has_ended(to) || moved.parts.iter().all(|(part, _)| is_owned(*part)),
             "moved parts have their new owner, or fall home from there"
         );
     }

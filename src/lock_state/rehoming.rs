@@ -10,17 +10,11 @@ use super::lock::LockIndex;
 use super::member_changes::MemberChanges;
 use super::schedule::Schedule;
 use super::tables::Tables;
+use super::use_walk::UseWalk;
 use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
-use crate::base::work;
+use crate::crdt::is_below;
 use geolock_api::names::{DcId, DcSet, LockName, Position};
-
-/// Most rows that one step examines.
-const ROWS_PER_STEP: usize = 1_024;
-/// Most locks whose parts one step keeps, before the last one.
-const KEPT_PER_STEP: usize = 64;
-/// Most locks that are not held and keep their parts all the same: each costs a row everywhere.
-const MOST_KEPT: usize = 100_000;
 
 /// Progress of keeping the parts of locks in use.
 #[derive(Clone, Debug)]
@@ -28,12 +22,7 @@ pub(crate) struct Keeping {
     prefix: LockName,
     /// The rule that it is about.
     epoch: u64,
-    /// The rows of the lock table below this one are still to be examined.
-    left: usize,
-    /// Locks whose parts were kept in this walk over the rows.
-    kept: usize,
-    /// In the first walk, so many locks that are not held may still keep their parts.
-    unheld: usize,
+    in_use: UseWalk,
 }
 
 impl MemberChanges<'_> {
@@ -52,8 +41,7 @@ impl MemberChanges<'_> {
     /// Begins to keep the parts of locks in use here; `None` if this datacenter has nothing to give.
     pub fn begin_keeping(&self) -> Option<Keeping> {
         let (prefix, epoch) = self.tables.owners.sponsors().rules().to_give(self.tables.view.me)?;
-        let left = self.tables.locks.end();
-        Some(Keeping { prefix: prefix.clone(), epoch, left, kept: 0, unheld: MOST_KEPT })
+        Some(Keeping { prefix: prefix.clone(), epoch, in_use: UseWalk::begin(self.tables) })
     }
 
     /// Keeps some. Returns true if all are kept: then the entry that gives the rest follows in this step.
@@ -64,8 +52,10 @@ impl MemberChanges<'_> {
     /// `dc` gives by the rule of an epoch, as its entry with this number says, which is recorded at
     /// `position`.
     pub fn give(&mut self, dc: DcId, epoch: u64, seq: u64, position: Position) {
-        self.tables.owners.sponsors_mut().rules_mut().give(dc, epoch, seq);
-        self.schedule.note_parts_here(self.tables, position);
+        let rules = self.tables.owners.sponsors_mut().rules_mut();
+        rules.give(dc, epoch, seq);
+        let Some(prefix) = rules.prefix(epoch).cloned() else { return };
+        self.schedule.note_parts_below(self.tables, &prefix, position);
     }
 }
 
@@ -86,46 +76,27 @@ impl<'a> Inspect<'a> {
     }
 }
 
-fn is_below(name: &LockName, prefix: &LockName) -> bool {
-    name.home().is_none() && name.as_bytes().starts_with(prefix.as_bytes())
-}
-
 impl Keeping {
     /// Returns the epoch of the rule.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Locks may be granted behind the walk, so the last walk, in which few are found, is one step.
     fn keep_some(&mut self, tables: &mut Tables, schedule: &mut Schedule) -> bool {
-        let is_last = self.left == 0 && self.kept <= KEPT_PER_STEP;
-        if self.left == 0 {
-            // Under load, locks come as fast as they are walked over.
-            (self.left, self.kept, self.unheld) = (tables.locks.end(), 0, 0);
-        }
-        let (mut examined, before) = (0, self.kept);
-        while self.left > 0 && (is_last || (examined < ROWS_PER_STEP && self.kept - before < KEPT_PER_STEP)) {
-            self.left -= 1;
-            examined += 1;
-            let Some((name, is_held)) = self.in_use(tables, LockIndex::from_row(self.left)) else { continue };
-            let parts = by_default(tables, &name);
-            if !parts.is_empty() {
-                schedule.keep_parts(tables, &name, parts);
-                self.kept += 1;
-                self.unheld = self.unheld.saturating_sub(usize::from(!is_held));
-            }
-        }
-        work::count(if is_last { self.kept } else { examined });
-        is_last
-    }
-
-    /// Returns the lock of a row, and if it is held, if the rule is about it and its parts are to be kept.
-    fn in_use(&self, tables: &Tables, index: LockIndex) -> Option<(LockName, bool)> {
-        let lock = tables.locks.get(index)?;
-        let is_held = lock.holders.mode.is_some();
-        let is_kept = is_below(&lock.name, &self.prefix)
-            && (is_held || (self.unheld > 0 && lock.is_used_exclusively()));
-        is_kept.then(|| (lock.name.clone(), is_held))
+        let Keeping { prefix, in_use, .. } = self;
+        in_use.step(
+            tables,
+            |lock| lock.holders.mode.is_some(),
+            |tables, index| {
+                let name = &tables.locks[index].name;
+                let parts = if is_below(name, prefix) { by_default(tables, name) } else { DcSet::EMPTY };
+                if !parts.is_empty() {
+                    let name = name.clone();
+                    schedule.keep_parts(tables, &name, parts);
+                }
+                !parts.is_empty()
+            },
+        )
     }
 }
 

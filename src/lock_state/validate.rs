@@ -33,15 +33,11 @@ impl Inspect<'_> {
                     return Err(EntryFault::NotRehoming { epoch: *epoch });
                 }
                 Op::Rehome { .. } => {}
-                Op::Keep { parts } => {
-                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, dc, lock))?;
-                    moved.extend(
-                        parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
-                    );
-                }
-                Op::Transfer { to, parts } => {
+                Op::Transfer { parts, .. } | Op::Keep { parts } => {
+                    // Who keeps parts gives them to itself.
+                    let to = if let Op::Transfer { to, .. } = op { *to } else { dc };
                     validate_homes(known, parts.iter().map(|moved| &moved.lock))?;
-                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, *to, lock))?;
+                    parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, to, lock))?;
                     moved.extend(
                         parts.iter().flat_map(|lock| lock.parts.iter().map(|(part, _)| (&lock.lock, *part))),
                     );

@@ -418,7 +418,10 @@ impl Writer<'_> {
         match op {
             Op::Rehome { epoch } => {
                 self.locks.member_changes().give(dc, *epoch, seq, position);
-                self.follow_rules();
+                // The own walk goes on when others have given.
+                if dc == self.config.dc {
+                    self.follow_rules();
+                }
             }
             Op::Enter { epoch } => self.take_in_enter(dc, Epoch(*epoch)),
             Op::Leave => self.take_in_leave(dc, position),

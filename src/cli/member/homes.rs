@@ -1,13 +1,13 @@
 //! `geolock member home`: shows or sets the homes of prefixes of lock names.
 
 use geolock_client::AdminClient;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::connect;
 use crate::cli::failure::Failure;
-use crate::cli::print::{lock_name, number, print, table};
+use crate::cli::print::{insert_name, lock_name, number, print, table};
 use geolock_api::names::DcId;
-use geolock_api::proto::ListMembersResponse;
+use geolock_api::proto::{ListMembersResponse, PrefixHome};
 
 /// Shows all homes of prefixes.
 pub(super) async fn show(admin: &AdminClient, as_json: bool) -> Result<(), Failure> {
@@ -41,22 +41,26 @@ fn text(list: &ListMembersResponse) -> String {
         let member = list.members.iter().find(|member| member.dc == dc);
         member.map(|member| member.name.clone()).unwrap_or_default()
     };
-    let row = |row: &geolock_api::proto::PrefixHome| {
-        vec![lock_name(&row.prefix, None), format!("dc{}", row.home), name(row.home)]
-    };
+    let row =
+        |row: &PrefixHome| vec![lock_name(&row.prefix, None), format!("dc{}", row.home), name(row.home)];
     let header = ["PREFIX", "HOME", "NAME"].map(String::from).to_vec();
     table(&[header].into_iter().chain(list.homes.iter().map(row)).collect::<Vec<_>>())
 }
 
 fn rows(list: &ListMembersResponse) -> Vec<Value> {
-    let prefix = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    list.homes.iter().map(|row| json!({ "prefix": prefix(&row.prefix), "home": row.home })).collect()
+    let row = |row: &PrefixHome| {
+        let mut object = Map::new();
+        insert_name(&mut object, "prefix", &row.prefix);
+        object.insert("home".into(), row.home.into());
+        Value::Object(object)
+    };
+    list.homes.iter().map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::proto::{Member, PrefixHome};
+    use geolock_api::proto::Member;
 
     #[test]
     fn homes_are_listed_with_the_names_of_their_datacenters() {

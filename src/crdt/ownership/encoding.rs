@@ -7,8 +7,6 @@ use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use smallvec::SmallVec;
-
 use super::row::{LockRow, Registers};
 use super::{Ownership, Register};
 use geolock_api::names::{DcId, LockName, MAX_DCS, MAX_NUMBER};
@@ -68,19 +66,17 @@ pub(super) struct BadRow {
 impl TryFrom<EncodedRow> for LockRow {
     type Error = BadRow;
 
-    fn try_from((lock, registers): EncodedRow) -> Result<LockRow, BadRow> {
-        let is_kept = |register: u64| register & KEPT != 0 && lock.home().is_none();
-        let kept: SmallVec<[bool; 3]> = registers.iter().map(|register| is_kept(*register)).collect();
-        let unmarked = |register: u64| Register(if is_kept(register) { register & !KEPT } else { register });
-        let mut registers: Registers = registers.into_iter().map(unmarked).collect();
+    fn try_from((lock, encoded): EncodedRow) -> Result<LockRow, BadRow> {
+        let mark = if lock.home().is_none() { KEPT } else { 0 };
+        let mut registers: Registers = encoded.iter().map(|register| Register(register & !mark)).collect();
         if let Some(fault) = fault(&registers) {
             return Err(BadRow { lock, fault });
         }
         // Written by a version in which parts kept their registers at home, and no lock had a home.
         if lock.home().is_none() {
             let parts = (0_u8..).filter_map(DcId::new).zip(&mut registers);
-            for ((part, register), is_kept) in parts.zip(kept) {
-                if register.owner() == Some(part) && !is_kept {
+            for ((part, register), encoded) in parts.zip(encoded) {
+                if register.owner() == Some(part) && encoded & KEPT == 0 {
                     *register = Register::default();
                 }
             }

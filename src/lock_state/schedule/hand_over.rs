@@ -3,6 +3,7 @@
 use super::{Cause, IdleReturns, Schedule};
 use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
+use crate::crdt::is_below;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::{Class, Due, Waiter, earliest};
 use crate::lock_state::tables::Tables;
@@ -128,6 +129,11 @@ impl Schedule {
             let home = home_of(first);
             let together: DcSet = rest.iter().filter(|part| home_of(*part) == home).collect();
             rest = rest.difference(together);
+            let is_written = |part: DcId| tables.owners.map().of(name).register(part).version() > 0;
+            debug_assert!(
+                home != tables.view.me || by_name || together.iter().all(is_written),
+                "parts at home stay"
+            );
             let moved = tables.owners.next_versions(name, together);
             tables.owners.move_parts(home, &moved);
             self.output.transfers.push((home, moved));
@@ -184,9 +190,18 @@ impl Schedule {
     /// Updates the lock table after the owners of parts without a register may have changed, or the parts
     /// that count, by the record at `position`.
     pub fn note_parts_here(&mut self, tables: &mut Tables, position: Position) {
+        self.note_parts_of(tables, position, |_| true);
+    }
+
+    /// The same for the locks below a prefix.
+    pub fn note_parts_below(&mut self, tables: &mut Tables, prefix: &LockName, position: Position) {
+        self.note_parts_of(tables, position, |lock| is_below(&lock.name, prefix));
+    }
+
+    fn note_parts_of(&mut self, tables: &mut Tables, position: Position, is_meant: impl Fn(&Lock) -> bool) {
         tables.members_since = tables.members_since.max(position);
         for index in (0..tables.locks.end()).map(LockIndex::from_row) {
-            let Some(lock) = tables.locks.get_mut(index) else { continue };
+            let Some(lock) = tables.locks.get_mut(index).filter(|lock| is_meant(lock)) else { continue };
             lock.position = lock.position.max(position);
             let here = tables.owners.parts_here(&lock.name);
             if lock.parts != here {

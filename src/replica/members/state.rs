@@ -57,21 +57,18 @@ pub(in crate::replica) struct MembersStateV3 {
 
 impl From<MembersStateV3> for MembersState {
     fn from(state: MembersStateV3) -> MembersState {
-        let MembersStateV3 { decisions, entered, entered_by, joins, parting, .. } = state;
-        let MembersStateV3 { awaits_state, silent, freed, recovery, losses, .. } = state;
-        let rules = HomeRules::default();
         MembersState {
-            decisions,
-            entered,
-            entered_by,
-            joins,
-            parting,
-            awaits_state,
-            silent,
-            freed,
-            recovery,
-            losses,
-            rules,
+            decisions: state.decisions,
+            entered: state.entered,
+            entered_by: state.entered_by,
+            joins: state.joins,
+            parting: state.parting,
+            awaits_state: state.awaits_state,
+            silent: state.silent,
+            freed: state.freed,
+            recovery: state.recovery,
+            losses: state.losses,
+            rules: HomeRules::default(),
         }
     }
 }

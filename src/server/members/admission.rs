@@ -33,6 +33,9 @@ pub(super) fn respond(
     last: Option<String>,
 ) -> Response {
     let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
+        Ok(JoinRequest::V1(_) | JoinRequest::Witness(_)) if newer(view, newest).cluster().is_none() => {
+            (JoinAnswer::Wait(NO_LIST.into()), None)
+        }
         Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::Witness(applicant)) => decide_witness(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::EndOf(server)) => (JoinAnswer::End(ServerEnd::of(newer(view, newest), server)), None),
@@ -55,9 +58,6 @@ fn decide(
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
     let config = newer(view, newest);
-    if config.cluster().is_none() {
-        return (JoinAnswer::Wait(NO_LIST.into()), None);
-    }
     if config.slots().member(from).is_some_and(|member| member.server == server) {
         // Only the machine makes peers of members: before that, a link would be refused.
         return match view.config.slots().member(from) {
@@ -87,9 +87,6 @@ fn decide_witness(
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
     let config = newer(view, newest);
-    if config.cluster().is_none() {
-        return (JoinAnswer::Wait(NO_LIST.into()), None);
-    }
     if config.witnesses().at(from).is_some_and(|(_, witness)| witness.server == server) {
         // Only the machine makes peers of witnesses: before that, a link would be refused.
         return match view.config.witnesses().at(from) {

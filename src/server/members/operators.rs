@@ -103,11 +103,10 @@ impl MembersApi {
         }
         let leaves =
             |config: &Config| config.slots().member(dc).is_none_or(|member| member.phase == Phase::Leaving);
-        {
-            let (view, _) = self.list();
-            if view.config.slots().member(dc).is_some_and(|member| member.phase == Phase::Leaving) {
-                return Ok(view.config.index().0);
-            }
+        let is_leaving =
+            |config: &Config| config.slots().member(dc).is_some_and(|member| member.phase == Phase::Leaving);
+        if let Some(decision) = self.done_by(is_leaving) {
+            return Ok(decision);
         }
         let command = |config: &Config| {
             let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
@@ -143,11 +142,8 @@ impl MembersApi {
             let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
             dcs.iter().all(|dc| evicting.contains(*dc) || config.slots().has_ended(*dc))
         };
-        {
-            let (view, _) = self.list();
-            if view.config.cluster().is_some() && begun(&view.config) {
-                return Ok(view.config.index().0);
-            }
+        if let Some(decision) = self.done_by(begun) {
+            return Ok(decision);
         }
         self.decide(|config| begin(config, dcs), begun).await
     }
@@ -165,12 +161,9 @@ impl MembersApi {
 
     /// Sets the policy. Returns the number of the decision.
     pub async fn set_policy(&self, policy: Policy) -> Result<u64, ProposalError> {
-        let is_set = |config: &Config| config.cluster().is_some() && *config.policy() == policy;
-        {
-            let (view, _) = self.list();
-            if is_set(&view.config) {
-                return Ok(view.config.index().0);
-            }
+        let is_set = |config: &Config| *config.policy() == policy;
+        if let Some(decision) = self.done_by(is_set) {
+            return Ok(decision);
         }
         self.decide(|_| Ok(Command::SetPolicy(policy)), is_set).await
     }
@@ -178,12 +171,9 @@ impl MembersApi {
     /// Gives the locks below a prefix this home, or none. Returns the number of the decision.
     pub async fn set_home(&self, prefix: Prefix, home: Option<DcId>) -> Result<u64, ProposalError> {
         let rule = |config: &Config| config.rules().get(&prefix).copied().unwrap_or_default();
-        let is_set = |config: &Config| config.cluster().is_some() && rule(config).home == home;
-        {
-            let (view, _) = self.list();
-            if is_set(&view.config) {
-                return Ok(view.config.index().0);
-            }
+        let is_set = |config: &Config| rule(config).home == home;
+        if let Some(decision) = self.done_by(is_set) {
+            return Ok(decision);
         }
         let command = |config: &Config| {
             let rule = PrefixRule { home, ..rule(config) };
@@ -194,6 +184,12 @@ impl MembersApi {
             })
         };
         self.decide(command, is_set).await
+    }
+
+    /// Returns the number of the last decision that is known here, if a command has had its effect by then.
+    fn done_by(&self, is_done: impl Fn(&Config) -> bool) -> Option<u64> {
+        let config = self.list().0.config;
+        (config.cluster().is_some() && is_done(&config)).then_some(config.index().0)
     }
 
     /// Proposes a command until it is decided, or refused. Returns the number of the decision. `is_done`: the

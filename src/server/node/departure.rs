@@ -48,6 +48,29 @@ pub(super) struct Departing {
     pub server: LockServerHandle,
 }
 
+/// Asks the members that refuse a link because this server is none of theirs, until one answers that it has
+/// ended.
+pub(super) async fn told_by_refusals(
+    links: &Links,
+    tls: &watch::Receiver<Credentials>,
+    id: ServerId,
+) -> ServerEnd {
+    let mut refusals = links.disowned_by();
+    loop {
+        if refusals.changed().await.is_err() {
+            return pending().await;
+        }
+        let Some(address) = refusals.borrow_and_update().clone() else { continue };
+        let credentials = tls.borrow().clone();
+        match ask_for_end(&credentials, &address, id).await {
+            Ok(Some(end)) => return end,
+            // It may have fewer decisions than this server.
+            Ok(None) => tracing::debug!(address, "refused by a member that knows no end of this one"),
+            Err(error) => tracing::debug!(%error, "refused, without an answer to why"),
+        }
+    }
+}
+
 impl Departing {
     /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
     /// which it was; `None` if the server has stopped for another reason.
@@ -55,7 +78,7 @@ impl Departing {
         let mut lost_to = self.links.lost_to();
         let end = tokio::select! {
             end = self.decided() => end?,
-            end = self.told() => end,
+            end = told_by_refusals(&self.links, &self.tls, self.id) => end,
             Ok(by) = lost_to.wait_for(Option::is_some) => return Some(self.lost(*by)),
             () = self.server.stopped() => return None,
         };
@@ -72,25 +95,6 @@ impl Departing {
         let mut view = self.view.clone();
         let view = view.wait_for(has_ended).await.ok()?;
         ServerEnd::of(&view.config, self.id)
-    }
-
-    /// Asks the members that refuse a link because this datacenter is no member there, until one answers that
-    /// it has ended.
-    async fn told(&self) -> ServerEnd {
-        let mut refusals = self.links.disowned_by();
-        loop {
-            if refusals.changed().await.is_err() {
-                return pending().await;
-            }
-            let Some(address) = refusals.borrow_and_update().clone() else { continue };
-            let credentials = self.tls.borrow().clone();
-            match ask_for_end(&credentials, &address, self.id).await {
-                Ok(Some(end)) => return end,
-                // It may have fewer decisions than this server.
-                Ok(None) => tracing::debug!(address, "refused by a member that knows no end of this one"),
-                Err(error) => tracing::debug!(%error, "refused, without an answer to why"),
-            }
-        }
     }
 
     async fn evicted(&self, end: &ServerEnd) -> Departure {

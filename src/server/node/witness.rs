@@ -1,7 +1,6 @@
 //! One whole witness, started and stopped in order: its links, journal and machine, and its part in the
 //! control group. It has no client API.
 
-use std::future::pending;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
+use super::departure::told_by_refusals;
 use super::place::joined_as_witness;
 use super::{NodeError, Port, udp};
 use crate::base::bugs::Bugs;
@@ -23,7 +23,7 @@ use crate::pki::Credentials;
 use crate::replica::WitnessConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
-use crate::server::members::{Founders, Group, GroupConfig, ask_for_end, channels};
+use crate::server::members::{Founders, Group, GroupConfig, channels};
 use crate::server::reload::Loaded;
 use crate::telemetry::Board;
 
@@ -134,7 +134,7 @@ impl Removed {
         let mut lost_to = self.links.lost_to();
         tokio::select! {
             Ok(_) = view.wait_for(|view| view.config.witnesses().is_past(self.id)) => {}
-            () = self.told() => {}
+            _end = told_by_refusals(&self.links, &self.tls, self.id) => {}
             Ok(_) = lost_to.wait_for(Option::is_some) => {}
             () = self.server.stopped() => return false,
         }
@@ -146,23 +146,5 @@ impl Removed {
         let _ = tokio::time::timeout(PATIENCE, peers.wait_for(|peers| peers.is_empty())).await;
         self.server.drain();
         true
-    }
-
-    /// Asks the members that refuse a link because this server is no witness there, until one answers that it
-    /// was removed.
-    async fn told(&self) {
-        let mut refusals = self.links.disowned_by();
-        loop {
-            if refusals.changed().await.is_err() {
-                return pending().await;
-            }
-            let Some(address) = refusals.borrow_and_update().clone() else { continue };
-            let credentials = self.tls.borrow().clone();
-            match ask_for_end(&credentials, &address, self.id).await {
-                Ok(Some(_)) => return,
-                Ok(None) => tracing::debug!(address, "refused by a member that knows no end of this witness"),
-                Err(error) => tracing::debug!(%error, "refused, without an answer to why"),
-            }
-        }
     }
 }
