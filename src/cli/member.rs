@@ -36,8 +36,9 @@ pub struct MemberArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum MemberCommand {
-    /// List the members, as the answering datacenter knows them GENERATION is the number of earlier members
-    /// with the id, PHASE is `joining` until the member has its state and serves, VOTES shows if it takes
+    /// List the members, as the answering datacenter knows them
+    ///
+    /// GENERATION is the number of earlier members with the id, PHASE is `joining` until the member has its state and serves, VOTES shows if it takes
     /// part in decisions, EPOCH is the last change of the members that it has applied, HEARD shows if the
     /// answering datacenter hears it, or how long ago it did, or which voters have not heard it for
     /// `evict_after`. LOCKS is the number of locks that no other datacenter could take exclusively if the
@@ -59,8 +60,9 @@ enum MemberCommand {
         #[arg(long, value_name = "ID", value_parser = dc_names::parse)]
         sponsor: Option<DcId>,
     },
-    /// Let a datacenter leave the cluster, in order It refuses new requests of its clients. Once no client
-    /// holds a lock there, it returns its parts to the others, and its server ends. No lock elsewhere waits
+    /// Let a datacenter leave the cluster, in order
+    ///
+    /// It refuses new requests of its clients. Once no client holds a lock there, it returns its parts to the others, and its server ends. No lock elsewhere waits
     /// for it. Another server may join with its id. May be repeated, also to wait.
     Remove {
         /// The id of the datacenter, such as 2
@@ -70,7 +72,9 @@ enum MemberCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Evict datacenters that are lost for good You vouch that none of their servers runs. The command first
+    /// Evict datacenters that are lost for good
+    ///
+    /// You vouch that none of their servers runs. The command first
     /// waits until all leases of their clients have ended. Their lock parts return to the other datacenters,
     /// which no longer need them; commits that only they had are lost. Needs a majority of the voters, and
     /// every other member. Refused while a member hears one of them. May be repeated. A server of an evicted

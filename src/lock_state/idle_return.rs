@@ -176,9 +176,8 @@ impl IdleReturn {
                 tables.owners.unlist(&name);
                 continue;
             }
-            let is_kept =
-                |part: &DcId| tables.view.leaving.contains(tables.owners.default_owner(&name, *part));
-            let parts: DcSet = foreign.iter().filter(|part| !is_kept(part)).collect();
+            let is_taken = |home: DcId| !tables.view.leaving.contains(home);
+            let parts = returned(tables, &name, foreign, is_taken);
             if parts.is_empty() || is_in_use(tables, &name) {
                 tables.owners.note_used(&name, second(now));
                 self.in_use = self.in_use.saturating_sub(1);
@@ -217,8 +216,8 @@ impl IdleReturn {
             return None;
         }
         let name = owners.map().lock_at(row)?;
-        let is_taken = |part: &DcId| !tables.view.takes_none(owners.default_owner(name, *part));
-        let parts: DcSet = owners.foreign_parts(name).iter().filter(is_taken).collect();
+        let is_taken = |home: DcId| !tables.view.takes_none(home);
+        let parts = returned(tables, name, owners.foreign_parts(name), is_taken);
         if parts.is_empty() || is_in_use(tables, name) {
             return None;
         }
@@ -265,6 +264,18 @@ impl IdleReturn {
             }
         }
     }
+}
+
+/// Returns those of the foreign parts of a lock whose homes take them. One that is kept at its home here only
+/// loses its register: that waits until nothing goes along with it, which would be named, and so go away from
+/// its own home.
+fn returned(tables: &Tables, name: &LockName, foreign: DcSet, is_taken: impl Fn(DcId) -> bool) -> DcSet {
+    let (owners, me) = (&tables.owners, tables.view.me);
+    let is_returned = |part: &DcId| match owners.default_owner(name, *part) {
+        home if home == me => owners.going_along(name, DcSet::only(*part)).is_empty(),
+        home => is_taken(home),
+    };
+    foreign.iter().filter(is_returned).collect()
 }
 
 /// Returns true if a lock has a row in the lock table: it is in use, or was so a moment ago.

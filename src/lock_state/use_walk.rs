@@ -1,8 +1,8 @@
 //! A walk over the lock table, a few rows per step, which finds the locks that are in use here: their parts
 //! are named or kept before this datacenter gives away what it does not name (`joining.rs`, `rehoming.rs`).
 //!
-//! Locks may be granted behind the walk. So it is repeated until few locks are found, and the last walk is one
-//! step.
+//! Locks may be granted behind the walk. So it is repeated until few locks are found, and the last walk is
+//! one step.
 
 use super::lock::{Lock, LockIndex};
 use super::tables::Tables;

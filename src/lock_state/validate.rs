@@ -34,7 +34,7 @@ impl Inspect<'_> {
                 }
                 Op::Rehome { .. } => {}
                 Op::Transfer { parts, .. } | Op::Keep { parts } => {
-                    // Who keeps parts gives them to itself.
+                    // A datacenter that keeps parts gives them to itself.
                     let to = if let Op::Transfer { to, .. } = op { *to } else { dc };
                     validate_homes(known, parts.iter().map(|moved| &moved.lock))?;
                     parts.iter().try_for_each(|lock| owners.validate_transfer(dc, known, to, lock))?;

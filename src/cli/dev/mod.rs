@@ -73,8 +73,9 @@ enum DevCommand {
         #[command(flatten)]
         folder: FolderArgs,
     },
-    /// Stop the server of one datacenter of the running playground It remains a member; the others no longer
-    /// hear it, as if its machine were switched off.
+    /// Stop the server of one datacenter of the running playground
+    ///
+    /// It remains a member; the others no longer hear it, as if its machine were switched off.
     Stop {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]

@@ -206,6 +206,7 @@ impl Schedule {
             let here = tables.owners.parts_here(&lock.name);
             if lock.parts != here {
                 lock.parts = here;
+                lock.recheck_shared = true;
                 tables.locks.mark(index);
             }
         }

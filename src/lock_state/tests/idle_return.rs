@@ -255,3 +255,18 @@ fn locks_beyond_the_limit_leave_the_memory() {
     assert!(rounds < 60, "{rounds} heartbeats");
     f.locks.check();
 }
+
+/// dc3 joins with dc0 as its sponsor: until then its part of each lock goes along with that of dc0.
+#[test]
+fn a_part_that_was_kept_at_its_home_does_not_return_while_another_goes_along() {
+    let mut f = Fixture::with(minute());
+    let mut map = Ownership::new(7);
+    map.keep(PartMove { lock: name("a"), part: dc(0), owner: dc(0), version: 1 });
+    f.locks.replay().restore_ownership(map);
+    assert_eq!(f.round(ms(0)), [""; 0]);
+    f.locks.member_changes().admit(dc(3), dc(0), 1);
+    assert_eq!(f.round(ms(100_000)), [""; 0]);
+    f.locks.member_changes().split(dc(3));
+    f.locks.member_changes().settle(dc(3));
+    assert_eq!(f.round(ms(100_000)), ["dc0 of a to dc0"]);
+}

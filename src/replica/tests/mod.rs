@@ -22,6 +22,7 @@ mod not_serving;
 mod overload;
 mod recovering;
 mod regained;
+mod rehoming;
 mod restarts;
 mod rolled_back;
 mod state_transfer;
