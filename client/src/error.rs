@@ -247,7 +247,7 @@ impl LinkError {
     fn verdict(&self) -> &'static str {
         match self {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
-                "answers, and is not to be talked to"
+                "answered, and no session was opened"
             }
             LinkError::Rejected(_)
             | LinkError::NotSettled(_)

@@ -8,7 +8,7 @@ use crate::base::entry_number::is_first;
 use crate::base::time::Timestamp;
 use crate::causal_log::commit::Commit;
 use crate::crdt::VersionVector;
-use geolock_api::names::{ClusterId, DcId, LockName, Mode, RequestId};
+use geolock_api::names::{ClusterId, DcId, FencingToken, LockName, Mode, RequestId};
 
 /// One record of a datacenter's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,10 @@ pub enum Op {
     /// The maker gives all parts that it owns without a register, of locks below the prefix of the rule of
     /// this epoch, to the home that the rule names, or to their own members if it names none.
     Rehome { epoch: u64 },
+    /// The commit in the same entry was made under locks, and this is the highest token of their grants.
+    /// Stands behind the commit. Means nothing to readers of the store: it is for who looks at a commit
+    /// that was lost with its datacenter.
+    Under { token: FencingToken },
 }
 
 /// Parts of one lock that move, each with the version of its register after the move.
@@ -186,6 +190,14 @@ impl Op {
         }
     }
 
+    /// Returns the token under which the commit beside it was made, if it says that.
+    pub fn as_under(&self) -> Option<FencingToken> {
+        match self {
+            Op::Under { token } => Some(*token),
+            _ => None,
+        }
+    }
+
     /// Returns the number of locks, parts and keys that it names.
     pub fn rows(&self) -> usize {
         match self {
@@ -196,6 +208,7 @@ impl Op {
             | Op::Done { .. }
             | Op::Freed { .. }
             | Op::Rehome { .. }
+            | Op::Under { .. }
             | Op::Leave => 1,
             Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 parts.iter().map(|lock| lock.parts.len()).sum()
@@ -216,6 +229,7 @@ impl Op {
             | Op::Done { .. }
             | Op::Freed { .. }
             | Op::Rehome { .. }
+            | Op::Under { .. }
             | Op::Leave => 12,
             Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 4 + parts.iter().map(|p| 4 + p.lock.as_bytes().len() + 10 * p.parts.len()).sum::<usize>()
@@ -235,6 +249,7 @@ impl Op {
             | Op::Done { .. }
             | Op::Freed { .. }
             | Op::Rehome { .. }
+            | Op::Under { .. }
             | Op::Leave => 0,
             Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 parts.iter().map(|p| 64 + name(&p.lock) + 16 * p.parts.len()).sum::<usize>()

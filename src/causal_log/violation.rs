@@ -88,4 +88,6 @@ pub enum EntryFault {
     NotOver { slot: DcId },
     #[error("gives parts by the rule of epoch {epoch}; there is no such rule, or it did so before")]
     NotRehoming { epoch: u64 },
+    #[error("names the token of a commit, and has none")]
+    UnderNothing,
 }

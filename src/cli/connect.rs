@@ -108,7 +108,7 @@ impl ConnectArgs {
             None => Err(Failure::new(
                 Code::Unreachable,
                 anyhow!(
-                    "there is no playground to talk to: start one with `geolock dev`, or say which server with \
+                    "no playground is running: start one with `geolock dev`, or say which server with \
                      --connect HOST:PORT and --tls DIR"
                 ),
             )),

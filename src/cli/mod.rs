@@ -16,6 +16,7 @@ mod every;
 mod failure;
 mod home;
 mod job;
+mod journal;
 mod kv;
 mod lock;
 mod locks;
@@ -78,6 +79,7 @@ enum Command {
     Release(release::ReleaseArgs),
     Audit(audit::AuditArgs),
     Member(member::MemberArgs),
+    Journal(journal::JournalArgs),
     Dev(dev::DevArgs),
     Bench(bench::BenchArgs),
     /// Run the server of one datacenter.
@@ -129,6 +131,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Release(args) => release::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Member(args) => member::run(args).await,
+            Command::Journal(args) => journal::run(args).await,
             Command::Dev(args) => dev::run(args).await,
             Command::Bench(args) => bench::run(args).await,
             Command::Server(args) => server::run(*args).await,

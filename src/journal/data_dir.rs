@@ -139,8 +139,17 @@ pub(super) enum Known {
 }
 
 pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Known, JournalError> {
+    match read_identity(disk)? {
+        None => Ok(Known::Unknown),
+        Some(found) if found == expected => Ok(Known::Ours),
+        Some(found) => Err(JournalError::WrongIdentity { dir: disk.path(""), found, expected }),
+    }
+}
+
+/// Returns the owner of the directory, if it has an identity file.
+pub(super) fn read_identity<D: Disk>(disk: &D) -> Result<Option<Identity>, JournalError> {
     if !exists(disk, IDENTITY)? {
-        return Ok(Known::Unknown);
+        return Ok(None);
     }
     let damaged =
         |what: &str| JournalError::Damaged { path: disk.path(IDENTITY), offset: 0, what: what.into() };
@@ -153,11 +162,22 @@ pub(super) fn check_identity<D: Disk>(disk: &D, expected: Identity) -> Result<Kn
     if let Some(found) = version.filter(|found| *found > VERSION) {
         return Err(JournalError::UnknownVersion { path: disk.path(IDENTITY), found, known: VERSION });
     }
-    let found = parse(text).ok_or_else(|| damaged("it is not an identity file"))?;
-    if found != expected {
-        return Err(JournalError::WrongIdentity { dir: disk.path(""), found, expected });
+    parse(text).ok_or_else(|| damaged("it is not an identity file")).map(Some)
+}
+
+/// Takes a share of the lock of a directory that is only read, so no server uses it meanwhile. `None` if no
+/// server has ever locked it under this path.
+pub(super) fn share(dir: &Path) -> Result<Option<File>, JournalError> {
+    let path = dir.join(LOCK);
+    let lock = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|source| JournalError::Io { doing: "open", path: path.clone(), source })?,
+    };
+    match lock.try_lock_shared() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Err(JournalError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(JournalError::Io { doing: "lock", path, source }),
     }
-    Ok(Known::Ours)
 }
 
 pub(super) fn write_identity<D: Disk>(disk: &D, identity: Identity) -> Result<(), JournalError> {

@@ -42,6 +42,13 @@ pub enum JournalError {
         dir.display()
     )]
     AlreadyInUse { dir: PathBuf },
+    #[error("data directory {} is in use by a geolock server: stop it first", dir.display())]
+    InUse { dir: PathBuf },
+    #[error(
+        "{} is not the data directory of a geolock server: it has no file `identity`",
+        dir.display()
+    )]
+    NoData { dir: PathBuf },
     #[error(
         "data directory {} belongs to {found}, this server is {expected}: correct the cluster name, the \
          datacenter or the data directory in the configuration",

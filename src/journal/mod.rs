@@ -17,12 +17,14 @@
 //! | `writer.rs` | segments: append, rotate, delete |
 //! | `checkpoint.rs` | checkpoint files |
 //! | `recovery.rs`, `scan.rs`, `records.rs` | from files to records; refusals |
+//! | `contents.rs` | reads a directory that no server uses |
 //! | `format.rs` | the bytes |
 //! | `data_dir.rs` | lock file and identity |
 //! | `members.rs` | the cluster of a directory |
 //! | `disk.rs` | calls to the file system, behind a trait for the crash tests |
 
 mod checkpoint;
+mod contents;
 mod data_dir;
 mod disk;
 mod error;
@@ -41,6 +43,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use contents::Contents;
 pub use data_dir::{is_begun, is_restored_copy, own as lock_directory};
 pub use error::{Identity, JournalError};
 pub use handle::{Journal, JournalEvent, JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Recovered};

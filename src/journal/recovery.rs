@@ -73,7 +73,62 @@ fn recover_files<D: Disk>(
     known: Known,
 ) -> Result<Recovery<D>, JournalError> {
     disk.sync_dir().doing("sync the directory", disk, "")?;
-    let mut files = list(disk)?;
+    let files = list(disk)?;
+    if let Some(newest) = files.segments.last() {
+        let name = segment_name(*newest);
+        let mut file = disk.open(&name).doing("open", disk, &name)?;
+        file.settle().doing("sync", disk, &name)?;
+    }
+    let Found { checkpoint, log, leftover } = find(disk, identity, files, known)?;
+    for name in leftover {
+        remove(disk, &name)?;
+    }
+    disk.sync_dir().doing("sync the directory", disk, "")?;
+    let position = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
+    let since_checkpoint = log.as_ref().map_or(0, |log| log.since_checkpoint);
+    let (records, writer) = match log {
+        Some(log) => {
+            let records = Records::read(disk, &log.segments, position);
+            (records, resume(disk, identity, segment_bytes, position, log)?)
+        }
+        None => {
+            let current = create_segment(disk, identity, position + 1, 0)?;
+            let current = current.ok_or_else(|| no_room(disk))?;
+            let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
+            (Records::none(), Writer { disk, identity, segment_bytes, sealed, current, next })
+        }
+    };
+    Ok(Recovery { checkpoint, records, since_checkpoint, writer })
+}
+
+/// Returns the newest checkpoint of a directory, and the records after it. Changes nothing: the directory
+/// may be read only. A batch that was being written when its server died is left out.
+pub(super) fn read_only<D: Disk>(
+    disk: &D,
+    identity: Identity,
+) -> Result<(Option<Checkpoint>, Records), JournalError> {
+    let Found { checkpoint, log, .. } = find(disk, identity, list(disk)?, Known::Ours)?;
+    let position = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
+    let records = log.map_or_else(Records::none, |log| Records::read(disk, &log.segments, position));
+    Ok((checkpoint, records))
+}
+
+/// What a directory has.
+struct Found {
+    checkpoint: Option<Checkpoint>,
+    /// `None` if no record was ever durable after the checkpoint.
+    log: Option<Log>,
+    /// Files that are not needed any more.
+    leftover: Vec<String>,
+}
+
+/// Reads and checks everything, and changes nothing.
+fn find<D: Disk>(
+    disk: &D,
+    identity: Identity,
+    mut files: Files,
+    known: Known,
+) -> Result<Found, JournalError> {
     let (checkpoint, damaged) = newest_checkpoint(disk, identity, &files.checkpoints)?;
     let position = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
     let torn = pop_torn_segment(disk, &mut files.segments)?;
@@ -92,24 +147,8 @@ fn recover_files<D: Disk>(
     let log = log.map_err(|error| damaged.unwrap_or(error))?;
 
     let leftover = files.segments[..needed.unwrap_or(0)].iter().chain(&torn);
-    for name in leftover.map(|first| segment_name(*first)).chain(files.temporary) {
-        remove(disk, &name)?;
-    }
-    disk.sync_dir().doing("sync the directory", disk, "")?;
-    let since_checkpoint = log.as_ref().map_or(0, |log| log.since_checkpoint);
-    let (records, writer) = match log {
-        Some(log) => {
-            let records = Records::read(disk, &log.segments, position);
-            (records, resume(disk, identity, segment_bytes, position, log)?)
-        }
-        None => {
-            let current = create_segment(disk, identity, position + 1, 0)?;
-            let current = current.ok_or_else(|| no_room(disk))?;
-            let (disk, sealed, next) = (disk.clone(), Default::default(), position + 1);
-            (Records::none(), Writer { disk, identity, segment_bytes, sealed, current, next })
-        }
-    };
-    Ok(Recovery { checkpoint, records, since_checkpoint, writer })
+    let leftover = leftover.map(|first| segment_name(*first)).chain(files.temporary).collect();
+    Ok(Found { checkpoint, log, leftover })
 }
 
 fn list<D: Disk>(disk: &D) -> Result<Files, JournalError> {
@@ -148,8 +187,6 @@ fn newest_checkpoint<D: Disk>(
 fn pop_torn_segment<D: Disk>(disk: &D, segments: &mut Vec<u64>) -> Result<Option<u64>, JournalError> {
     let Some(newest) = segments.last().copied() else { return Ok(None) };
     let name = segment_name(newest);
-    let mut file = disk.open(&name).doing("open", disk, &name)?;
-    file.settle().doing("sync", disk, &name)?;
     if disk.size(&name).doing("read", disk, &name)? > SEGMENT_HEADER as u64 {
         return Ok(None);
     }

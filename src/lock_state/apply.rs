@@ -124,6 +124,7 @@ impl LogOperations<'_> {
                 | Op::Keep { .. }
                 | Op::Rehome { .. }
                 | Op::Commit(_)
+                | Op::Under { .. }
                 | Op::Enter { .. }
                 | Op::Split { .. }
                 | Op::Done { .. }

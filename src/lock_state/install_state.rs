@@ -52,6 +52,7 @@ impl Foreign {
                 Op::Request { .. }
                 | Op::Withdraw { .. }
                 | Op::Commit(_)
+                | Op::Under { .. }
                 | Op::Enter { .. }
                 | Op::Done { .. }
                 | Op::Freed { .. }

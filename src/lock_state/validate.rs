@@ -22,7 +22,7 @@ impl Inspect<'_> {
                     requests.push(*id);
                 }
                 Op::Withdraw { id } if id.dc != dc => return Err(EntryFault::ForeignWithdraw { id: *id }),
-                Op::Withdraw { .. } | Op::Commit(_) | Op::Enter { .. } | Op::Leave => {}
+                Op::Withdraw { .. } | Op::Commit(_) | Op::Under { .. } | Op::Enter { .. } | Op::Leave => {}
                 Op::Freed { slot, .. } if !known.left.contains(*slot) => {
                     return Err(EntryFault::NotOver { slot: *slot });
                 }

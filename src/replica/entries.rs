@@ -288,6 +288,9 @@ impl Applier<'_> {
         if commits().count() > 1 {
             return Err(CommitFault::Second.into());
         }
+        if entry.ops.iter().filter_map(Op::as_under).count() > commits().count() {
+            return Err(EntryFault::UnderNothing);
+        }
         let seen = commits().flat_map(|commit| commit.seen.iter()).map(|(dc, _)| dc);
         let named = commits().flat_map(|commit| commit.changes.iter().filter_map(Change::names_dc));
         if let Some(dc) = seen.chain(named).find(|dc| !known.ever().contains(*dc)) {
@@ -383,6 +386,7 @@ impl Applier<'_> {
                     let mut log = self.locks.log_operations();
                     parts.iter().for_each(|lock| log.apply_keep(entry.dc, lock));
                 }
+                Op::Under { .. } => {}
             }
         }
     }
@@ -432,7 +436,8 @@ impl Writer<'_> {
             | Op::Withdraw { .. }
             | Op::Transfer { .. }
             | Op::Keep { .. }
-            | Op::Commit(_) => {}
+            | Op::Commit(_)
+            | Op::Under { .. } => {}
         }
     }
 }

@@ -5,4 +5,5 @@ pub mod api;
 pub mod config;
 pub mod members;
 pub mod node;
+pub mod orphans;
 pub mod reload;

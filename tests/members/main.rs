@@ -13,6 +13,7 @@ mod growth;
 mod homes;
 mod joining;
 mod leaving;
+mod orphans;
 mod playground;
 mod recovering;
 mod refusals;

@@ -7,10 +7,12 @@ use crate::rooms::IMPORTS;
 use crate::{HALLS, Source, report, room_of, sources};
 
 /// The commands that use more than [`COMMANDS`], with that.
-const COMMANDS_WITH_MORE: [(&str, &[&str]); 13] = [
+const COMMANDS_WITH_MORE: [(&str, &[&str]); 14] = [
     ("ca", &["pki"]),
     ("token", &["access"]),
     ("sim", &["sim"]),
+    // It reads the log in a data directory.
+    ("journal", &["causal_log", "server::orphans"]),
     ("once", &["geolock_recipes"]),
     ("every", &["geolock_recipes"]),
     ("elect", &["geolock_recipes"]),

@@ -2,7 +2,7 @@
 
 /// The rooms that each room of the server may import. Any room may import `base`, itself, and the words
 /// of the field (`WORDS` in `imports.rs`).
-pub const IMPORTS: [(&str, &[&str]); 30] = [
+pub const IMPORTS: [(&str, &[&str]); 31] = [
     ("lib", &["geolock_client"]),
     ("main", &[]),
     ("base", &[]),
@@ -75,6 +75,7 @@ pub const IMPORTS: [(&str, &[&str]); 30] = [
         "server::members",
         &["control", "interdc", "journal", "lock_server", "membership", "pki", "runtime::tasks"],
     ),
+    ("server::orphans", &["causal_log", "crdt", "journal", "membership", "replica", "server::members"]),
     ("server::reload", &["access", "pki", "runtime::tasks", "server::config", "telemetry"]),
     (
         "server::node",

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use geolock_api::names::{ClusterId, DcId};
 
+use super::super::contents::Contents;
 use super::super::error::JournalError;
 use super::super::handle::{Journal, JournalEvent, JournalOptions};
 use super::{Held, identity, record, records};
@@ -45,6 +46,51 @@ fn what_was_appended_is_there_again() {
     for entry in fs::read_dir(&dir).expect("lists") {
         assert_eq!(mode(&entry.expect("an entry").path()), 0o600);
     }
+}
+
+/// Every file of the directory, with its bytes.
+fn bytes(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = fs::read_dir(dir).expect("lists").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> =
+        paths.map(|path| (path.clone(), fs::read(path).expect("it is readable"))).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_directory_is_read_without_a_change() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let dir = temp.path();
+    assert!(matches!(Contents::read(dir), Err(JournalError::NoData { .. })));
+    let (sender, events) = channel();
+    let (mut journal, _) =
+        Journal::open(options(dir), move |event| sender.send(event).expect("the test listens"))
+            .expect("a new directory");
+    (1..=300).for_each(|position| journal.append(position, &record(position)));
+    journal.checkpoint(100, b"some".to_vec());
+    let done = |event: JournalEvent| matches!(event, JournalEvent::CheckpointDone { position: 100, .. });
+    assert!(events.iter().any(done));
+    assert!(matches!(Contents::read(dir), Err(JournalError::InUse { .. })));
+    journal.close().expect("nothing failed");
+
+    // A batch that was being written when the server died.
+    let mut segments: Vec<_> = fs::read_dir(dir)
+        .expect("lists")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|end| end == "segment"))
+        .collect();
+    segments.sort();
+    let newest = segments.last().expect("there is a segment");
+    let mut all = fs::read(newest).expect("it is readable");
+    all.extend([1; 50]);
+    fs::write(newest, all).expect("there is room");
+    fs::write(dir.join("00000000000000000900.checkpoint"), b"damaged").expect("there is room");
+
+    let before = bytes(dir);
+    let contents = Contents::read(dir).expect("a good directory");
+    assert_eq!((contents.identity, contents.checkpoint), (identity(), Some(b"some".to_vec())));
+    assert_eq!(super::read(contents.records), records(101..=300));
+    assert_eq!(bytes(dir), before);
 }
 
 #[test]

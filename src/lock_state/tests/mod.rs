@@ -232,6 +232,6 @@ fn lines(op: &Op) -> Vec<String> {
             };
             parts.iter().map(|moved| format!("{} of {} to {to}", numbers(moved), moved.lock)).collect()
         }
-        Op::Commit(_) => unreachable!("locks make no commits"),
+        Op::Commit(_) | Op::Under { .. } => unreachable!("locks make no commits"),
     }
 }

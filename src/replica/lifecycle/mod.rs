@@ -53,7 +53,7 @@ pub(in crate::replica) use fork::{fork_in_entry, fork_in_hashes, heads_to_tell};
 pub(in crate::replica) use log_recovery::LogRecovery;
 pub use not_serving::NotServing;
 pub(in crate::replica) use not_serving::is_same;
-pub(in crate::replica) use peer_versions::CHAINED;
+pub(in crate::replica) use peer_versions::{CHAINED, UNDER};
 pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | 2 | own entries name their predecessors, see [`PeerVersions::are_chained`] |
 //! | 3 | homed locks |
+//! | 4 | commits say under which token they were made |
 
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;
@@ -27,8 +28,10 @@ pub const VERSION: u16 = *crate::base::wire::VERSIONS.end();
 pub const CHAINED: u16 = 2;
 /// The version from which on the name of a lock may have a home.
 pub const HOMED: u16 = 3;
+/// The version from which on entries have [`Op::Under`](crate::causal_log::Op::Under).
+pub const UNDER: u16 = 4;
 
-const _: () = assert!(CHAINED < HOMED && HOMED <= VERSION);
+const _: () = assert!(CHAINED < HOMED && HOMED < UNDER && UNDER <= VERSION);
 
 /// The protocol versions of the members.
 pub(in crate::replica) struct PeerVersions {
@@ -50,8 +53,10 @@ impl PeerVersions {
         versions
     }
 
+    /// Without the members that are gone, all may speak more.
     pub(super) fn set_peers(&mut self, peers: DcSet) {
         self.peers = peers;
+        self.raise();
     }
 
     /// Notes that a member speaks this version, as itself or another member reports.
@@ -61,10 +66,13 @@ impl PeerVersions {
             return;
         }
         *spoken = version;
+        self.raise();
+    }
+
+    fn raise(&mut self) {
         let of_peers = self.peers.iter().map(|peer| self.spoken[peer.index()]);
-        if let Some(least) = of_peers.min() {
-            self.all = self.all.max(least.min(VERSION));
-        }
+        let least = of_peers.min().unwrap_or(VERSION);
+        self.all = self.all.max(least.min(VERSION));
     }
 
     /// An entry, a record or a checkpoint shows that all members speak this version.
@@ -214,6 +222,16 @@ mod tests {
         versions.note_recorded(HOMED);
         assert!(versions.may_use(HOMED) && versions.to_record().is_none());
         assert_eq!(versions.to_tell(), [(dc(0), VERSION), (dc(1), HOMED), (dc(2), HOMED)]);
+    }
+
+    #[test]
+    fn a_version_counts_without_the_member_that_is_gone() {
+        let mut versions = versions();
+        versions.note(dc(1), HOMED);
+        versions.set_peers(DcSet::only(dc(1)));
+        assert!(versions.all_speak(HOMED));
+        versions.set_peers(DcSet::default());
+        assert_eq!(versions.all(), VERSION);
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl Requests {
                 | Op::Freed { .. }
                 | Op::Keep { .. }
                 | Op::Rehome { .. }
+                | Op::Under { .. }
                 | Op::Leave => {}
             }
         }

@@ -397,6 +397,7 @@ fn transfers(op: &Op) -> impl Iterator<Item = (DcId, &LockParts)> {
         | Op::Freed { .. }
         | Op::Keep { .. }
         | Op::Rehome { .. }
+        | Op::Under { .. }
         | Op::Leave => (None, [].as_slice()),
     };
     to.into_iter().flat_map(move |to| parts.iter().map(move |moved| (to, moved)))

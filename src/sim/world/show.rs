@@ -57,6 +57,7 @@ fn entry(entry: &Entry) -> String {
             Op::Leave => write!(text, ", leave"),
             Op::Keep { parts } => write!(text, ", keep {parts:?}"),
             Op::Rehome { epoch } => write!(text, ", rehome by {epoch}"),
+            Op::Under { token } => write!(text, ", under {token:?}"),
         };
     }
     text

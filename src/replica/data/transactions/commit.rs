@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::content::TxnContent;
 use super::outcomes::Outcome;
-use super::{CommitId, Txn, TxnId};
+use super::{CommitId, Open, Txn, TxnId};
 use crate::causal_log::{Action, Commit, Entry, Op};
 use crate::crdt::VersionVector;
 use crate::replica::call::store::{Durability, Durable, Stepped, TxnRefusal, TxnState};
@@ -12,9 +12,9 @@ use crate::replica::call::{CallId, Phase, Refusal};
 use crate::replica::data::transactions::TxnCalls;
 use crate::replica::entries::Applier;
 use crate::replica::lend::lend;
-use crate::replica::lifecycle::Lifecycle;
+use crate::replica::lifecycle::{Lifecycle, UNDER};
 use crate::replica::writer::Writer;
-use geolock_api::names::{Position, Secret};
+use geolock_api::names::{FencingToken, Position, RequestId, Secret};
 
 impl TxnCalls<'_> {
     /// Commits changes that were just checked; [`can_commit`] was checked, too.
@@ -29,7 +29,11 @@ impl TxnCalls<'_> {
         } else {
             let seen = (*open.snapshot).clone();
             let commit = Commit { seen, client: Some((id.lease, id.key)), changes };
-            let position = lend!(Writer, self).make_entry(vec![Op::Commit(commit)]);
+            let ops = match self.token_of(&open) {
+                Some(token) => vec![Op::Commit(commit), Op::Under { token }],
+                None => vec![Op::Commit(commit)],
+            };
+            let position = lend!(Writer, self).make_entry(ops);
             self.note_guarded(&open.under, position);
             self.out.counts.commits += 1;
             let (mut vector, seq) = ((*open.snapshot).clone(), self.log.applied().get(self.config.dc));
@@ -44,6 +48,17 @@ impl TxnCalls<'_> {
         lend!(Requests, self).close(id, *open, position);
         let stepped = Stepped { state: TxnState::Committed(vector), ..stepped };
         self.tell_outcome(call, id, &outcome, stepped, asked);
+    }
+
+    /// Returns the highest token of the locks under which a transaction commits, if it does so under locks
+    /// and all members can read that.
+    fn token_of(&self, open: &Open) -> Option<FencingToken> {
+        if !self.lifecycle.versions.all_speak(UNDER) {
+            return None;
+        }
+        let requests = self.locks.requests();
+        let of_guard = |request: &RequestId| requests[requests.find(*request)?].token();
+        open.under.iter().filter_map(of_guard).chain(open.token).max()
     }
 
     /// Answers with an outcome when it is as durable as its call asks for, and as its buckets need.

@@ -3,17 +3,17 @@
 use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
 use crate::membership::{
-    Attempt, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS, MemberName, Phase,
-    Policy, Prefix,
+    Attempt, Config, EndCause, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS,
+    MemberName, Past, Phase, Policy, Prefix,
 };
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
 use crate::server::api::error::BorderError;
 use crate::server::members::MembersApi;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::{ClusterId, DcId, DcSet};
 use geolock_api::proto::{
-    self, AddMemberRequest, AtStake, DecisionRecord, EvictMembersRequest, Invitation, ListMembersResponse,
-    Member, MemberPhase, MemberPolicy, PrefixHome, SetHomeRequest,
+    self, AddMemberRequest, AtStake, DecisionRecord, EndedMember, EvictMembersRequest, Invitation,
+    ListMembersResponse, Member, MemberPhase, MemberPolicy, PrefixHome, SetHomeRequest,
 };
 
 /// `status`: the state of the datacenter that answers.
@@ -32,7 +32,24 @@ pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> Lis
         homes: view.config.rules().homes().map(|(prefix, home)| prefix_home_of(prefix, home)).collect(),
         evictions_left: MAX_EVICTIONS.saturating_sub(view.config.evictions()).into(),
         witnesses: witnesses(&view, members),
+        ended: ended(&view.config),
+        cluster: view.config.cluster().map(ClusterId::get),
     }
+}
+
+fn ended(config: &Config) -> Vec<EndedMember> {
+    let row = |dc: DcId, past: &Past| EndedMember {
+        dc: dc.get().into(),
+        generation: past.generation.0.into(),
+        last_entry: past.cut - past.generation.base(),
+        cause: match past.cause {
+            EndCause::Left => proto::EndCause::Left,
+            EndCause::Evicted | EndCause::EvictedBySilence => proto::EndCause::Evicted,
+            EndCause::Lost => proto::EndCause::Lost,
+        }
+        .into(),
+    };
+    config.slots().iter().flat_map(|(dc, slot)| slot.past.iter().map(move |past| row(dc, past))).collect()
 }
 
 fn prefix_home_of(prefix: &Prefix, home: DcId) -> PrefixHome {
