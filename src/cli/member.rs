@@ -19,7 +19,9 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use crate::base::time::brief;
 use geolock_api::names::DcId;
-use geolock_api::proto::{AtStake, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness};
+use geolock_api::proto::{
+    AtStake, EndCause, EndedMember, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness,
+};
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
 
 /// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
@@ -366,6 +368,10 @@ fn json(list: &ListMembersResponse) -> Value {
     };
     let witness = |it: &Witness| json!({ "dc": it.dc, "name": it.name, "address": it.address, "heard": it.heard, "votes": it.votes });
     let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
+    let ended = |it: &EndedMember| {
+        let how = end_cause(it.cause());
+        json!({ "dc": it.dc, "generation": it.generation, "last_entry": number(it.last_entry), "end": how })
+    };
     json!({
         "members": list.members.iter().map(member).collect::<Vec<_>>(),
         "witnesses": list.witnesses.iter().map(witness).collect::<Vec<_>>(),
@@ -377,7 +383,17 @@ fn json(list: &ListMembersResponse) -> Value {
         "backed_for_ms": list.backed_for_ms,
         "waiting_is_least": list.waiting_is_least,
         "evictions_left": list.evictions_left,
+        "ended": list.ended.iter().map(ended).collect::<Vec<_>>(),
     })
+}
+
+/// Returns how a member ended, for programs.
+pub fn end_cause(cause: EndCause) -> &'static str {
+    match cause {
+        EndCause::Left => "left",
+        EndCause::Lost => "lost",
+        EndCause::Evicted | EndCause::Unspecified => "evicted",
+    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl LogOperations<'_> {
         tables.note_before(id);
         if id.dc == tables.view.me {
             // It was published before a restart, so no client waits for it through the log any more.
-            return tables.request_table.insert_orphan(RequestRow { id, at, wants: wants.clone(), seq });
+            return tables.request_table.insert_abandoned(RequestRow { id, at, wants: wants.clone(), seq });
         }
         let want =
             |(name, mode): &(LockName, Mode)| Want { lock: tables.activate(name), mode: *mode, holder: 0 };
@@ -62,7 +62,7 @@ impl LogOperations<'_> {
         let tables = &mut *self.tables;
         tables.note_before(id);
         if id.dc == tables.view.me {
-            tables.request_table.remove_orphan(id);
+            tables.request_table.remove_abandoned(id);
         }
         let Some(index) = tables.requests.find(id) else { return };
         if tables.requests[index].local().is_some() {
@@ -106,7 +106,7 @@ impl LogOperations<'_> {
         self.tables.owners.keep_parts(owner, kept);
     }
 
-    /// Records the entry of this datacenter that published its requests, and removes the orphans that it
+    /// Records the entry of this datacenter that published its requests, and removes the abandoned requests that it
     /// withdrew.
     pub fn note_own_entry(&mut self, seq: u64, ops: &[Op], now: Instant) {
         for op in ops {

@@ -106,7 +106,7 @@ impl<'a> Inspect<'a> {
         let Tables { view, owners, requests, request_table, .. } = self.0;
         let counts = requests.counts();
         let has_foreign = owners.away_here() > 0 && !view.bugs.has(Bug::LeavesWithParts);
-        counts.held + counts.waiting == 0 && !has_foreign && !request_table.has_orphans()
+        counts.held + counts.waiting == 0 && !has_foreign && !request_table.has_any_abandoned()
     }
 
     /// Returns true if a local holder uses this part: any part if the lock is held exclusively, only the own

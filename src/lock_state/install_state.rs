@@ -189,7 +189,7 @@ impl LogOperations<'_> {
             remote.filter(|(id, seq)| is_withdrawn(*id, *seq)).map(|(id, _)| id).collect();
         withdrawn.into_iter().for_each(|id| self.apply_withdraw(id, now));
         // Own requests, too: a disk that is an older copy has lost the entries that withdrew them.
-        self.tables.request_table.retain_orphans(|orphan| !is_withdrawn(orphan.id, orphan.seq));
+        self.tables.request_table.retain_abandoned(|row| !is_withdrawn(row.id, row.seq));
         debug_assert!(requests.is_sorted_by(|a, b| a.id < b.id), "requests of a state are in order");
         for row in &requests {
             if row.seq > applied.get(row.id.dc) && self.tables.is_news(row.id) {

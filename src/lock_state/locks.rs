@@ -156,7 +156,7 @@ impl Locks {
             return false;
         }
         if permissions.append {
-            self.schedule.withdraw_orphans(&mut self.tables);
+            self.schedule.withdraw_abandoned(&mut self.tables);
         }
         if before.is_alone() != permissions.is_alone() {
             self.schedule.repark_all();

@@ -88,7 +88,7 @@ pub(crate) enum Publication {
     InThisStep,
     /// The entry `seq` of this datacenter published it.
     Published { seq: u64 },
-    /// It was published and does not wait any more: the entry of this step withdraws it, or it is an orphan.
+    /// It was published and does not wait any more: the entry of this step withdraws it, or it is abandoned.
     Withdrawn,
 }
 

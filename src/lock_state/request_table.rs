@@ -21,12 +21,12 @@ use geolock_api::names::RequestId;
 #[derive(Default)]
 pub(super) struct RequestTable {
     /// Each with the sequence number of the entry that published it. Own ones that no client waits for any
-    /// more are in `orphans` instead.
+    /// more are in `abandoned` instead.
     published: BTreeMap<RequestId, (RequestIndex, u64)>,
     /// Own published requests that have ended here and are not withdrawn yet: they were published before a
     /// restart, or ended while no entry could be made. They are in no queue, block nothing and get nothing,
     /// until an entry withdraws them (`docs/algorithm.md#41-entries`).
-    orphans: BTreeMap<RequestId, RequestRow>,
+    abandoned: BTreeMap<RequestId, RequestRow>,
     readers: Vec<Reader>,
 }
 
@@ -62,40 +62,40 @@ impl RequestTable {
         self.published.remove(&id);
     }
 
-    pub fn insert_orphan(&mut self, row: RequestRow) {
+    pub fn insert_abandoned(&mut self, row: RequestRow) {
         let id = row.id;
-        debug_assert!(!self.published.contains_key(&id), "nobody waits for the orphan {id}");
-        let before = self.orphans.insert(id, row);
-        assert!(before.is_none(), "request {id} is an orphan once");
+        debug_assert!(!self.published.contains_key(&id), "nobody waits for the abandoned request {id}");
+        let before = self.abandoned.insert(id, row);
+        assert!(before.is_none(), "request {id} is abandoned once");
     }
 
-    /// Removes an orphan, if there is one with this id, after [`RequestTable::note_before`].
-    pub fn remove_orphan(&mut self, id: RequestId) {
-        self.orphans.remove(&id);
+    /// Removes an abandoned request, if there is one with this id, after [`RequestTable::note_before`].
+    pub fn remove_abandoned(&mut self, id: RequestId) {
+        self.abandoned.remove(&id);
     }
 
-    pub fn has_orphans(&self) -> bool {
-        !self.orphans.is_empty()
+    pub fn has_any_abandoned(&self) -> bool {
+        !self.abandoned.is_empty()
     }
 
-    /// Returns true if there is an orphan with this id.
-    pub fn has_orphan(&self, id: RequestId) -> bool {
-        self.orphans.contains_key(&id)
+    /// Returns true if there is an abandoned request with this id.
+    pub fn has_abandoned(&self, id: RequestId) -> bool {
+        self.abandoned.contains_key(&id)
     }
 
-    pub fn first_orphan(&self) -> Option<RequestId> {
-        self.orphans.first_key_value().map(|(id, _)| *id)
+    pub fn first_abandoned(&self) -> Option<RequestId> {
+        self.abandoned.first_key_value().map(|(id, _)| *id)
     }
 
-    /// Keeps some of the orphans. There are no readers.
-    pub fn retain_orphans(&mut self, keep: impl Fn(&RequestRow) -> bool) {
+    /// Keeps some of the abandoned requests. There are no readers.
+    pub fn retain_abandoned(&mut self, keep: impl Fn(&RequestRow) -> bool) {
         assert!(self.readers.is_empty(), "rows leave without copies");
-        self.orphans.retain(|_, orphan| keep(orphan));
+        self.abandoned.retain(|_, row| keep(row));
     }
 
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
-        self.published.len() + self.orphans.len()
+        self.published.len() + self.abandoned.len()
     }
 
     /// Returns each request that waits here or in another datacenter, with the entry that published it.
@@ -105,7 +105,7 @@ impl RequestTable {
 
     /// Returns all rows, by id.
     pub fn rows(&self, as_published: impl Fn(RequestIndex) -> (Timestamp, Wants)) -> Vec<RequestRow> {
-        let ids = self.published.keys().chain(self.orphans.keys());
+        let ids = self.published.keys().chain(self.abandoned.keys());
         let mut rows: Vec<RequestRow> = ids.filter_map(|id| self.row(*id, &as_published)).collect();
         rows.sort_unstable_by_key(|row| row.id);
         rows
@@ -116,7 +116,7 @@ impl RequestTable {
         id: RequestId,
         as_published: impl Fn(RequestIndex) -> (Timestamp, Wants),
     ) -> Option<RequestRow> {
-        let Some((request, seq)) = self.published.get(&id) else { return self.orphans.get(&id).cloned() };
+        let Some((request, seq)) = self.published.get(&id) else { return self.abandoned.get(&id).cloned() };
         let (at, wants) = as_published(*request);
         Some(RequestRow { id, at, wants, seq: *seq })
     }
@@ -160,7 +160,7 @@ impl RequestTable {
         let Reader { last, before, .. } = &self.readers[place];
         let after = (*last, Bound::Unbounded);
         let mut ids: Vec<RequestId> = self.published.range(after).map(|(id, _)| *id).take(most).collect();
-        ids.extend(self.orphans.range(after).map(|(id, _)| *id).take(most));
+        ids.extend(self.abandoned.range(after).map(|(id, _)| *id).take(most));
         ids.extend(before.range(after).map(|(id, _)| *id).take(most));
         ids.sort_unstable();
         ids.dedup();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// Orphans of this datacenter, and requests of others.
+        /// Abandoned requests of this datacenter, and requests of others.
         #[test]
         fn a_reader_finds_the_table_as_it_was(
             before in proptest::collection::vec((0_u8..3, 0_u64..4), 0..12),

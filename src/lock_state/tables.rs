@@ -190,7 +190,7 @@ impl Tables {
     /// such a request already: it reclaimed the request before the entry arrived that published it, which an
     /// older disk had lost.
     pub fn is_news(&self, id: RequestId) -> bool {
-        let Some(row) = self.requests.find(id) else { return !self.request_table.has_orphan(id) };
+        let Some(row) = self.requests.find(id) else { return !self.request_table.has_abandoned(id) };
         let is_held = |local: &Local| local.state != State::Waiting && !local.publication.is_published();
         self.requests[row].local().is_some_and(is_held)
     }

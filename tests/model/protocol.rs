@@ -368,8 +368,8 @@ impl Protocol {
             site.clock = newest;
         }
         // Withdraws own requests that no client waits for any more.
-        let orphans = site.view.table.clone().into_iter().filter(|row| usize::from(row.dc) == dc);
-        orphans.for_each(|row| append(state, dc, Op::Withdraw { at: row.at }));
+        let abandoned = site.view.table.clone().into_iter().filter(|row| usize::from(row.dc) == dc);
+        abandoned.for_each(|row| append(state, dc, Op::Withdraw { at: row.at }));
     }
 
     fn reclaim(&self, state: &mut State, dc: Dc) {

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::connect::{self, ConnectArgs};
 use super::failure::{Code, Failure, OrFail as _};
+use super::member::end_cause;
 use super::print::print;
 use crate::server::orphans::{LostDirectory, Orphan};
 use again::{Choice, Outcome, Repeat};
@@ -105,7 +106,7 @@ fn report(args: &OrphansArgs, end: &End, orphans: &[Orphan], outcomes: &[Outcome
         let with = |(index, orphan)| show::json(orphan, outcomes.get(index));
         let rows: Vec<_> = orphans.iter().enumerate().map(with).collect();
         let End { dc, generation, last_entry, cause } = end;
-        let (dc, how) = (dc.get(), cause_json(*cause));
+        let (dc, how) = (dc.get(), end_cause(*cause));
         return print(
             json!({ "dc": dc, "generation": generation, "last_entry": last_entry, "end": how, "orphans": rows }),
         );
@@ -166,13 +167,5 @@ impl End {
             EndCause::Evicted | EndCause::Unspecified => "was evicted",
         };
         format!("{dc} (generation {generation}) {how}: its log ends with entry {last_entry}.")
-    }
-}
-
-fn cause_json(cause: EndCause) -> &'static str {
-    match cause {
-        EndCause::Left => "left",
-        EndCause::Lost => "lost",
-        EndCause::Evicted | EndCause::Unspecified => "evicted",
     }
 }

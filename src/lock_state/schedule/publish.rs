@@ -37,7 +37,7 @@ impl Schedule {
 
     /// Withdraws a published request. The withdrawal is in the same step as the event that ends the wait, so
     /// it is in the log before any later transfer of the same parts. If no entry can be made, the request
-    /// becomes an orphan.
+    /// becomes abandoned.
     #[inline]
     pub(in crate::lock_state) fn withdraw(&mut self, tables: &mut Tables, request: RequestIndex) {
         match tables.requests.withdraw(request) {
@@ -50,17 +50,17 @@ impl Schedule {
                     self.output.withdraws.push(Op::Withdraw { id });
                 } else {
                     let (at, wants) = tables.requests[request].as_published(&tables.locks);
-                    tables.request_table.insert_orphan(RequestRow { id, at, wants, seq });
+                    tables.request_table.insert_abandoned(RequestRow { id, at, wants, seq });
                 }
             }
         }
     }
 
-    /// Withdraws all orphans in the next entry, because entries may be made again.
-    pub fn withdraw_orphans(&mut self, tables: &mut Tables) {
-        while let Some(id) = tables.request_table.first_orphan() {
+    /// Withdraws all abandoned requests in the next entry, because entries may be made again.
+    pub fn withdraw_abandoned(&mut self, tables: &mut Tables) {
+        while let Some(id) = tables.request_table.first_abandoned() {
             tables.note_before(id);
-            tables.request_table.remove_orphan(id);
+            tables.request_table.remove_abandoned(id);
             self.output.withdraws.push(Op::Withdraw { id });
         }
     }
@@ -122,8 +122,7 @@ mod tests {
         locks.local_requests().cancel(request, now);
         locks.schedule(now);
         assert_eq!(locks.take_ops(), []);
-        let kept: Vec<_> =
-            locks.inspect().request_table().iter().map(|orphan| (orphan.id, orphan.seq)).collect();
+        let kept: Vec<_> = locks.inspect().request_table().iter().map(|row| (row.id, row.seq)).collect();
         assert_eq!(kept, [(id, 1)], "others still know it");
 
         locks.permit(Permissions { grant: true, append: true });

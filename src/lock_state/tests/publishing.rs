@@ -1,4 +1,4 @@
-//! Published requests: `docs/algorithm.md#52-publishing`, and orphans: `docs/algorithm.md#41-entries`.
+//! Published requests: `docs/algorithm.md#52-publishing`, and abandoned ones: `docs/algorithm.md#41-entries`.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn a_request_that_is_over_before_its_entry_is_made_is_not_published() {
 }
 
 #[test]
-fn own_requests_of_before_a_restart_are_orphans_until_they_are_withdrawn() {
+fn own_requests_of_before_a_restart_are_abandoned_until_they_are_withdrawn() {
     let mut f = Fixture::new();
     f.permit(Permissions { grant: false, append: false });
     f.gather("a");
