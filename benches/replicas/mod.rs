@@ -3,17 +3,18 @@
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use geolock::base::time::{Instant, Now, Wall};
 use geolock::base::wire::PROTOCOL_VERSION;
-use geolock::causal_log::{Action, Change};
+use geolock::causal_log::{Action, Change, Wants};
 use geolock::leases::{ClientId, OnDisconnect, Proof, SessionId};
 use geolock::replica::call::store::{AtLeast, Begin, Durability, Step, Then};
-use geolock::replica::call::{Call, CallId, Reply};
+use geolock::replica::call::{Acquire, Call, CallId, LockRequest, Reply, Target, Wait};
 use geolock::replica::{AgreedConfig, Effect, Event, LocalConfig, Message, Replica, ReplicaConfig, Report};
 use geolock_api::keys::Key;
-use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, Position, Secret};
+use geolock_api::names::{ClusterId, DcId, DcSet, LeaseId, LockName, Mode, Position, Secret};
 use geolock_api::value::{Op, Update};
 
 /// Longer than any bench lasts in its own time.
@@ -148,6 +149,21 @@ impl Replicas {
         self.calls += 1;
         let call = CallId { session: SessionId(1), tag: self.calls };
         self.handle(0, Event::Client { call, client: ClientId(1), request });
+    }
+
+    /// Acquires a lock at the first datacenter, also from the others, and releases it.
+    pub fn pair(&mut self, lock: &LockName) {
+        let wants = Wants::all(vec![(lock.clone(), Mode::Exclusive)]).expect("one lock");
+        self.last = None;
+        let (lease, key, label) = (self.lease, Some(self.calls), Arc::from(""));
+        let request = LockRequest { wants, wait: Wait::Forever, label };
+        self.call(Call::Acquire(Acquire { lease, proof: Proof::Attached, key, request }));
+        if self.last.is_none() {
+            self.deliver(|_| {});
+        }
+        let Some(Reply::Granted(grant)) = self.last.take() else { panic!("{lock} is not granted") };
+        let target = Target::Id(grant.request);
+        self.call(Call::Release { lease, proof: Proof::Attached, target });
     }
 
     /// Commits a change of each of these accounts at the first datacenter.

@@ -12,6 +12,7 @@ mod founding;
 mod growth;
 mod homes;
 mod joining;
+mod larger;
 mod leaving;
 mod orphans;
 mod playground;

@@ -54,8 +54,8 @@ fn millis() -> u64 {
     UNIX_EPOCH.elapsed().expect("it is later").as_millis() as u64
 }
 
-/// A cluster of founders, and a client of each.
-async fn founded(dcs: u8) -> (Cluster, Vec<Client>) {
+/// Starts a cluster of founders. Returns it with a client of each.
+pub async fn founded(dcs: u8) -> (Cluster, Vec<Client>) {
     let mut cluster = Cluster::prepare(dcs);
     for dc in 0..dcs {
         cluster.write_founders(dc, dcs, AUTO);

@@ -232,7 +232,8 @@ pub(super) fn is_newer(a: &Config, b: &Config) -> bool {
 
 /// Returns the command that evicts members. An operator vouches for their end.
 fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
-    let dcs: DcSet = dcs.iter().copied().collect();
+    // A command that is repeated also names those that an earlier attempt has evicted.
+    let dcs: DcSet = dcs.iter().copied().filter(|dc| !config.slots().has_ended(*dc)).collect();
     let evictee = |dc| {
         let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
         Ok(Evictee { dc, generation, run: 0 })
