@@ -10,9 +10,18 @@ use super::read_client::ReadClient;
 use geolock_api::names::{ForceReason, LockName};
 use geolock_api::proto::{
     AddMemberRequest, AuditRecord, AuditRequest, AuditResponse, EvictMembersRequest, ForceReleaseRequest,
-    ForceReleaseResponse, ListMembersRequest, ListMembersResponse, LossReport, MemberPolicy, RecoverRequest,
-    RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
+    ForceReleaseResponse, LastHeard, ListMembersRequest, ListMembersResponse, LossReport, MemberPolicy,
+    RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
 };
+
+/// The answer of [`AdminClient::check_eviction`]. The default says nothing about the time at which the operator
+/// vouched: then that of the eviction counts.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionCheck {
+    /// How long the leases of their clients may still last.
+    pub max_lease_ttl: Duration,
+    last_heard: Vec<LastHeard>,
+}
 
 /// Releases locks by force, and lists earlier force releases; lists and changes the members of the cluster.
 /// If the server has access rules, they must allow these calls.
@@ -91,12 +100,13 @@ impl AdminClient {
         Ok(answer.decision)
     }
 
-    /// Checks whether these datacenters, which are lost, can be evicted now. Returns how long the leases of
-    /// their clients may still last.
-    pub async fn check_eviction(&self, dcs: &[u32]) -> Result<Duration, ClientError> {
-        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true };
+    /// Checks whether these datacenters, which are lost, can be evicted now: an operator vouches that none of
+    /// their servers runs.
+    pub async fn check_eviction(&self, dcs: &[u32]) -> Result<EvictionCheck, ClientError> {
+        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true, last_heard: Vec::new() };
         let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
-        Ok(Duration::from_millis(answer.max_lease_ttl_ms))
+        let max_lease_ttl = Duration::from_millis(answer.max_lease_ttl_ms);
+        Ok(EvictionCheck { max_lease_ttl, last_heard: answer.last_heard })
     }
 
     /// Sets the policies of evictions and joins. A field that the policy does not set keeps its value.
@@ -130,10 +140,13 @@ impl AdminClient {
     }
 
     /// Begins to evict datacenters that are lost for good: no server of them runs, and all leases of their
-    /// clients have ended. Returns the number of the decision; they are evicted when [`AdminClient::members`]
-    /// lists them no more. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
-    pub async fn evict_members(&self, dcs: &[u32]) -> Result<u64, ClientError> {
-        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false };
+    /// clients have ended. `check`: the check that was made when the operator vouched for that; refused if one
+    /// of them was heard since. Returns the number of the decision; they are evicted when
+    /// [`AdminClient::members`] lists them no more. After [`ClientError::Unreachable`] the outcome is unknown:
+    /// repeat it.
+    pub async fn evict_members(&self, dcs: &[u32], check: &EvictionCheck) -> Result<u64, ClientError> {
+        let last_heard = check.last_heard.clone();
+        let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false, last_heard };
         let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
         Ok(answer.decision)
     }

@@ -104,7 +104,7 @@ mod values;
 mod watch;
 mod with_lock;
 
-pub use admin_client::AdminClient;
+pub use admin_client::{AdminClient, EvictionCheck};
 pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect, Transport};
 pub use error::{AcquireError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;

@@ -189,6 +189,8 @@ pub enum Bug {
     SilenceNotOnDisk,
     /// A voter that has just started is silent about a member at once.
     SilenceFromBefore,
+    /// A voter promises although it knows that the lost member was started after the operator's word.
+    StartNotSeen,
     /// A member promises in the name of a witness that may not know of the eviction yet.
     PromisesForWitness,
     /// A witness promises before that is on its disk.

@@ -208,8 +208,8 @@ impl Op {
             | Op::Done { .. }
             | Op::Freed { .. }
             | Op::Rehome { .. }
-            | Op::Under { .. }
             | Op::Leave => 1,
+            Op::Under { .. } => 0,
             Op::Transfer { parts, .. } | Op::Keep { parts } => {
                 parts.iter().map(|lock| lock.parts.len()).sum()
             }

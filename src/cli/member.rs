@@ -6,7 +6,7 @@ mod policy;
 use std::time::Duration;
 
 use clap::Subcommand;
-use geolock_client::AdminClient;
+use geolock_client::{AdminClient, EvictionCheck};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -40,12 +40,13 @@ pub struct MemberArgs {
 enum MemberCommand {
     /// List the members, as the answering datacenter knows them
     ///
-    /// GENERATION is the number of earlier members with the id, PHASE is `joining` until the member has its state and serves, VOTES shows if it takes
-    /// part in decisions, EPOCH is the last change of the members that it has applied, HEARD shows if the
-    /// answering datacenter hears it, or how long ago it did, or which voters have not heard it for
-    /// `evict_after`. LOCKS is the number of locks that no other datacenter could take exclusively if the
-    /// member died now, besides those that were never used: it has parts of them that are named after others.
-    /// WAITING is the number of requests that wait for it now. Both as far as the answering datacenter knows.
+    /// GENERATION is the number of earlier members with the id, PHASE is `joining` until the member has its
+    /// state and serves, VOTES shows if it takes part in decisions, EPOCH is the last change of the members
+    /// that it has applied, HEARD shows if the answering datacenter hears it, or how long ago it did, or
+    /// which voters have not heard it for `evict_after`. LOCKS is the number of locks that no other
+    /// datacenter could take exclusively if the member died now, besides those that were never used: it has
+    /// parts of them that are named after others. WAITING is the number of requests that wait for it now.
+    /// Both as far as the answering datacenter knows.
     List {
         /// For programs: one JSON object
         #[arg(long)]
@@ -64,8 +65,9 @@ enum MemberCommand {
     },
     /// Let a datacenter leave the cluster, in order
     ///
-    /// It refuses new requests of its clients. Once no client holds a lock there, it returns its parts to the others, and its server ends. No lock elsewhere waits
-    /// for it. Another server may join with its id. May be repeated, also to wait.
+    /// It refuses new requests of its clients. Once no client holds a lock there, it returns its parts to
+    /// the others, and its server ends. No lock elsewhere waits for it. Another server may join with its
+    /// id. May be repeated, also to wait.
     Remove {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]
@@ -227,8 +229,10 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     };
     // One that is evicted already is no error.
     let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;
+    let mut check = EvictionCheck::default();
     if !list.members.iter().any(is_under_way) {
-        let wait = admin.check_eviction(&ids).await.map_err(connect::failure)?;
+        check = admin.check_eviction(&ids).await.map_err(connect::failure)?;
+        let wait = check.max_lease_ttl;
         if !clients_are_dead && !wait.is_zero() {
             let seconds = wait.as_secs_f64();
             print(format_args!(
@@ -240,7 +244,7 @@ async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Res
     // It is given up if one of them is heard, or another member is lost meanwhile.
     let mut decision = list.decision;
     while is_member().await? {
-        decision = admin.evict_members(&ids).await.map_err(connect::failure)?;
+        decision = admin.evict_members(&ids, &check).await.map_err(connect::failure)?;
         sleep(LOOK_EVERY).await;
     }
     print(format_args!("{names} evicted (decision {decision})."))

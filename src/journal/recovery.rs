@@ -113,7 +113,7 @@ pub(super) fn read_only<D: Disk>(
     Ok((checkpoint, records))
 }
 
-/// What a directory has.
+/// The content of a directory.
 struct Found {
     checkpoint: Option<Checkpoint>,
     /// `None` if no record was ever durable after the checkpoint.

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
+use crate::base::time::Timestamp;
 use crate::membership::{
     Command, Config, Epoch, Facts, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
 };
@@ -62,6 +63,8 @@ pub struct MembersView {
     pub heard: DcSet,
     /// The witnesses that this one hears, and by member the one that hears it, if one does.
     pub witnesses: (DcSet, BTreeMap<DcId, DcId>),
+    /// The clocks of the last heartbeats of the members that are not heard, whoever heard them.
+    pub last_clocks: BTreeMap<DcId, Timestamp>,
     /// The members that have said that they leave.
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
@@ -93,6 +96,7 @@ impl MembersView {
             freed: self.freed.clone(),
             heard: heard.collect(),
             heard_within: Duration::MAX,
+            last_clocks: self.last_clocks.clone(),
             ..Facts::default()
         }
     }
@@ -148,6 +152,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
+        let last_clocks = self.machine.last_clocks();
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
@@ -155,7 +160,8 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
-            is_same && is_heard && is_recovered && is_reported && known.witnesses == witnesses
+            let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
+            is_same && is_heard && is_recovered && is_reported
         };
         if !is_known {
             for (dc, member) in config.slots().members() {
@@ -171,6 +177,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 entered,
                 heard,
                 witnesses,
+                last_clocks,
                 left,
                 freed,
                 recovery,

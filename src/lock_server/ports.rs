@@ -6,7 +6,7 @@ use std::future::Future;
 use bytes::Bytes;
 
 use crate::base::histogram::Histogram;
-use crate::base::time::{Instant, Now};
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
 use crate::membership::{Config, Epoch, LossReport};
 use crate::replica::{Effect, Event, Position, RecoveryView, Replica, Urgency, Witness};
@@ -37,6 +37,11 @@ pub trait Machine: Send + 'static {
     /// Returns the witnesses that are heard, and by member the one that hears it, if one does.
     fn heard_witnesses(&self) -> (DcSet, BTreeMap<DcId, DcId>) {
         Default::default()
+    }
+
+    /// Returns the clocks of the last heartbeats of the members that are not heard, whoever heard them.
+    fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
+        BTreeMap::new()
     }
 
     /// Returns the members that have said that they leave.
@@ -92,6 +97,10 @@ impl Machine for Replica {
 
     fn heard_witnesses(&self) -> (DcSet, BTreeMap<DcId, DcId>) {
         self.inspect().heard_witnesses()
+    }
+
+    fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
+        self.inspect().last_clocks()
     }
 
     fn left(&self) -> DcSet {

@@ -106,8 +106,8 @@ impl LogOperations<'_> {
         self.tables.owners.keep_parts(owner, kept);
     }
 
-    /// Records the entry of this datacenter that published its requests, and removes the abandoned requests that it
-    /// withdrew.
+    /// Records the entry of this datacenter that published its requests, and removes the abandoned requests
+    /// that it withdrew.
     pub fn note_own_entry(&mut self, seq: u64, ops: &[Op], now: Instant) {
         for op in ops {
             match op {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use geolock_api::names::{DcId, DcSet};
 use serde::{Deserialize, Serialize};
 
-use super::command::{Evictee, Eviction};
+use super::command::{Evictee, Eviction, Vouch};
 use super::history::VoterSet;
 use super::ids::{AttemptId, Epoch, Generation, Voter};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 
 /// An eviction that has begun and neither ended nor been given up.
@@ -79,6 +80,14 @@ impl Eviction {
     /// Returns the slots of the members that are to be evicted.
     pub fn slots(&self) -> DcSet {
         self.members.iter().map(|member| member.dc).collect()
+    }
+
+    /// Returns true if a heartbeat with this clock shows that a member was started after an operator vouched
+    /// that it does not run.
+    pub fn was_started(&self, dc: DcId, heard: Option<Timestamp>) -> bool {
+        let is_said = |member: &&Evictee| member.last_heard != Timestamp::default();
+        let vouched = self.member(dc).filter(|_| self.vouch != Vouch::Silence).filter(is_said);
+        vouched.zip(heard).is_some_and(|(member, heard)| heard > member.last_heard)
     }
 
     /// Returns the member with this slot.

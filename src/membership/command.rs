@@ -19,6 +19,7 @@ use super::ids::{
 };
 use super::policy::{AgreedOptions, Policy};
 use super::rules::{Prefix, PrefixRule};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 
 /// A command, with the revision that its proposer checked it against.
@@ -209,9 +210,9 @@ pub struct Evictee {
     pub dc: DcId,
     /// The generation in the slot.
     pub generation: Generation,
-    /// The number of the last start of its server that any member has heard of. A voter that has confirmed a
-    /// later one does not promise.
-    pub run: u64,
+    /// The clock of the last heartbeat of its server that anybody had heard when the operator vouched that it
+    /// does not run. One that knows a later heartbeat gives the eviction up: the server was started since.
+    pub last_heard: Timestamp,
 }
 
 /// The reason for the assumption that a member no longer serves.

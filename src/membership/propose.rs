@@ -16,6 +16,7 @@ use super::ids::{Epoch, Voter};
 use super::policy::EvictPolicy;
 use super::refused::Refused;
 use super::slot::{Member, Phase};
+use crate::base::time::Timestamp;
 
 /// The facts that a proposer sees.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +30,8 @@ pub struct Facts {
     pub freed: BTreeMap<DcId, DcSet>,
     /// The last time that some member or witness, also this one, heard each member.
     pub heard: BTreeMap<DcId, (Voter, Duration)>,
+    /// The clock of the last heartbeat of each member that anybody has heard, as far as is known here.
+    pub last_clocks: BTreeMap<DcId, Timestamp>,
     /// How long ago a member has to have been heard so that it counts as heard no more.
     pub heard_within: Duration,
     /// The voters and other members that can be reached; this one included.
@@ -146,7 +149,11 @@ fn complete(config: &Config, facts: &Facts, mut eviction: Eviction) -> Eviction 
         config.slots().with_joiners(eviction.slots().union(stateless)).difference(eviction.slots()).iter()
     {
         let generation = config.slots().generation(dc).expect("it is a member");
-        eviction.members.push(Evictee { dc, generation, run: 0 });
+        eviction.members.push(Evictee { dc, generation, last_heard: Timestamp::default() });
+    }
+    // Nothing else was said: what is known now counts.
+    for member in eviction.members.iter_mut().filter(|member| member.last_heard == Timestamp::default()) {
+        member.last_heard = facts.last_clocks.get(&member.dc).copied().unwrap_or_default();
     }
     eviction.members.sort_by_key(|member| member.dc);
     let remain = config.slots().member_set().difference(eviction.slots()).difference(facts.left);
@@ -169,6 +176,8 @@ fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), 
             }
         } else if let Some((by, ago)) = facts.heard.get(&dc).filter(|(_, ago)| *ago < facts.heard_within) {
             return Err(Refused::StillHeard { dc, by: *by, ago: *ago });
+        } else if eviction.was_started(dc, facts.last_clocks.get(&dc).copied()) {
+            return Err(Refused::Started { dc });
         }
     }
     Ok(())

@@ -127,6 +127,10 @@ pub enum Refused {
     #[error("{by} {}: it runs; stop it first", heard(*.dc, *.ago))]
     StillHeard { dc: DcId, by: Voter, ago: Duration },
     #[error(
+        "{dc} was heard after the command was given: it was started; make sure that it does not run, and repeat the command"
+    )]
+    Started { dc: DcId },
+    #[error(
         "{remaining} of {needed} voters that a decision needs would be left: add a witness, or wait for the members"
     )]
     NoMajority { remaining: usize, needed: usize },

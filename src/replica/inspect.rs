@@ -121,6 +121,14 @@ impl<'a> Inspect<'a> {
         (witnesses.alive(now, within), heard.map(|(witness, dc, _)| (dc, witness)).collect())
     }
 
+    /// Returns the clocks of the last heartbeats of the members that are not heard, whoever heard them.
+    pub fn last_clocks(self) -> BTreeMap<DcId, Timestamp> {
+        let mut clocks = self.0.members.last_clocks(&self.0.peers);
+        let heard = self.heard();
+        clocks.retain(|dc, _| !heard.contains(*dc));
+        clocks
+    }
+
     /// Returns the ids of the witnesses, as far as is known here: there may be a link to each.
     pub fn witnesses(self) -> DcSet {
         self.0.members.decided.config().witnesses().dcs()

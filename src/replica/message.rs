@@ -84,9 +84,9 @@ pub enum Message {
     HeartbeatAcks { own: Vec<(DcId, Timestamp)>, of_receiver: Vec<(DcId, Timestamp)> },
     /// Between survivors of a lost majority.
     Recovery(Box<RecoveryMessage>),
-    /// From a witness, with each of its heartbeats: the members that it hears, and how many milliseconds ago
-    /// it heard them.
-    WitnessHears { hears: Vec<(DcId, u32)> },
+    /// From a witness, with each of its heartbeats: the members that it hears or heard, each with the clock
+    /// of its last heartbeat, and how many milliseconds ago it heard that.
+    WitnessHears { hears: Vec<(DcId, Timestamp, u32)> },
 }
 
 /// The state of a datacenter, and its reports of others.

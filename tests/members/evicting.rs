@@ -2,11 +2,17 @@
 //!
 //! Guarantees: docs/guarantees.md#order-and-availability.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
 use crate::fixture::calls::{acquire, put, read};
-use crate::fixture::said::{Said, run};
+use crate::fixture::said::{Said, run, said};
 use crate::fixture::{Cluster, lock, until};
-use crate::growth::{AUTO, all_settled, listed};
-use crate::leaving::{three, token};
+use crate::growth::{AUTO, all_settled, listed, prepared_with};
+use crate::leaving::{grown, three, token};
+use crate::timed::SHORT;
 use geolock::client::AcquireRequest;
 
 pub fn evict(cluster: &Cluster, at: u8, lost: &str) -> Said {
@@ -49,6 +55,35 @@ async fn one_that_is_lost_is_evicted_and_its_locks_are_granted_elsewhere() {
     cluster.server(2).line("this datacenter was evicted: stopping");
     assert_eq!(cluster.server(2).wait(), 0);
     token(&clients[0], "used there").await;
+}
+
+/// The command waits for the leases of its clients; meanwhile its server is started, serves, and dies again.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_started_after_the_operators_word_is_not_evicted() {
+    let (mut cluster, mut clients) = grown(prepared_with(&[AUTO, SHORT].concat(), SHORT)).await;
+    cluster.kill(2);
+    drop(clients.pop());
+    let is_heard = |list: &Value| list["members"][2]["heard"] == true;
+    let unheard = |cluster: &Cluster, dc| listed(cluster, dc, "dc2 is not heard", |list| !is_heard(list));
+    for dc in 0..2 {
+        unheard(&cluster, dc);
+    }
+    let mut command = cluster.command(0, ["member", "evict", "2", "--confirm-dead"]);
+    let mut evicting =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is there");
+    let mut lines = BufReader::new(evicting.stdout.take().expect("it is piped")).lines();
+    let waits = |line: &String| line.contains("Clients of dc2 may rely on their locks");
+    assert!(lines.by_ref().map(|line| line.expect("it prints text")).any(|line| waits(&line)), "it waits");
+    cluster.restart(2);
+    listed(&cluster, 1, "dc2 is heard", is_heard);
+    cluster.kill(2);
+    let said = said(evicting);
+    let is_seen = ["dc2 was heard after the command was given", "hears dc2: it runs", "heard dc2"];
+    assert!(said.code != 0 && is_seen.iter().any(|text| said.stderr.contains(text)), "{said:?}");
+    cluster.restart(2);
+    for dc in 0..3 {
+        listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

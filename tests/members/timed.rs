@@ -12,7 +12,7 @@ use crate::leaving::{grown, three, token};
 use geolock::client::{AcquireRequest, Client};
 
 /// Tables of all: leases are short enough from the start.
-const SHORT: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
+pub const SHORT: &str = "[limits]\nmax_lease_ttl = \"10 s\"\n";
 
 fn policy(cluster: &Cluster, args: &[&str]) -> Said {
     run(&mut cluster.command(0, [&["member", "policy"], args].concat()))

@@ -42,7 +42,7 @@ impl Choice {
     }
 }
 
-/// What was done with an orphan.
+/// The fate of an orphan.
 #[derive(Debug)]
 pub enum Outcome {
     /// It is committed again; that many of its changes were left out.

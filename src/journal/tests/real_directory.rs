@@ -77,7 +77,7 @@ fn a_directory_is_read_without_a_change() {
     let mut segments: Vec<_> = fs::read_dir(dir)
         .expect("lists")
         .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|end| end == "segment"))
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
         .collect();
     segments.sort();
     let newest = segments.last().expect("there is a segment");

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::*;
+use crate::base::time::Timestamp;
 use crate::base::wire::{decode, encode};
 
 /// Asserts that the value encodes to these bytes, and that they decode to the value.
@@ -28,7 +29,7 @@ fn commands() -> Vec<Command> {
     let mark = Mark { by: founder(1), of: dc(2), of_generation: generation, number: 9 };
     let server = ServerId([0xab; 16]);
     let credentials = Credentials { lineage: Some(Lineage(1)), ..credentials() };
-    let member = Evictee { dc: dc(2), generation, run: 4 };
+    let member = Evictee { dc: dc(2), generation, last_heard: Timestamp::from_raw(4) };
     let prefix = Prefix::new(b"a/").expect("a prefix");
     let founders = vec![Founder { dc: dc(1), server, name: name("a"), address: address("h"), votes: true }];
     let (policy, options) = (auto(), AgreedOptions::default());

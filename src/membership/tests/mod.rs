@@ -14,6 +14,7 @@ mod voters;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 use super::*;
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 
 const CLUSTER: ClusterId = ClusterId::from_raw(7);
@@ -149,7 +150,11 @@ impl List {
 
     fn eviction<const N: usize>(&self, ids: [u8; N], vouch: Vouch) -> Command {
         let generation = |id| self.config.slots().generation(dc(id)).unwrap_or_default();
-        let members = ids.map(|id| Evictee { dc: dc(id), generation: generation(id), run: 1 });
+        let members = ids.map(|id| Evictee {
+            dc: dc(id),
+            generation: generation(id),
+            last_heard: Timestamp::from_raw(1),
+        });
         Command::Begin(Eviction { members: members.into(), vouch, recut: None })
     }
 

@@ -115,6 +115,23 @@ fn a_member_that_somebody_hears_is_not_evicted_by_an_operator() {
 }
 
 #[test]
+fn a_member_that_was_started_after_the_operators_word_is_not_evicted() {
+    let list = List::of(3);
+    let clock = Timestamp::from_raw;
+    let vouched = |last_heard| {
+        let members = vec![Evictee { dc: dc(2), generation: Generation(0), last_heard }];
+        Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None })
+    };
+    let mut facts = facts(&list);
+    facts.last_clocks.insert(dc(2), clock(9));
+    let refused = list.config.check_proposal(&facts, vouched(clock(8))).expect_err("it was heard since");
+    assert!(matches!(refused, Refused::Started { dc: it } if it == dc(2)), "{refused}");
+    list.config.check_proposal(&facts, vouched(clock(9))).expect("nobody heard it since");
+    let proposal = list.config.check_proposal(&facts, vouched(Timestamp::default())).expect("it is possible");
+    assert_eq!(proposal.command, vouched(clock(9)), "nothing was said: what is known now counts");
+}
+
+#[test]
 fn nobody_is_evicted_by_silence_before_it_knows_the_policy() {
     let mut list = List::auto(3);
     for by in [0, 1] {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::time::Timestamp;
 use crate::base::wire::{decode, encode};
 
 /// Numbers from which a command is made that has a chance of being possible.
@@ -27,7 +28,7 @@ fn eviction(list: &List, a: u8, b: u8, number: u64) -> Command {
     let members = list.config.slots().with_joiners(two).iter().map(|dc| Evictee {
         dc,
         generation: list.config.slots().generation(dc).unwrap_or_default(),
-        run: number,
+        last_heard: Timestamp::from_raw(number),
     });
     let vouch = [Vouch::Operator, Vouch::Replacement, Vouch::Silence][usize::from(a + b) % 3];
     let recut = list.config.last_end().map(|last| last.epoch).filter(|_| number.is_multiple_of(3));

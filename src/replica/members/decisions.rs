@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Members;
 use super::pending::Kind;
 use crate::base::bugs::Bug;
-use crate::base::time::Now;
+use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
 use crate::membership::{Command, Facts, Index, Lineage, Proposal, Voter};
@@ -54,9 +54,16 @@ impl Members {
             freed: self.ended_slots.freed(),
             heard: self.heard(peers, now),
             heard_within: config.agreed.peer_timeout,
+            last_clocks: self.last_clocks(peers),
             reachable: reached.chain(witnesses.map(|(id, _)| Voter::Witness(id))).collect(),
             ..Facts::default()
         }
+    }
+
+    /// Returns the clock of the last heartbeat of each other member that anybody has heard.
+    pub fn last_clocks(&self, peers: &Peers) -> BTreeMap<DcId, Timestamp> {
+        let clock = |dc| Some((dc, peers.reachability.latest_clock(dc)?));
+        self.peers().iter().filter_map(clock).collect()
     }
 
     /// Returns when some member or witness heard each member last, as far as is known here.

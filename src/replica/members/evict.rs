@@ -195,14 +195,20 @@ impl Decisions<'_> {
         witnesses.next().map(|(id, _)| Voter::Witness(id))
     }
 
-    /// Returns true if one that is to be evicted is heard, here or by a witness, or one that has to report is
-    /// not heard here.
+    /// Returns true if one that is to be evicted is heard, here or by a witness, or was started after the
+    /// operator vouched for its end, or one that has to report is not heard here.
     fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
         let evicting = self.members.decided.config().need_silence(evicting);
         let heard = self.peers.reachability.alive(self.now.mono);
         let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
         let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;
         let by_witness = self.peers.witnesses.hear(self.now.mono, self.config.agreed.peer_timeout);
+        let attempt = self.members.decided.config().attempt();
+        let latest = |dc| self.peers.reachability.latest_clock(dc);
+        let was_started = |dc| attempt.is_some_and(|attempt| attempt.eviction.was_started(dc, latest(dc)));
+        if evicting.iter().any(was_started) && !self.config.bugs.has(Bug::StartNotSeen) {
+            return true;
+        }
         !evicting.intersection(heard.union(by_witness)).is_empty()
             || (!silent.is_empty() && self.now.mono >= until)
     }

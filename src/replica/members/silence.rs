@@ -166,7 +166,9 @@ impl FailureDetector<'_> {
         if silenced.is_empty() || first != Some(me) || waits {
             return;
         }
-        let evictee = |dc| Some(Evictee { dc, generation: config.slots().generation(dc)?, run: 0 });
+        let evictee = |dc| {
+            Some(Evictee { dc, generation: config.slots().generation(dc)?, last_heard: Timestamp::default() })
+        };
         let members = silenced.iter().filter_map(evictee).collect();
         let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
         if let Ok(proposal) = config

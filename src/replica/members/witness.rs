@@ -262,6 +262,9 @@ impl Witness {
         if !self.reachability.peers().contains(dc) {
             return;
         }
+        if age > self.config.peer_timeout {
+            return self.reachability.note_earlier(dc, clock);
+        }
         // A clock that was far ahead would keep its member unheard after it was set right.
         let clock = clock.min(Timestamp::from_millis(self.now.wall.0).plus(self.config.max_clock_skew));
         let (durable, at) = (VersionVector::default(), self.now.mono - age);
@@ -317,8 +320,7 @@ impl Witness {
 
     /// Tells each linked member what it hears, knows and acknowledges.
     fn tell_members(&mut self) {
-        let hears: Vec<(DcId, u32)> =
-            self.reachability.heard(self.now.mono).iter().map(|it| (it.0, it.2)).collect();
+        let hears = self.reachability.told(self.now.mono);
         let members = self.reachability.peers();
         let own = self.decided.evict_by_time().then(|| self.listener().acknowledged(members));
         for peer in self.linked.iter() {
@@ -351,7 +353,10 @@ impl Witness {
         let (attempt, must_be_silent) = (under_way.id, config.need_silence(under_way.evicting()));
         let is_on_disk = self.out.output_commit.may_emit(promise.recorded())
             || self.config.bugs.has(Bug::WitnessPromiseNotOnDisk);
-        let command = if !must_be_silent.intersection(self.hears()).is_empty() {
+        let latest = |dc| self.reachability.latest_clock(dc);
+        let was_started = |dc| under_way.eviction.was_started(dc, latest(dc));
+        let is_heard = !must_be_silent.intersection(self.hears()).is_empty();
+        let command = if is_heard || must_be_silent.iter().any(was_started) {
             Command::Abort { attempt }
         } else if is_on_disk && !under_way.promised.contains(&by) {
             Command::Have { attempt, by, vector: VersionVector::default() }

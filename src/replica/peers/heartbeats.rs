@@ -61,7 +61,7 @@ impl LinkHandler<'_> {
         } else {
             (**self.log.durable()).clone()
         };
-        let (linked, mut heard) = (self.log.peers().linked(), self.peers.reachability.heard(self.now.mono));
+        let (linked, mut heard) = (self.log.peers().linked(), self.peers.reachability.told(self.now.mono));
         if let Some((clock, age_ms)) = self.peers.round_trips.echo(peer, self.now.mono) {
             // The peer's own heartbeat: others may have reported a later one, but the peer needs the age of
             // this one, however long it was silent.

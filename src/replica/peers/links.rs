@@ -306,6 +306,12 @@ impl LinkHandler<'_> {
         self.peers.reachability.note_heard(dc, &report);
     }
 
+    /// `dc` was alive once, too long ago to count.
+    pub(in crate::replica) fn note_earlier(&mut self, dc: DcId, clock: Timestamp) {
+        let clock = self.believed(clock);
+        self.peers.reachability.note_earlier(dc, clock);
+    }
+
     pub(in crate::replica) fn note_echo(&mut self, peer: DcId, clock: Timestamp, age: Duration) {
         if let Some(round_trip) = self.peers.round_trips.note_echo(peer, clock, age, self.now.mono) {
             self.locks.set_distance(peer, round_trip / 2);

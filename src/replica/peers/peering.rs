@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::copies::Copies;
-use crate::base::time::Now;
+use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
 use crate::lock_state::Locks;
@@ -66,11 +66,21 @@ impl Peering<'_> {
             Message::HeartbeatAcks { own, of_receiver } => {
                 lend!(FailureDetector, self).on_heartbeat_acks(witness, &own, &of_receiver)
             }
-            Message::WitnessHears { hears } => {
-                self.peers.witnesses.note_hears(witness, &hears, self.now.mono)
-            }
+            Message::WitnessHears { hears } => self.on_witness_hears(witness, &hears),
             _ => {}
         }
+    }
+
+    fn on_witness_hears(&mut self, witness: DcId, hears: &[(DcId, Timestamp, u32)]) {
+        let members = self.members.peers();
+        let known = || hears.iter().filter(|(dc, ..)| members.contains(*dc));
+        for (dc, clock, _) in known() {
+            lend!(LinkHandler, self).note_earlier(*dc, *clock);
+        }
+        let within = self.config.agreed.peer_timeout.as_millis();
+        let recent = known().filter(|(.., age_ms)| u128::from(*age_ms) <= within);
+        let recent: Vec<_> = recent.map(|(dc, _, age_ms)| (*dc, *age_ms)).collect();
+        self.peers.witnesses.note_hears(witness, &recent, self.now.mono);
     }
 
     pub(in crate::replica) fn on_heartbeat_due(&mut self) {
@@ -138,7 +148,12 @@ impl Peering<'_> {
             if *dc == self.config.dc {
                 lend!(LinkHandler, self).note_echo(peer, *clock, age);
             }
-            if self.members.peers().contains(*dc) && *dc != peer {
+            if !self.members.peers().contains(*dc) || *dc == peer {
+                continue;
+            }
+            if age > self.config.agreed.peer_timeout {
+                lend!(LinkHandler, self).note_earlier(*dc, *clock);
+            } else {
                 lend!(LinkHandler, self).note_alive(*dc, (peer, heartbeat), *clock, age);
             }
         }

@@ -32,6 +32,8 @@ struct Row {
     /// The clock of the latest heartbeat, and the local time to which it belongs.
     heard: Option<(Timestamp, Instant)>,
     reachable: bool,
+    /// The clock of the latest heartbeat that anybody has heard, however long ago.
+    latest: Option<Timestamp>,
     /// It was unreachable and is heard again; it counts once this vector is applied here.
     rejoins_at: Option<VersionVector>,
     /// From the latest heartbeat.
@@ -87,6 +89,17 @@ impl Reachability {
     /// Returns the clock of the latest heartbeat of a peer.
     pub fn last_clock(&self, peer: DcId) -> Option<Timestamp> {
         self.rows[peer.index()].heard.map(|(clock, _)| clock)
+    }
+
+    /// Returns the clock of the latest heartbeat of a peer that anybody has heard, however long ago.
+    pub fn latest_clock(&self, peer: DcId) -> Option<Timestamp> {
+        self.rows[peer.index()].latest
+    }
+
+    /// Somebody has heard this heartbeat of a peer, too long ago to count as a sign of life.
+    pub fn note_earlier(&mut self, peer: DcId, clock: Timestamp) {
+        let row = &mut self.rows[peer.index()];
+        row.latest = row.latest.max(Some(clock));
     }
 
     /// Returns when the latest heartbeat of a peer was heard, here or by the member that reported it.
@@ -149,6 +162,7 @@ impl Reachability {
     }
 
     pub fn note_heard(&mut self, peer: DcId, report: &PeerReport<'_>) {
+        self.note_earlier(peer, report.clock);
         let row = &mut self.rows[peer.index()];
         if row.heard.is_some_and(|(latest, _)| report.clock <= latest) {
             return;
@@ -165,10 +179,20 @@ impl Reachability {
         self.deadline = self.earliest();
     }
 
-    /// Returns the heard peers with their clocks and ages in milliseconds, for a heartbeat.
+    /// Returns the heard peers with their clocks and ages in milliseconds.
     pub fn heard(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
         let row = |(peer, clock, age): (DcId, Timestamp, Duration)| (peer, clock, age.as_millis() as u32);
         self.recent(now).map(row).collect()
+    }
+
+    /// The same for a heartbeat, with those that were heard earlier: an operator who evicts one has to know
+    /// its last heartbeat, whoever heard it.
+    pub fn told(&self, now: Instant) -> Vec<(DcId, Timestamp, u32)> {
+        let mut told = self.heard(now);
+        let recent: DcSet = told.iter().map(|(peer, ..)| *peer).collect();
+        let earlier = self.peers.difference(recent);
+        told.extend(earlier.iter().filter_map(|peer| Some((peer, self.latest_clock(peer)?, u32::MAX))));
+        told
     }
 
     /// Returns the peers that live: they were heard, by whatever way. One that catches up lives, although it

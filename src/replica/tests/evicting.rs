@@ -5,26 +5,27 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, founding};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
+use crate::base::time::Timestamp;
 use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
     Address, Admission, AttemptId, Command, Config, Credentials, Epoch, EvictPolicy, Evictee, Eviction,
     Generation, Index, Lineage, MemberName, Policy, Proposal, Revision, ServerId, Voter, Vouch,
 };
+use crate::replica::call::Phase;
 use crate::replica::call::store::{Durability, Durable, Step, Then};
-use crate::replica::call::{Call, Phase, Reply};
-use crate::replica::{Decision, Event, Message};
+use crate::replica::{Event, Message};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// A cluster with a list of decisions, which every member that is up learns at once.
-struct Story {
-    c: Cluster,
-    config: Config,
-    up: Vec<u8>,
+pub(super) struct Story {
+    pub(super) c: Cluster,
+    pub(super) config: Config,
+    pub(super) up: Vec<u8>,
 }
 
 impl Story {
-    fn new(size: u8, bug: Option<Bug>) -> Story {
+    pub(super) fn new(size: u8, bug: Option<Bug>) -> Story {
         let mut c = Cluster::with_old(size, Default::default(), bug);
         // Heartbeats tell who is heard.
         c.pass(1_000);
@@ -33,7 +34,7 @@ impl Story {
         story
     }
 
-    fn decide(&mut self, command: Command) {
+    pub(super) fn decide(&mut self, command: Command) {
         let proposal = Proposal { checked: self.config.revision(), command };
         let index = self.config.index().next();
         self.config.apply(index, &proposal).expect("it is possible");
@@ -59,7 +60,8 @@ impl Story {
     }
 
     fn begin(&mut self) -> AttemptId {
-        let members = vec![Evictee { dc: dc(2), generation: Generation(0), run: 0 }];
+        let members =
+            vec![Evictee { dc: dc(2), generation: Generation(0), last_heard: Timestamp::default() }];
         self.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
         AttemptId(self.config.index().0)
     }
@@ -106,7 +108,7 @@ impl Story {
         self.c.granted(1, moved).token.0 >> 54
     }
 
-    fn serves(&self, id: u8) -> bool {
+    pub(super) fn serves(&self, id: u8) -> bool {
         self.c.inspect(usize::from(id)).phase() == Phase::Serving
     }
 
@@ -117,46 +119,6 @@ impl Story {
     fn vector(&self, id: u8) -> VersionVector {
         self.c.inspect(usize::from(id)).applied().clone()
     }
-}
-
-/// Returns the decisions as a member lists them.
-fn decisions(c: &mut Cluster, id: u8) -> Vec<Decision> {
-    let tag = c.call(id, Call::Decisions);
-    c.run();
-    match c.reply(id, tag) {
-        Some(Reply::Decisions(listed)) => listed,
-        other => panic!("it lists them, not {other:?}"),
-    }
-}
-
-#[test]
-fn every_member_lists_all_decisions() {
-    let mut s = Story::new(2, None);
-    let name = MemberName::new("oslo").expect("a short name");
-    s.decide(Command::Invite { name: name.clone(), sponsor: None });
-    // The members have changed since this was proposed.
-    let proposal = Proposal { checked: Revision(0), command: Command::CancelInvitation { name } };
-    let index = s.config.index().next();
-    assert!(s.config.apply(index, &proposal).is_err());
-    for id in 0..2 {
-        s.c.handle(id, Event::Decided { lineage: Lineage(0), index, proposal: Box::new(proposal.clone()) });
-    }
-    s.c.pass(1_000);
-    let listed = decisions(&mut s.c, 0);
-    let rows: Vec<_> = listed.iter().map(|it| (it.number, it.text.as_str(), it.is_refused)).collect();
-    let expected = [
-        (1, "the first members are dc0, dc1", false),
-        (2, "oslo may join", false),
-        (3, "oslo may not join any more", true),
-    ];
-    assert_eq!(rows, expected);
-    assert!(listed.iter().all(|it| it.at_ms.is_some()), "{listed:?}");
-    s.c.restart(1);
-    s.c.pass(1_000);
-    let elsewhere = decisions(&mut s.c, 1);
-    assert!(elsewhere.iter().all(|it| it.at_ms.is_none()), "the time is not on disk: {elsewhere:?}");
-    let rows: Vec<_> = elsewhere.iter().map(|it| (it.number, it.text.as_str(), it.is_refused)).collect();
-    assert_eq!(rows, expected);
 }
 
 #[test]
@@ -257,7 +219,7 @@ fn of_two_ends_the_first_is_entered_before_the_last_entries_of_the_second_are_ta
     s.c.run();
     s.c.isolate(3);
     s.up.retain(|id| *id == 1);
-    let members = vec![Evictee { dc: dc(3), generation: Generation(0), run: 0 }];
+    let members = vec![Evictee { dc: dc(3), generation: Generation(0), last_heard: Timestamp::default() }];
     s.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: Some(first) }));
     let vectors = [0, 1].map(|id| (id, s.vector(id)));
     s.end(AttemptId(s.config.index().0), &vectors);

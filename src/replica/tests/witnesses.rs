@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::Timestamp;
 use crate::base::time::{Instant, Now, Wall};
 use crate::membership::{
     Address, Command, Config, Credentials, EvictPolicy, Evictee, Eviction, Generation, Index, JoinPolicy,
@@ -188,7 +189,8 @@ impl Story {
     }
 
     fn begin(&mut self, id: u8) {
-        let members = vec![Evictee { dc: dc(id), generation: Generation(0), run: 0 }];
+        let members =
+            vec![Evictee { dc: dc(id), generation: Generation(0), last_heard: Timestamp::default() }];
         self.decide_command(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
     }
 
@@ -268,7 +270,7 @@ fn a_witness_that_hears_one_that_is_to_be_evicted_gives_that_up() {
     let mut s = Story::new(2, EvictPolicy::Operator, None);
     s.c.cut(0, 1);
     s.pass(5_000);
-    let members = vec![Evictee { dc: dc(1), generation: Generation(0), run: 0 }];
+    let members = vec![Evictee { dc: dc(1), generation: Generation(0), last_heard: Timestamp::default() }];
     let begin = Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None });
     s.c.handle(0, Event::Propose { command: Box::new(begin.clone()) });
     assert!(s.c.proposed.is_empty(), "the witness hears it");

@@ -316,15 +316,15 @@ impl Locks for LocksService {
         request: Request<proto::EvictMembersRequest>,
     ) -> Result<Response<proto::EvictMembersResponse>, Status> {
         let (members, authorizer, message) = self.enter_for_members(authorize::EVICT_MEMBERS, request)?;
-        let dcs = members::lost(&message)?;
+        let lost = members::lost(&message)?;
         if message.check_only {
-            let max_lease_ttl = members.check_eviction(&dcs).map_err(BorderError::from)?;
-            let max_lease_ttl_ms = max_lease_ttl.as_millis() as u64;
-            return Ok(Response::new(proto::EvictMembersResponse { decision: 0, max_lease_ttl_ms }));
+            let (max_lease_ttl, lost) = members.check_eviction(&lost).map_err(BorderError::from)?;
+            return Ok(Response::new(members::checked(max_lease_ttl, &lost)));
         }
+        let dcs: Vec<_> = lost.iter().map(|lost| lost.dc).collect();
         tracing::info!(who = %authorizer.principal(), ?dcs, "datacenters are to be evicted");
-        let decision = members.evict(&dcs).await.map_err(BorderError::from)?;
-        Ok(Response::new(proto::EvictMembersResponse { decision, max_lease_ttl_ms: 0 }))
+        let decision = members.evict(&lost).await.map_err(BorderError::from)?;
+        Ok(Response::new(proto::EvictMembersResponse { decision, ..Default::default() }))
     }
 
     async fn recover(

@@ -1,11 +1,13 @@
 //! The members of the cluster for operators: the list, and the commands that propose a decision.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::decisions::DecisionList;
+use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
@@ -37,6 +39,19 @@ impl std::fmt::Debug for MembersApi {
         f.write_str("MembersApi")
     }
 }
+
+/// A member that is to be evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// Its id.
+    pub dc: DcId,
+    /// The clock of the last heartbeat of it that anybody had heard when the operator vouched that its server
+    /// does not run; 0 if that was not said.
+    pub last_heard: Timestamp,
+}
+
+/// Before the first reading of any clock.
+const NEVER: Timestamp = Timestamp::from_raw(1);
 
 /// The reason why a command of an operator has no effect.
 #[derive(Debug, thiserror::Error)]
@@ -124,28 +139,31 @@ impl MembersApi {
     }
 
     /// Checks that these members can be evicted now. Returns how long the leases of their clients may still
-    /// last.
-    pub fn check_eviction(&self, dcs: &[DcId]) -> Result<Duration, ProposalError> {
+    /// last, and the last heartbeat of each, for the eviction.
+    pub fn check_eviction(&self, lost: &[Lost]) -> Result<(Duration, Vec<Lost>), ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
         let config = control.state().0;
-        if dcs.iter().all(|dc| config.slots().has_ended(*dc)) {
-            return Ok(Duration::ZERO);
+        if lost.iter().all(|lost| config.slots().has_ended(lost.dc)) {
+            return Ok((Duration::ZERO, Vec::new()));
         }
-        config.check_proposal(&self.view.borrow().facts(self.me, &config), begin(&config, dcs)?)?;
-        Ok(self.max_lease_ttl)
+        let facts = self.view.borrow().facts(self.me, &config);
+        config.check_proposal(&facts, begin(&config, lost)?)?;
+        let last_heard = |dc| facts.last_clocks.get(&dc).copied().unwrap_or(NEVER);
+        let heard = lost.iter().map(|lost| Lost { dc: lost.dc, last_heard: last_heard(lost.dc) });
+        Ok((self.max_lease_ttl, heard.collect()))
     }
 
     /// Begins to evict members that are lost. All leases of their clients must have ended. Returns the number
     /// of the decision; they are evicted when they are listed no more.
-    pub async fn evict(&self, dcs: &[DcId]) -> Result<u64, ProposalError> {
+    pub async fn evict(&self, lost: &[Lost]) -> Result<u64, ProposalError> {
         let begun = |config: &Config| {
             let evicting = config.attempt().map_or(DcSet::EMPTY, Attempt::evicting);
-            dcs.iter().all(|dc| evicting.contains(*dc) || config.slots().has_ended(*dc))
+            lost.iter().all(|lost| evicting.contains(lost.dc) || config.slots().has_ended(lost.dc))
         };
         if let Some(decision) = self.done_by(begun) {
             return Ok(decision);
         }
-        self.decide(|config| begin(config, dcs), begun).await
+        self.decide(|config| begin(config, lost), begun).await
     }
 
     /// Returns this datacenter.
@@ -231,14 +249,15 @@ pub(super) fn is_newer(a: &Config, b: &Config) -> bool {
 }
 
 /// Returns the command that evicts members. An operator vouches for their end.
-fn begin(config: &Config, dcs: &[DcId]) -> Result<Command, Refused> {
+fn begin(config: &Config, lost: &[Lost]) -> Result<Command, Refused> {
     // A command that is repeated also names those that an earlier attempt has evicted.
-    let dcs: DcSet = dcs.iter().copied().filter(|dc| !config.slots().has_ended(*dc)).collect();
-    let evictee = |dc| {
+    let lost = lost.iter().filter(|lost| !config.slots().has_ended(lost.dc));
+    let lost: BTreeMap<DcId, Timestamp> = lost.map(|lost| (lost.dc, lost.last_heard)).collect();
+    let evictee = |(dc, last_heard)| {
         let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
-        Ok(Evictee { dc, generation, run: 0 })
+        Ok(Evictee { dc, generation, last_heard })
     };
-    let members = dcs.iter().map(evictee).collect::<Result<_, Refused>>()?;
+    let members = lost.into_iter().map(evictee).collect::<Result<_, Refused>>()?;
     Ok(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }))
 }
 

@@ -6,6 +6,7 @@ use super::joined_file::{self, Joined, JoinedFileError};
 use super::leading::next_vote;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
 use super::{DecisionList, founder_id};
+use crate::base::time::Timestamp;
 use crate::base::wire;
 use crate::control::Fold;
 use crate::crdt::VersionVector;
@@ -62,7 +63,7 @@ impl Members {
     }
 
     fn evict(&mut self, lost: DcId) {
-        let member = Evictee { dc: lost, generation: Generation(0), run: 0 };
+        let member = Evictee { dc: lost, generation: Generation(0), last_heard: Timestamp::default() };
         self.decide(Command::Begin(Eviction { members: vec![member], vouch: Vouch::Operator, recut: None }));
         let attempt = self.0.0.attempt().expect("it has begun").id;
         let by = Voter::Member { dc: dc(0), generation: Generation(0) };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::rng::Rng;
+use crate::base::time::Timestamp;
 use crate::membership::{Command, Cut, Evictee, Eviction, Generation, Vouch};
 use crate::replica::Event;
 use crate::sim::world::members::ASK_AGAIN;
@@ -204,7 +205,13 @@ impl World {
             // together.
             let lost = self.control.lost.intersection(self.control.without_clients).iter();
             let config = &self.control.config;
-            let evictee = |dc| Some(Evictee { dc, generation: config.slots().generation(dc)?, run: 0 });
+            let evictee = |dc| {
+                Some(Evictee {
+                    dc,
+                    generation: config.slots().generation(dc)?,
+                    last_heard: Timestamp::default(),
+                })
+            };
             let eviction =
                 Eviction { members: lost.filter_map(evictee).collect(), vouch: Vouch::Operator, recut: None };
             self.step(asked, Event::Propose { command: Box::new(Command::Begin(eviction)) });

@@ -1,6 +1,7 @@
 //! The bytes of messages between survivors of a lost majority: they never change.
 
 use super::{dc, golden};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::membership::{Ballot, Index, Lineage, RecoveryPlan};
 use crate::replica::{Message, RecoveryMessage};
@@ -21,5 +22,6 @@ fn bytes_of_recoveries() {
 
 #[test]
 fn bytes_of_witnesses() {
-    golden(&Message::WitnessHears { hears: vec![(dc(1), 300)] }, "180101fb2c01");
+    let hears = vec![(dc(1), Timestamp::from_raw(5), 300)];
+    golden(&Message::WitnessHears { hears }, "18010105fb2c01");
 }

@@ -1,5 +1,7 @@
 //! The members of the cluster, to messages, and the call that invites one.
 
+use std::time::Duration;
+
 use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
 use crate::membership::{
@@ -9,11 +11,12 @@ use crate::membership::{
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
 use crate::server::api::error::BorderError;
-use crate::server::members::MembersApi;
+use crate::server::members::{Lost, MembersApi};
 use geolock_api::names::{ClusterId, DcId, DcSet};
 use geolock_api::proto::{
-    self, AddMemberRequest, AtStake, DecisionRecord, EndedMember, EvictMembersRequest, Invitation,
-    ListMembersResponse, Member, MemberPhase, MemberPolicy, PrefixHome, SetHomeRequest,
+    self, AddMemberRequest, AtStake, DecisionRecord, EndedMember, EvictMembersRequest, EvictMembersResponse,
+    Invitation, LastHeard, ListMembersResponse, Member, MemberPhase, MemberPolicy, PrefixHome,
+    SetHomeRequest,
 };
 
 /// `status`: the state of the datacenter that answers.
@@ -195,8 +198,21 @@ pub(in crate::server::api) fn dc(id: u32) -> Result<DcId, BorderError> {
 }
 
 /// Returns the datacenters that are to be evicted.
-pub(in crate::server::api) fn lost(message: &EvictMembersRequest) -> Result<Vec<DcId>, BorderError> {
-    dcs(&message.dcs)
+pub(in crate::server::api) fn lost(message: &EvictMembersRequest) -> Result<Vec<Lost>, BorderError> {
+    let clock =
+        |id: u32| message.last_heard.iter().find(|heard| heard.dc == id).map_or(0, |heard| heard.clock);
+    let lost = |id: &u32| Ok(Lost { dc: dc(*id)?, last_heard: Timestamp::from_raw(clock(*id)) });
+    message.dcs.iter().map(lost).collect()
+}
+
+/// Returns the answer to a check.
+pub(in crate::server::api) fn checked(max_lease_ttl: Duration, lost: &[Lost]) -> EvictMembersResponse {
+    let heard = |lost: &Lost| LastHeard { dc: lost.dc.get().into(), clock: lost.last_heard.raw() };
+    EvictMembersResponse {
+        decision: 0,
+        max_lease_ttl_ms: max_lease_ttl.as_millis() as u64,
+        last_heard: lost.iter().map(heard).collect(),
+    }
 }
 
 /// Returns the datacenters with these numbers.

@@ -158,7 +158,7 @@ async fn what_operators_were_refused_is_in_the_audit() {
     for _ in 0..3 {
         assert_eq!(reason(stranger.force_release(force("a", "mine")).await).0, Reason::Unauthenticated);
     }
-    let evict = proto::EvictMembersRequest { dcs: vec![1], check_only: false };
+    let evict = proto::EvictMembersRequest { dcs: vec![1], ..Default::default() };
     assert_eq!(reason(mallory.evict_members(evict).await), DENIED);
     assert_eq!(reason(mallory.set_policy(proto::SetPolicyRequest::default()).await), DENIED);
     for name in ["b", "a", "b"] {
