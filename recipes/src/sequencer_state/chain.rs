@@ -29,9 +29,10 @@ impl Chain {
         }
     }
 
-    /// Takes the next block. Returns false for one that is not above the last one.
+    /// Takes the next block. Returns false for any other one: to pass over a block would be to pass over a
+    /// confirmation.
     pub fn take(&mut self, height: u64, outcomes: &[Outcome]) -> bool {
-        if height <= self.height {
+        if Some(height) != self.height.checked_add(1) {
             return false;
         }
         self.height = height;
@@ -44,17 +45,6 @@ impl Chain {
             }
         }
         true
-    }
-
-    /// Takes a whole view, which may be older than the last block, or have more. The intents of blocks in
-    /// between are not remembered as confirmed: their transactions revert if they are dispatched again.
-    pub fn catch_up(&mut self, view: &LedgerView) {
-        self.height = self.height.max(view.height);
-        self.epoch = self.epoch.max(view.epoch);
-        for (signer, nonce) in &view.decided_nonces {
-            let decided = self.decided_nonces.entry(signer.clone()).or_default();
-            *decided = (*decided).max(*nonce);
-        }
     }
 
     fn remember(&mut self, intent: &IntentId) {

@@ -109,8 +109,8 @@ impl Machine {
         self.coordinator.on_beat(self.now, beat);
     }
 
-    /// A block that is not above the last one is passed over: the ledger has gone back, and this node waits
-    /// until it is where it was.
+    /// A block that does not follow the last one is passed over: the ledger has gone back, or lacks a block,
+    /// and this node waits until it has the next one.
     fn on_block(&mut self, height: u64, outcomes: &[Outcome]) {
         let before = self.shared.range();
         if !self.shared.chain.take(height, outcomes) {
@@ -123,15 +123,15 @@ impl Machine {
         self.coordinator.on_block(self.now, &mut self.shared, outcomes);
     }
 
-    /// Takes up what a block that was missed has decided, and intents that only the database has.
+    /// Takes up what only the database has. A view of another height is passed over: one that is ahead knows
+    /// of blocks that this node has not seen, and one that is behind does not know what became of an intent
+    /// in the blocks since then.
     fn on_resumed(&mut self, restored: &Restored, view: &LedgerView) {
-        let before = self.shared.range();
-        self.shared.chain.catch_up(view);
-        if self.shared.range() != before {
-            self.shared.rerank();
+        if view.height != self.shared.chain.height() {
+            return;
         }
-        self.sender.on_resumed(&mut self.shared, restored, view);
-        self.coordinator.on_resumed(&mut self.shared);
+        self.sender.on_resumed(self.now, &mut self.shared, restored, view);
+        self.coordinator.on_resumed(&mut self.shared, restored);
     }
 
     fn on_message(&mut self, from: &Node, message: Message) {

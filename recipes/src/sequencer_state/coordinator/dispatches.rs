@@ -27,19 +27,27 @@ struct Dispatch {
 impl Dispatches {
     /// Begins with what the database has, as far as the ledger has not decided it meanwhile.
     pub fn new(shared: &mut Shared, restored: &Restored) -> Dispatches {
-        let last_nonce = if shared.has(Bug::NoncesReused) { 0 } else { restored.last_nonce };
-        let mut dispatches = Dispatches { open: BTreeMap::new(), last_nonce };
+        let mut dispatches = Dispatches { open: BTreeMap::new(), last_nonce: 0 };
+        dispatches.take_up(shared, restored);
+        dispatches
+    }
+
+    /// Enters what only the database has, as far as the ledger has not decided it: the ledger waits for each
+    /// nonce, so without one of them all later ones would wait for ever.
+    pub fn take_up(&mut self, shared: &mut Shared, restored: &Restored) {
+        if !shared.has(Bug::NoncesReused) {
+            self.last_nonce = self.last_nonce.max(restored.last_nonce);
+        }
         for transaction in restored.dispatches.iter().cloned() {
             assert!(transaction.signer == *shared.me(), "the database is this node's");
             if shared.has(Bug::DispatchesForgotten) {
                 continue;
             }
-            let nonce = transaction.nonce;
             let (submit_at, notify_at) = (Duration::ZERO, Some(Duration::ZERO));
-            dispatches.open.insert(nonce, Dispatch { transaction, submit_at, notify_at });
+            let dispatch = Dispatch { transaction, submit_at, notify_at };
+            self.open.entry(dispatch.transaction.nonce).or_insert(dispatch);
         }
-        dispatches.forget_decided(shared);
-        dispatches
+        self.forget_decided(shared);
     }
 
     pub fn is_empty(&self) -> bool {

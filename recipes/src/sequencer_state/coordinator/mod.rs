@@ -375,10 +375,9 @@ impl Coordinator {
         shared.send(from, Message::Revoked { intent, epoch, hash, height });
     }
 
-    /// Forgets what the ledger has decided in blocks that were not seen.
-    pub fn on_resumed(&mut self, shared: &mut Shared) {
-        self.dispatches.forget_decided(shared);
-        self.handed_over.retain(|it| !shared.chain.has_decided(&it.transaction));
+    /// Takes up transactions that only the database has.
+    pub fn on_resumed(&mut self, shared: &mut Shared, restored: &Restored) {
+        self.dispatches.take_up(shared, restored);
     }
 
     pub fn on_ack(&mut self, from: &Node, notice: &Notice) {

@@ -7,7 +7,7 @@
 mod delegation;
 mod task;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::delegation::{Delegation, Waits};
@@ -37,30 +37,37 @@ impl Sender {
     pub fn new(shared: &mut Shared, restored: &Restored, view: &LedgerView) -> Sender {
         let mut sender =
             Sender { tasks: BTreeMap::new(), numbers: BTreeMap::new(), last_number: 0, delegation: None };
-        for intent in &restored.intents {
-            sender.enter(intent.clone());
+        sender.take_up(Duration::ZERO, shared, restored, view);
+        sender
+    }
+
+    /// Enters the intents that only the database has, with all that it has of each, as far as the ledger has
+    /// not decided it.
+    fn take_up(&mut self, now: Duration, shared: &mut Shared, restored: &Restored, view: &LedgerView) {
+        let missing: BTreeSet<&IntentId> =
+            restored.intents.iter().map(|intent| &intent.id).filter(|id| !self.has(id)).collect();
+        for intent in restored.intents.iter().filter(|intent| missing.contains(&intent.id)) {
+            self.enter(intent.clone());
         }
-        for grant in &restored.grants {
-            if let Some(task) = sender.task(&grant.intent) {
-                task.grants.push(grant.clone());
-            }
+        for grant in restored.grants.iter().filter(|grant| missing.contains(&grant.intent)) {
+            let task = self.task(&grant.intent).expect("it was just entered");
+            task.grants.push(grant.clone());
         }
-        for (signer, notice) in &restored.notices {
+        for (signer, notice) in restored.notices.iter().filter(|(_, it)| missing.contains(&it.intent)) {
             let is_decided = shared.chain.decided_nonce(signer) >= notice.nonce;
-            let Some(task) = sender.task(&notice.intent) else { continue };
+            let task = self.task(&notice.intent).expect("it was just entered");
             if is_decided {
                 task.grants
                     .retain(|it| it.to != *signer || it.epoch != notice.epoch || it.hash != notice.hash);
             } else {
                 let by = Some((signer.clone(), notice.epoch));
-                task.stage = Stage::Dispatched { since: Duration::ZERO, by };
+                task.stage = Stage::Dispatched { since: now, by };
             }
         }
-        sender.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
+        self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
         for intent in &view.confirmed {
-            sender.end(shared, intent, End::Confirmed);
+            self.end(shared, intent, End::Confirmed);
         }
-        sender
     }
 
     fn enter(&mut self, intent: Intent) {
@@ -90,21 +97,9 @@ impl Sender {
         self.numbers.keys()
     }
 
-    /// Ends what is confirmed, forgets permissions that cannot be used any more, and enters intents that only
-    /// the database has.
-    pub fn on_resumed(&mut self, shared: &mut Shared, restored: &Restored, view: &LedgerView) {
-        let missing: Vec<Intent> =
-            restored.intents.iter().filter(|intent| !self.has(&intent.id)).cloned().collect();
-        for intent in missing {
-            self.enter(intent.clone());
-            if let Some(task) = self.task(&intent.id) {
-                task.grants.extend(restored.grants.iter().filter(|it| it.intent == intent.id).cloned());
-            }
-        }
-        self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
-        for intent in &view.confirmed {
-            self.end(shared, intent, End::Confirmed);
-        }
+    /// Takes up what only the database has, and ends what is confirmed.
+    pub fn on_resumed(&mut self, now: Duration, shared: &mut Shared, restored: &Restored, view: &LedgerView) {
+        self.take_up(now, shared, restored, view);
         self.give_up_hopeless(shared);
     }
 

@@ -7,6 +7,7 @@ mod ledger;
 mod lock;
 mod mutations;
 mod plan;
+mod resume;
 mod revoke;
 mod seeds;
 mod stories;

@@ -108,8 +108,8 @@ fn the_sender_waits_for_the_blocks_that_the_coordinator_has_seen() {
 
     let mut talk = Talk::begin(None);
     assert_eq!(talk.give_back(2), []);
-    let outcomes = Vec::new();
-    assert_eq!(talk.handle(Event::Block { height: 2, outcomes }), talk.ends(failed()));
+    assert_eq!(talk.handle(Event::Block { height: 1, outcomes: Vec::new() }), []);
+    assert_eq!(talk.handle(Event::Block { height: 2, outcomes: Vec::new() }), talk.ends(failed()));
 
     let mut talk = Talk::begin(Some(Bug::RevokedTooSoon));
     assert_eq!(talk.give_back(2), talk.ends(failed()), "the deliberate bug shows");
@@ -137,4 +137,18 @@ fn a_permission_that_is_fenced_ends_the_wait() {
     transaction.assembly.intent = IntentId::new(&talk.coordinator, "other");
     let outcomes = vec![Outcome { transaction, result: Ok(()) }];
     assert_eq!(talk.handle(Event::Block { height: 1, outcomes }), talk.ends(failed()));
+}
+
+/// A view is read beside the blocks: it may have been read before the intent was known to be in one.
+#[test]
+fn a_view_that_is_ahead_of_the_blocks_ends_nothing() {
+    let mut talk = Talk::begin(None);
+    assert_eq!(talk.give_back(2), []);
+    let intent = Intent { id: talk.assembly.intent.clone(), content: Bytes::new() };
+    let restored = Restored { intents: vec![intent], ..Restored::default() };
+    let view = LedgerView { height: 2, epoch: Some(Epoch(EPOCH.0 + 1)), ..LedgerView::default() };
+    assert_eq!(talk.handle(Event::Resumed { restored, view }), []);
+    assert_eq!(talk.handle(Event::Block { height: 1, outcomes: Vec::new() }), []);
+    let outcomes = vec![Outcome { transaction: talk.transaction(), result: Ok(()) }];
+    assert_eq!(talk.handle(Event::Block { height: 2, outcomes }), talk.ends(End::Confirmed));
 }

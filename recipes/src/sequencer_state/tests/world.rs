@@ -26,6 +26,8 @@ pub const LEASE: Ms = 3_000;
 const LOSS_LEAD: Ms = 100;
 /// Everything is quiet for so long at the end.
 const QUIET: Ms = 10_000;
+/// A node compares its database with memory so often, in blocks.
+const RESUMES_EVERY: u64 = 8;
 /// Most events of a run: a conversation that never ends fails.
 const MOST_EVENTS: u64 = 3_000_000;
 
@@ -340,8 +342,19 @@ impl World {
             let outcomes = self.ledger.blocks[height as usize - 1].clone();
             self.see_states(node, height);
             self.handle(node, Event::Block { height, outcomes })?;
+            if height.is_multiple_of(RESUMES_EVERY) {
+                self.resume(node, height)?;
+                self.resume(node, self.ledger.height())?;
+            }
         }
         Ok(())
+    }
+
+    /// The database is compared with memory, which changes nothing.
+    fn resume(&mut self, node: usize, height: u64) -> Result<(), Broken> {
+        let database = &self.databases[&self.nodes[node].name];
+        let (restored, view) = (database.restore(), self.ledger.view(height, &database.intents));
+        self.handle(node, Event::Resumed { restored, view })
     }
 
     fn see_states(&mut self, node: usize, height: u64) {
