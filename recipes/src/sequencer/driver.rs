@@ -1,39 +1,47 @@
-//! The driver of a node's machine for one contract: passes it news and time, and performs its effects, one
-//! after the other. Nothing after a record is performed before the record is in the database.
+//! The driver of a node's machine for one contract: passes it news and time, and performs its effects.
+//!
+//! It works in rounds. A round takes what is there of each source, up to a bound: so no source keeps another
+//! one waiting for longer than a round, however much it brings. The machine handles all of it; then the
+//! records of all of it are written, in one transaction, and after that the other effects are performed, in
+//! order. So nothing is told before the record that it rests on is in the database, and a node that has much
+//! to do does not wait for the disk once for each message.
 
-use std::collections::BTreeMap;
+mod calls;
+mod effects;
+mod resume;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
-use std::sync::Arc;
+use std::iter::from_fn;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 
+use self::effects::Outward;
 use super::application::{Block, Domain, Ledger, NodeStore};
-use super::ask::{Answer, assemble, endorse};
+use super::ask::Answer;
 use super::keys::Keys;
 use super::lock::Command as LockCommand;
-use super::node::SequencerNode;
-use super::{SequencerError, SequencerStatus, Warning};
+use super::outbox::Outbox;
+use super::{CLOSING, SequencerError, SequencerStatus, Warning};
 use crate::sequencer_state::{
-    Beat, Effect, End, Event, Intent, IntentId, LedgerView, LockEffect, LockEvent, Machine, Node, Phase,
-    Record, SubmitError, Transaction,
+    Beat, End, Event, Intent, IntentId, LedgerView, LockEvent, Machine, Record, SubmitError, Transaction,
 };
 
-/// Questions to the domain at a time. Further ones are lost, and asked again.
-const MAX_ASKED: usize = 64;
 /// The database and the ledger are compared with memory this often.
 const RESUME_EVERY: Duration = Duration::from_secs(300);
-/// Time for the last messages of a node that closes.
-const CLOSING: Duration = Duration::from_secs(2);
+/// Most news of one source in a round.
+const OF_EACH: usize = 64;
 
 /// News for the driver.
 pub(super) enum Input {
     Event(Event),
     Block(Block),
-    /// The node's view of the ledger, to compare with.
-    View(LedgerView),
     Warning(Warning),
     Failed(SequencerError),
 }
@@ -42,6 +50,8 @@ pub(super) enum Input {
 pub(super) enum LockInput {
     /// Of that request.
     Event(u64, LockEvent),
+    /// The handover with that number is written.
+    Written(u64),
     Warning(Warning),
     Failed(SequencerError),
 }
@@ -56,6 +66,7 @@ pub(super) enum Call {
 /// The channels of a driver.
 pub(super) struct Channels {
     pub calls: mpsc::Receiver<Call>,
+    /// Few: a request for the lock tells of its grant and its end, and each beat at most once if it can be had.
     pub lock_events: mpsc::UnboundedReceiver<LockInput>,
     pub inputs: mpsc::Receiver<Input>,
     pub lock: mpsc::UnboundedSender<LockCommand>,
@@ -65,7 +76,7 @@ pub(super) struct Channels {
 }
 
 pub(super) struct Driver<D, L, S> {
-    pub node: SequencerNode,
+    pub outbox: Arc<Outbox>,
     pub keys: Arc<Keys>,
     pub machine: Machine,
     pub domain: Arc<D>,
@@ -74,6 +85,9 @@ pub(super) struct Driver<D, L, S> {
     pub max_undecided: usize,
     pub beat: Duration,
     pub channels: Channels,
+    /// The tasks that read the watch and the ledger, and that submit. They end with the driver.
+    pub tasks: JoinSet<()>,
+    pub stopped: Arc<OnceLock<SequencerError>>,
     pub state: DriverState,
 }
 
@@ -82,15 +96,25 @@ pub(super) struct DriverState {
     began: Instant,
     /// The number of the latest request for the lock.
     lock_number: u64,
+    /// The number of the latest handover that is to be written.
+    handover_number: u64,
     unwritten: Vec<Record>,
-    /// The caller whose intent is being entered.
-    submitting: Option<oneshot::Sender<Result<(), SubmitError>>>,
+    /// Effects that are performed when the records are written.
+    outward: Vec<Outward>,
+    /// Callers whose intents are being entered, in the order in which the machine answers.
+    submitting: VecDeque<oneshot::Sender<Result<(), SubmitError>>>,
     /// Callers that wait for the end of an intent.
     waiting: BTreeMap<IntentId, Vec<oneshot::Sender<End>>>,
     asked: JoinSet<Answer>,
     last_beat: Option<Beat>,
     /// A view of the ledger is being read.
-    views: JoinSet<Option<LedgerView>>,
+    views: JoinSet<Result<LedgerView, String>>,
+    /// The intents that the latest view was asked for.
+    viewed: BTreeSet<IntentId>,
+    /// A view that is ahead of the blocks.
+    view: Option<LedgerView>,
+    /// The last view was behind the blocks: it is read again with the next block.
+    is_view_wanted: bool,
 }
 
 impl DriverState {
@@ -98,12 +122,17 @@ impl DriverState {
         DriverState {
             began: Instant::now(),
             lock_number: 0,
+            handover_number: 0,
             unwritten: Vec::new(),
-            submitting: None,
+            outward: Vec::new(),
+            submitting: VecDeque::new(),
             waiting: BTreeMap::new(),
             asked: JoinSet::new(),
             last_beat: None,
             views: JoinSet::new(),
+            viewed: BTreeSet::new(),
+            view: None,
+            is_view_wanted: false,
         }
     }
 }
@@ -113,57 +142,52 @@ enum Turn {
     Lock(LockInput),
     Call(Option<Call>),
     Input(Input),
-    Answer(Answer),
+    Answer(Result<Answer, JoinError>),
+    View(Result<Result<LedgerView, String>, JoinError>),
     Time,
     Resume,
-    Refused(SequencerError),
-    /// A task of the domain was stopped.
-    Nothing,
+    /// A task has ended.
+    Ended(Result<(), JoinError>),
 }
 
 impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
     /// Runs until the application closes it, or it cannot go on.
     pub async fn run(mut self) -> Result<(), SequencerError> {
+        let ended = self.work().await;
+        // It coordinates no more, and does not say so later.
+        self.outbox.withdraw_beat(self.keys.beat());
+        match &ended {
+            Ok(()) => self.close().await,
+            // Those that wait for an intent learn the reason. It is set once.
+            Err(error) => drop(self.stopped.set(error.clone())),
+        }
+        ended
+    }
+
+    async fn work(&mut self) -> Result<(), SequencerError> {
         let mut resume = interval(RESUME_EVERY);
         resume.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // It has just begun with all of it.
         resume.tick().await;
-        let mut refused = self.node.outbox().failed();
-        self.perform().await?;
+        let mut refused = self.outbox.failed();
+        self.take_effects();
         loop {
-            match self.next(&mut resume, &mut refused).await {
-                Turn::Call(None | Some(Call::Close)) => break,
-                Turn::Call(Some(call)) => self.on_call(call).await?,
-                Turn::Lock(LockInput::Event(number, event)) if number == self.state.lock_number => {
-                    self.handle(Event::Lock(event)).await?;
-                }
-                // Of a request that is over.
-                Turn::Lock(LockInput::Event(..)) | Turn::Nothing => {}
-                Turn::Lock(LockInput::Warning(warning)) | Turn::Input(Input::Warning(warning)) => {
-                    self.warn(warning);
-                }
-                Turn::Lock(LockInput::Failed(error))
-                | Turn::Input(Input::Failed(error))
-                | Turn::Refused(error) => return Err(error),
-                Turn::Input(Input::Event(event)) => self.handle(event).await?,
-                Turn::Input(Input::Block(block)) => self.on_block(block).await?,
-                Turn::Input(Input::View(view)) => self.on_view(view).await?,
-                Turn::Answer(Answer(event)) => self.handle(event).await?,
-                Turn::Time => self.handle(Event::Time).await?,
-                Turn::Resume => self.ask_view(),
+            self.commit().await?;
+            let first = self.next(&mut resume, &mut refused).await;
+            let is_closed = self.round(first).await?;
+            if is_closed {
+                return self.commit().await;
             }
         }
-        self.close().await;
-        Ok(())
     }
 
-    /// Waits for the next thing to happen. News of the lock come first: it may be lost.
+    /// Waits for the next thing to happen.
     async fn next(
         &mut self,
-        resume: &mut tokio::time::Interval,
+        resume: &mut Interval,
         refused: &mut watch::Receiver<Option<SequencerError>>,
     ) -> Turn {
-        let due = self.machine.deadline().map(|at| self.state.began + at);
+        let due = self.due();
         let due = async {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -171,26 +195,89 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
             }
         };
         tokio::select! {
-            biased;
             Some(news) = self.channels.lock_events.recv() => Turn::Lock(news),
-            Ok(()) = refused.changed() => {
-                let error = refused.borrow_and_update().clone();
-                error.map_or(Turn::Nothing, Turn::Refused)
-            }
+            error = refusal(refused) => Turn::Input(Input::Failed(error)),
             () = due => Turn::Time,
-            Some(answer) = self.state.asked.join_next() => answer.map_or(Turn::Nothing, Turn::Answer),
-            Some(view) = self.state.views.join_next() => {
-                view.ok().flatten().map_or(Turn::Nothing, |view| Turn::Input(Input::View(view)))
-            }
+            Some(answer) = self.state.asked.join_next() => Turn::Answer(answer),
+            Some(view) = self.state.views.join_next() => Turn::View(view),
+            Some(ended) = self.tasks.join_next() => Turn::Ended(ended),
             Some(input) = self.channels.inputs.recv() => Turn::Input(input),
             call = self.channels.calls.recv() => Turn::Call(call),
             _ = resume.tick() => Turn::Resume,
         }
     }
 
-    async fn handle(&mut self, event: Event) -> Result<(), SequencerError> {
+    fn due(&self) -> Option<Instant> {
+        self.machine.deadline().map(|at| self.state.began + at)
+    }
+
+    /// Handles what has happened, and what else is there. Returns true when it was closed.
+    async fn round(&mut self, first: Turn) -> Result<bool, SequencerError> {
+        let mut turns = vec![first];
+        self.collect(&mut turns);
+        // News of the lock come first: it may be lost.
+        turns.sort_by_key(|turn| !matches!(turn, Turn::Lock(_)));
+        let mut is_closed = false;
+        for turn in turns {
+            match turn {
+                Turn::Call(None | Some(Call::Close)) => is_closed = true,
+                turn => self.on_turn(turn).await?,
+            }
+        }
+        Ok(is_closed)
+    }
+
+    /// Takes what is there of each source, up to a bound.
+    fn collect(&mut self, turns: &mut Vec<Turn>) {
+        let Channels { lock_events, inputs, calls, .. } = &mut self.channels;
+        let news = from_fn(|| lock_events.try_recv().ok()).take(OF_EACH);
+        turns.extend(news.map(Turn::Lock));
+        let asked = &mut self.state.asked;
+        let answers = from_fn(|| asked.try_join_next()).take(OF_EACH);
+        turns.extend(answers.map(Turn::Answer));
+        let inputs = from_fn(|| inputs.try_recv().ok()).take(OF_EACH);
+        turns.extend(inputs.map(Turn::Input));
+        let calls = from_fn(|| calls.try_recv().ok()).take(OF_EACH);
+        turns.extend(calls.map(|call| Turn::Call(Some(call))));
+        if self.due().is_some_and(|at| at <= Instant::now()) {
+            turns.push(Turn::Time);
+        }
+    }
+
+    async fn on_turn(&mut self, turn: Turn) -> Result<(), SequencerError> {
+        match turn {
+            Turn::Lock(LockInput::Event(number, event)) if number == self.state.lock_number => {
+                self.handle(Event::Lock(event));
+            }
+            Turn::Lock(LockInput::Written(number)) if number == self.state.handover_number => {
+                self.handle(Event::Lock(LockEvent::HandoverWritten));
+            }
+            // Of a request that is over, or of a handover that is not the last one.
+            Turn::Lock(LockInput::Event(..) | LockInput::Written(_)) => {}
+            Turn::Lock(LockInput::Warning(warning)) | Turn::Input(Input::Warning(warning)) => {
+                self.warn(warning);
+            }
+            Turn::Lock(LockInput::Failed(error)) | Turn::Input(Input::Failed(error)) => return Err(error),
+            Turn::Input(Input::Event(event)) => self.handle(event),
+            Turn::Input(Input::Block(block)) => self.on_block(block).await?,
+            Turn::Answer(Ok(Answer(event))) => self.handle(event),
+            Turn::View(Ok(view)) => self.on_view(view).await?,
+            // They never panic, and were stopped with the runtime.
+            Turn::Answer(Err(_)) | Turn::Ended(Ok(())) => {}
+            Turn::View(Err(error)) | Turn::Ended(Err(error)) => {
+                return Err(SequencerError::Ledger(error.to_string()));
+            }
+            Turn::Time => self.handle(Event::Time),
+            Turn::Resume => self.ask_view().await?,
+            Turn::Call(Some(call)) => self.on_call(call).await?,
+            Turn::Call(None) => {}
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) {
         self.machine.handle(self.state.began.elapsed(), event);
-        self.perform().await
+        self.take_effects();
     }
 
     fn warn(&self, warning: Warning) {
@@ -198,177 +285,24 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
         let _ = self.channels.warnings.send(warning);
     }
 
-    async fn on_call(&mut self, call: Call) -> Result<(), SequencerError> {
-        match call {
-            Call::Submit(intent, answer, end) => self.submit(intent, answer, end).await,
-            Call::Status(answer) => {
-                // The caller may have gone.
-                let _ = answer.send(self.status());
-                Ok(())
-            }
-            Call::Close => Ok(()),
-        }
-    }
-
-    async fn submit(
-        &mut self,
-        intent: Intent,
-        answer: oneshot::Sender<Result<(), SubmitError>>,
-        end: oneshot::Sender<End>,
-    ) -> Result<(), SequencerError> {
-        let id = intent.id.clone();
-        if !self.machine.is_undecided(&id) {
-            // One that has ended is not to begin again.
-            let refused = match self.store.find(&id).await.map_err(SequencerError::store)? {
-                Some((known, _)) if known != intent => Some(SubmitError::OtherContent(id.clone())),
-                Some((_, Some(known))) => {
-                    // The caller may have gone.
-                    let _ = (answer.send(Ok(())), end.send(known));
-                    return Ok(());
-                }
-                _ if self.machine.undecided().len() >= self.max_undecided => {
-                    Some(SubmitError::TooMany(self.max_undecided))
-                }
-                _ => None,
-            };
-            if let Some(refused) = refused {
-                let _ = answer.send(Err(refused));
-                return Ok(());
-            }
-        }
-        let waiting = self.state.waiting.entry(id).or_default();
-        waiting.retain(|waiting| !waiting.is_closed());
-        waiting.push(end);
-        self.state.submitting = Some(answer);
-        self.handle(Event::Submit(intent)).await
-    }
-
-    fn status(&self) -> SequencerStatus {
-        let machine = &self.machine;
-        SequencerStatus {
-            node: self.keys.me().clone(),
-            phase: machine.phase(),
-            epoch: machine.epoch(),
-            height: machine.height(),
-            coordinator: machine.choice().clone(),
-            rank: machine.rank().to_vec(),
-            delegate: machine.delegate().cloned(),
-            silent: machine.silent().iter().cloned().collect(),
-            undecided: machine.undecided().len(),
-        }
-    }
-
-    async fn on_block(&mut self, Block { height, outcomes }: Block) -> Result<(), SequencerError> {
-        let last = self.machine.height();
-        if height <= last {
-            self.warn(Warning::LedgerWentBack { from: last, to: height });
-        } else if height > last + 1 {
-            self.ask_view();
-        }
-        self.handle(Event::Block { height, outcomes }).await
-    }
-
-    /// Reads the view of the ledger beside the work, to compare it with memory.
-    fn ask_view(&mut self) {
-        if self.state.views.is_empty() {
-            let intents = self.machine.undecided().cloned().collect();
-            let ledger = Arc::clone(&self.ledger);
-            self.state.views.spawn(async move { ledger.view(intents).await.ok() });
-        }
-    }
-
-    async fn on_view(&mut self, view: LedgerView) -> Result<(), SequencerError> {
-        let restored = self.store.load().await.map_err(SequencerError::store)?;
-        self.handle(Event::Resumed { restored, view }).await
-    }
-
-    async fn perform(&mut self) -> Result<(), SequencerError> {
-        while let Some(effect) = self.machine.poll_effect() {
-            match effect {
-                Effect::Persist(record) => self.state.unwritten.push(record),
-                effect => {
-                    self.write().await?;
-                    self.perform_one(effect)?;
-                }
-            }
-        }
-        self.write().await
-    }
-
-    async fn write(&mut self) -> Result<(), SequencerError> {
-        match self.state.unwritten.is_empty() {
-            true => Ok(()),
-            false => {
-                let records = std::mem::take(&mut self.state.unwritten);
-                self.store.write(records).await.map_err(SequencerError::store)
-            }
-        }
-    }
-
-    fn perform_one(&mut self, effect: Effect) -> Result<(), SequencerError> {
-        match effect {
-            Effect::Persist(record) => self.state.unwritten.push(record),
-            Effect::Send { to, message } => {
-                if !self.node.outbox().send(&self.keys.to(&to)?, message) {
-                    self.warn(Warning::NotSent { to });
-                }
-            }
-            Effect::Beat(beat) => self.beat(beat),
-            Effect::Lock(effect) => {
-                if matches!(effect, LockEffect::Acquire | LockEffect::Release) {
-                    self.state.lock_number += 1;
-                }
-                // The task is there as long as this.
-                let _ = self.channels.lock.send((self.state.lock_number, effect));
-            }
-            // If there is no room it is submitted again later.
-            Effect::SubmitToLedger(transaction) => {
-                let _ = self.channels.to_ledger.try_send(transaction);
-            }
-            Effect::Assemble { to, round, intent, speculation } => {
-                if self.state.asked.len() < MAX_ASKED {
-                    let domain = Arc::clone(&self.domain);
-                    self.state.asked.spawn(assemble(domain, to, round, intent, speculation));
-                }
-            }
-            Effect::Endorse { to, round, assembly } => {
-                if self.state.asked.len() < MAX_ASKED {
-                    self.state.asked.spawn(endorse(Arc::clone(&self.domain), to, round, assembly));
-                }
-            }
-            // The callers of both may have gone.
-            Effect::Submitted { answer, .. } => {
-                let _ = self.state.submitting.take().map(|caller| caller.send(answer));
-            }
-            Effect::Finished { intent, end } => {
-                for waiting in self.state.waiting.remove(&intent).into_iter().flatten() {
-                    let _ = waiting.send(end.clone());
-                }
-                let _ = self.channels.ends.send((intent, end));
-            }
-        }
-        Ok(())
-    }
-
-    /// A heartbeat with another state than the last one goes at once.
-    fn beat(&mut self, beat: Beat) {
-        let is_routine = self
-            .state
-            .last_beat
-            .as_ref()
-            .is_some_and(|last| (last.phase, last.epoch) == (beat.phase, beat.epoch));
-        self.state.last_beat = Some(beat.clone()).filter(|beat| beat.phase != Phase::Idle);
-        let within = is_routine.then_some(self.beat / 2);
-        if !self.node.outbox().beat(self.keys.beat(), beat, within) {
-            self.warn(Warning::NotSent { to: Node::new("*") });
-        }
-    }
-
-    /// Lets the lock go, and sees the last messages off.
+    /// Lets the lock go, and sees the last messages and transactions off.
     async fn close(self) {
-        let Driver { node, channels, .. } = self;
+        let Driver { outbox, channels, mut tasks, .. } = self;
         drop(channels);
         // If no server answers, the others notice that this node is silent.
-        let _ = timeout(CLOSING, node.outbox().flushed()).await;
+        let _ = timeout(CLOSING, async {
+            outbox.flushed().await;
+            while tasks.join_next().await.is_some() {}
+        })
+        .await;
+    }
+}
+
+/// Waits until the server refuses a commit of the outbox for good.
+async fn refusal(refused: &mut watch::Receiver<Option<SequencerError>>) -> SequencerError {
+    let error = refused.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+    match error {
+        Some(error) => error,
+        None => pending().await,
     }
 }

@@ -1,47 +1,65 @@
 //! The ledger, as the driver uses it: a task that reads its blocks, and one that submits transactions.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::Warning;
-use super::application::Ledger;
+use super::application::{Block, Ledger};
 use super::driver::Input;
 use crate::retry::PAUSE;
 use crate::sequencer_state::Transaction;
 
-/// Passes all blocks above a height on, until the driver has gone.
+/// Passes all blocks above a height on, each once and in order, until the driver has gone.
 pub(super) async fn follow<L: Ledger>(ledger: Arc<L>, above: u64, inputs: mpsc::Sender<Input>) {
-    let mut above = above;
+    let mut last = above;
     loop {
         let blocks = tokio::select! {
-            blocks = ledger.blocks(above) => blocks,
+            blocks = ledger.blocks(last) => blocks,
             () = inputs.closed() => return,
         };
-        let pauses = match blocks {
-            Ok(blocks) => {
-                let is_empty = blocks.is_empty();
-                for block in blocks {
-                    above = above.max(block.height);
-                    if inputs.send(Input::Block(block)).await.is_err() {
-                        return;
-                    }
-                }
-                is_empty
-            }
-            Err(error) => {
-                let warning = Input::Warning(Warning::Ledger(error.to_string()));
-                if inputs.send(warning).await.is_err() {
-                    return;
-                }
-                true
-            }
+        let before = last;
+        let news = match blocks {
+            Ok(blocks) => in_order(&mut last, blocks),
+            Err(error) => vec![Input::Warning(Warning::Ledger(error.to_string()))],
         };
-        if pauses {
-            sleep(PAUSE).await;
+        for input in news {
+            if inputs.send(input).await.is_err() {
+                return;
+            }
+        }
+        if last == before {
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = inputs.closed() => return,
+            }
         }
     }
+}
+
+/// Returns the blocks that follow the last one, and warns of all others. One that is missing is asked for
+/// again: it may have confirmed something.
+fn in_order(last: &mut u64, blocks: Vec<Block>) -> Vec<Input> {
+    let mut news = Vec::new();
+    for block in blocks {
+        let next = last.saturating_add(1);
+        match block.height.cmp(&next) {
+            Ordering::Equal => {
+                *last = next;
+                news.push(Input::Block(block));
+            }
+            Ordering::Less => {
+                news.push(Input::Warning(Warning::LedgerWentBack { from: *last, to: block.height }));
+            }
+            Ordering::Greater => {
+                news.push(Input::Warning(Warning::LedgerGap { after: *last, next: block.height }));
+                break;
+            }
+        }
+    }
+    news
 }
 
 /// Submits transactions in order. One that fails is submitted again by the machine.
@@ -55,5 +73,31 @@ pub(super) async fn submit<L: Ledger>(
         let Some(inputs) = inputs.upgrade() else { return };
         // If there is no room, the driver has other worries.
         let _ = inputs.try_send(Input::Warning(Warning::Ledger(error.to_string())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(last: &mut u64, heights: &[u64]) -> Vec<String> {
+        let blocks = heights.iter().map(|height| Block { height: *height, outcomes: Vec::new() }).collect();
+        let news = in_order(last, blocks).into_iter().map(|input| match input {
+            Input::Block(block) => block.height.to_string(),
+            Input::Warning(warning) => warning.to_string(),
+            Input::Event(_) | Input::Failed(_) => "something else".to_owned(),
+        });
+        news.collect()
+    }
+
+    #[test]
+    fn each_block_comes_once_and_none_is_passed_over() {
+        let mut last = 5;
+        let back = "the ledger has gone back from 6 to 3";
+        assert_eq!(told(&mut last, &[6, 3, 7]), ["6", back, "7"]);
+        let gap = "the ledger has block 9 after block 7; the node waits for those in between";
+        assert_eq!(told(&mut last, &[9, 10]), [gap]);
+        assert_eq!(last, 7, "it is asked for again");
+        assert_eq!(told(&mut last, &[8, 9, 10]), ["8", "9", "10"]);
     }
 }

@@ -49,6 +49,10 @@ impl Keys {
         &self.me
     }
 
+    pub fn contract(&self) -> &Contract {
+        &self.contract
+    }
+
     pub fn lock(&self) -> &LockName {
         &self.lock
     }

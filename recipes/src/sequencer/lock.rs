@@ -20,7 +20,13 @@ use crate::retry::{Failed, PAUSE, failed, passes};
 use crate::sequencer_state::{Epoch, Handover, LockEffect, LockEvent};
 
 /// An effect, and the number of the request that it is about.
-pub(super) type Command = (u64, LockEffect);
+#[derive(Debug)]
+pub(super) struct Command {
+    pub number: u64,
+    /// The number of the last handover that is to be written, this one included.
+    pub handover: u64,
+    pub effect: LockEffect,
+}
 
 /// The task that has the lock. Its events carry the number of the request: those of a former one are void.
 pub(super) struct LockTask {
@@ -49,7 +55,7 @@ enum Over {
 impl LockTask {
     /// Ends when the driver has gone; the lock is released then.
     pub async fn run(mut self) {
-        while let Some((number, effect)) = self.commands.recv().await {
+        while let Some(Command { number, effect, .. }) = self.commands.recv().await {
             if effect != LockEffect::Acquire {
                 // Of a request that has ended.
                 continue;
@@ -100,18 +106,19 @@ impl LockTask {
             let done = async {
                 match &work {
                     Work::Read => place.read(&guard).await,
-                    Work::Write(handover) => place.write(&guard, handover).await,
+                    Work::Write(number, handover) => place.write(&guard, *number, handover).await,
                     Work::None => pending().await,
                 }
             };
+            // The loss is told before anything else. It comes once, and commands are few.
             tokio::select! {
                 biased;
                 _ = &mut lost => {
                     place.tell(LockInput::Event(number, LockEvent::Lost));
                     return Over::Ended;
                 }
-                command = commands.recv() => match command {
-                    Some((_, LockEffect::WriteHandover(handover))) => work = Work::Write(handover),
+                command = commands.recv() => match command.map(|it| (it.handover, it.effect)) {
+                    Some((number, LockEffect::WriteHandover(handover))) => work = Work::Write(number, handover),
                     Some((_, LockEffect::Acquire)) => {}
                     Some((_, LockEffect::Release)) => {
                         // If it was lost, there is nothing to release.
@@ -126,6 +133,7 @@ impl LockTask {
                 done = done => {
                     match done {
                         Done::Event(event) => place.tell(LockInput::Event(number, event)),
+                        Done::Written(handover) => place.tell(LockInput::Written(handover)),
                         // Lost, or it is not known if it was written: the next holder sees that.
                         Done::Lost => {
                             place.tell(LockInput::Event(number, LockEvent::Lost));
@@ -195,11 +203,11 @@ impl LockPlace {
         }
     }
 
-    async fn write(&self, guard: &LockGuard, handover: &Handover) -> Done {
+    async fn write(&self, guard: &LockGuard, number: u64, handover: &Handover) -> Done {
         loop {
             let batch = Batch::new().update(self.keys.handover(), Update::register(handover.encode()));
             match self.client.transact(TxnRequest::new().under(guard), batch).await {
-                Ok(_) | Err(CommitError::NotAtMajority(_)) => return Done::Event(LockEvent::HandoverWritten),
+                Ok(_) | Err(CommitError::NotAtMajority(_)) => return Done::Written(number),
                 Err(error) => {
                     if let Some(done) = self.after(error).await {
                         return done;
@@ -225,11 +233,12 @@ impl LockPlace {
 enum Work {
     None,
     Read,
-    Write(Handover),
+    Write(u64, Handover),
 }
 
 enum Done {
     Event(LockEvent),
+    Written(u64),
     Lost,
     Failed(SequencerError),
 }

@@ -4,16 +4,18 @@
 //! | file | job |
 //! |---|---|
 //! | `application.rs` | the parts that the application brings: domain, ledger, database |
-//! | `node.rs`, `outbox.rs` | a node, and the messages that it sends for all its contracts |
+//! | `node.rs`, `outbox.rs`, `outbox/` | a node, and the messages that it sends for all its contracts |
 //! | `inbox.rs`, `keys.rs` | the messages that it receives for one |
 //! | `lock.rs` | the contract's lock |
 //! | `follow.rs`, `ask.rs` | the ledger and the domain, as the driver uses them |
 //! | `sqlite/` | a database and a ledger in SQLite |
-//! | `driver.rs` | news into the machine, and its effects out of it |
+//! | `driver.rs`, `driver/` | news into the machine, and its effects out of it |
+//! | `errors.rs` | reasons to stop, and warnings |
 
 mod application;
 mod ask;
 mod driver;
+mod errors;
 mod follow;
 mod inbox;
 mod keys;
@@ -23,11 +25,12 @@ mod outbox;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{broadcast, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::{OwnedMutexGuard, broadcast, mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use crate::sequencer_state::{
     Assembly, AssemblyHash, Committee, CommitteeError, Contract, End, Epoch, Failure, Grant, Intent,
@@ -38,6 +41,7 @@ pub use crate::sequencer_state::{
 use crate::sequencer_state::{Config, MAX_NAME, Machine};
 pub use application::{Block, Domain, Ledger, NodeStore};
 use driver::{Call, Channels, Driver, DriverState};
+pub use errors::{SequencerError, Warning};
 use inbox::Inbox;
 use keys::Keys;
 use lock::{LockPlace, LockTask};
@@ -51,6 +55,8 @@ const MAX_CONTENT: usize = 1 << 20;
 const CALLS: usize = 64;
 /// News that wait. While there is no room, the watch and the ledger are not read.
 const INPUTS: usize = 256;
+/// Time for the last messages of a node that leaves.
+const CLOSING: Duration = Duration::from_secs(2);
 /// Warnings and ends that are kept for a slow reader.
 const KEPT: usize = 1_024;
 
@@ -96,13 +102,16 @@ pub struct Sequencer {
     calls: mpsc::Sender<Call>,
     task: JoinHandle<Result<(), SequencerError>>,
     stopped: Arc<OnceLock<SequencerError>>,
-    warnings: broadcast::Sender<Warning>,
-    ends: broadcast::Sender<(IntentId, End)>,
+    warnings: Feed<Warning>,
+    ends: Feed<(IntentId, End)>,
 }
 
 impl Sequencer {
     /// Takes part in a contract, of which the name has 1 to 100 bytes and no slash: continues with what the
     /// database has. Reads the ledger, and waits until a server tells the messages of the others.
+    ///
+    /// If the node took part in the contract before, and that [`Sequencer`] has stopped or was dropped, this
+    /// waits until it has left. While it works, this is refused.
     pub async fn start<D: Domain, L: Ledger, S: NodeStore>(
         node: &SequencerNode,
         contract: &str,
@@ -116,6 +125,9 @@ impl Sequencer {
         committee.members().iter().try_for_each(|member| keys::check("node", member.as_str()))?;
         let options = SequencerOptions { threshold: domain.threshold(), ..options };
         options.check(committee.members().len()).map_err(StartError::Options)?;
+        let (calls, called) = mpsc::channel(CALLS);
+        // Nobody writes to the database any more.
+        let place = node.places().take(&contract, &calls).await?;
         let restored = store.load().await.map_err(SequencerError::store)?;
         restored.check(&me, &contract)?;
         if restored.owner.is_none() {
@@ -132,22 +144,24 @@ impl Sequencer {
         let (lock, commands) = mpsc::unbounded_channel();
         let (lock_news, lock_events) = mpsc::unbounded_channel();
         let (to_ledger, transactions) = mpsc::channel(CALLS + options.max_ahead);
-        let (calls, called) = mpsc::channel(CALLS);
-        let (warnings, ends) = (broadcast::Sender::new(KEPT), broadcast::Sender::new(KEPT));
+        let (warnings, warned) = Feed::new();
+        let (ends, ended) = Feed::new();
         let ledger = Arc::new(ledger);
-        tokio::spawn(inbox.run());
-        tokio::spawn(follow::submit(Arc::clone(&ledger), transactions, inputs.downgrade()));
-        tokio::spawn(follow::follow(Arc::clone(&ledger), view.height, inputs));
-        let place = LockPlace {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(inbox.run());
+        tasks.spawn(follow::submit(Arc::clone(&ledger), transactions, inputs.downgrade()));
+        tasks.spawn(follow::follow(Arc::clone(&ledger), view.height, inputs));
+        let lock_place = LockPlace {
             client: node.client().clone(),
             keys: Arc::clone(&keys),
             asks_every: options.beat,
             events: lock_news,
         };
-        let lock_task = LockTask { place, commands };
+        let lock_task = LockTask { place: lock_place, commands };
         let lock_ended = tokio::spawn(lock_task.run());
+        let stopped = Arc::new(OnceLock::new());
         let driver = Driver {
-            node: node.clone(),
+            outbox: Arc::clone(node.outbox()),
             keys,
             machine,
             domain: Arc::new(domain),
@@ -161,13 +175,14 @@ impl Sequencer {
                 inputs: input,
                 lock,
                 to_ledger,
-                warnings: warnings.clone(),
-                ends: ends.clone(),
+                warnings: warned,
+                ends: ended,
             },
+            tasks,
+            stopped: Arc::clone(&stopped),
             state: DriverState::new(),
         };
-        let stopped = Arc::new(OnceLock::new());
-        let task = tokio::spawn(run(driver, lock_ended, Arc::clone(&stopped)));
+        let task = tokio::spawn(run(driver, lock_ended, place));
         Ok(Sequencer { me, calls, task, stopped, warnings, ends })
     }
 
@@ -205,13 +220,13 @@ impl Sequencer {
         answered.await.map_err(|_| self.reason())
     }
 
-    /// Returns the ends of all intents of this node from now on, also of those that were submitted before its
-    /// start.
+    /// Returns the ends of all intents of this node, also of those that were submitted before its start: the
+    /// first call those since the start, another one those from then on.
     pub fn ends(&self) -> Ends {
         Ends(self.ends.subscribe())
     }
 
-    /// Returns everything noteworthy from now on, for a log.
+    /// Returns everything noteworthy, for a log: the first call since the start, another one from then on.
     pub fn warnings(&self) -> Warnings {
         Warnings(self.warnings.subscribe())
     }
@@ -229,17 +244,13 @@ impl Sequencer {
     }
 }
 
-/// Runs the driver, and waits for the end of the lock.
+/// Runs the driver, and waits for the end of the lock. The place is another one's after that.
 async fn run<D: Domain, L: Ledger, S: NodeStore>(
     driver: Driver<D, L, S>,
     lock: JoinHandle<()>,
-    stopped: Arc<OnceLock<SequencerError>>,
+    _place: OwnedMutexGuard<()>,
 ) -> Result<(), SequencerError> {
     let ended = driver.run().await;
-    if let Err(error) = &ended {
-        // It is set once.
-        let _ = stopped.set(error.clone());
-    }
     // It may have been stopped with the runtime.
     let _ = lock.await;
     ended
@@ -313,6 +324,27 @@ impl Warnings {
     }
 }
 
+/// Events of the driver, which ends them when it stops.
+#[derive(Debug)]
+struct Feed<T> {
+    source: broadcast::WeakSender<T>,
+    /// All events since the start, for the first subscriber.
+    first: Mutex<Option<broadcast::Receiver<T>>>,
+}
+
+impl<T: Clone> Feed<T> {
+    fn new() -> (Feed<T>, broadcast::Sender<T>) {
+        let (source, first) = broadcast::channel(KEPT);
+        (Feed { source: source.downgrade(), first: Mutex::new(Some(first)) }, source)
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<T> {
+        let first = self.first.lock().expect("nothing panics while it holds this").take();
+        let ended = || broadcast::channel(1).1;
+        first.or_else(|| self.source.upgrade().map(|it| it.subscribe())).unwrap_or_else(ended)
+    }
+}
+
 async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Option<T> {
     loop {
         match receiver.recv().await {
@@ -320,82 +352,5 @@ async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Option<T> {
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return None,
         }
-    }
-}
-
-/// Something noteworthy. The node goes on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Warning {
-    /// A key of the contract has something that is no message; it is passed over.
-    #[error("the key {key} of the bucket {BUCKET} cannot be read: {why}")]
-    Unreadable {
-        /// The name of the key.
-        key: String,
-        /// The reason.
-        why: String,
-    },
-    /// Messages did not arrive. They are asked for again.
-    #[error("{envelopes} envelopes of {from} were missed")]
-    Lost {
-        /// The sender.
-        from: Node,
-        /// Their number.
-        envelopes: u64,
-    },
-    /// A message is not sent: too much waits for a server that does not answer.
-    #[error("a message to {to} is not sent: too much waits")]
-    NotSent {
-        /// The receiver; `*` for a heartbeat.
-        to: Node,
-    },
-    /// The ledger cannot be read or written now.
-    #[error("the ledger: {0}")]
-    Ledger(String),
-    /// A block has a height that was seen before. The node waits until the ledger is where it was.
-    #[error("the ledger has gone back from {from} to {to}")]
-    LedgerWentBack {
-        /// The height that was seen.
-        from: u64,
-        /// The height of the block.
-        to: u64,
-    },
-}
-
-/// The reason why a node cannot take part, or has stopped.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SequencerError {
-    /// A name cannot be used.
-    #[error("a {what} has a name of 1 to {MAX_NAME} bytes without a slash, not {name:?}")]
-    Name {
-        /// `node` or `contract`.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// The committee cannot be.
-    #[error(transparent)]
-    Committee(#[from] CommitteeError),
-    /// The options or the database cannot be used.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The node's database failed. What was not written was not told to anybody.
-    #[error("the node's database: {0}")]
-    Store(String),
-    /// The ledger could not be read at the start.
-    #[error("the ledger: {0}")]
-    Ledger(String),
-    /// The server refuses a call that the node needs, for a permanent reason, or the client is closed.
-    #[error("{0}")]
-    Refused(String),
-    /// The node was closed.
-    #[error("the sequencer is closed")]
-    Closed,
-}
-
-impl SequencerError {
-    fn store(error: impl std::fmt::Display) -> SequencerError {
-        SequencerError::Store(error.to_string())
     }
 }

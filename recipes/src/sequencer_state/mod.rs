@@ -60,6 +60,8 @@ pub use options::{SequencerConfigError, SequencerOptions, Solo, Stickiness, Thre
 pub use placement::{Committee, CommitteeError, Placement};
 pub(crate) use shared::Config;
 pub(crate) use wire::{Content, Envelope, MAX_ENVELOPE, message_len};
+#[cfg(test)]
+pub(crate) use words::HandedOver;
 pub use words::{
     Assembly, AssemblyHash, Contract, Epoch, Intent, IntentId, Node, Notice, Phase, Speculation, StateId,
     Transaction,
