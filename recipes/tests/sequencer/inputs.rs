@@ -6,9 +6,10 @@ use std::time::Duration;
 use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
 use geolock_recipes::sequencer::sqlite::SqliteStore;
 use geolock_recipes::sequencer::{
-    Assembly, Block, CommitteeError, Contract as ContractName, Domain, End, Failure, Intent, IntentId,
-    Ledger, LedgerView, Node, NotAssembled, Parts, Sequencer, SequencerConfigError, SequencerError,
-    SequencerNode, SequencerOptions, Speculation, StartError, SubmitError, Threshold, Transaction, Warning,
+    Assembly, Block, CommitteeError, Contract as ContractName, Domain, End, Epoch, Failure, Intent, IntentId,
+    Ledger, LedgerView, Node, NodeStore as _, NotAssembled, Owner, Parts, Record, Sequencer,
+    SequencerConfigError, SequencerError, SequencerNode, SequencerOptions, Speculation, StartError, StateId,
+    SubmitError, Threshold, Transaction, Warning,
 };
 use tokio::time::timeout;
 
@@ -155,6 +156,61 @@ async fn an_intent_is_itself_for_ever_and_the_limits_are_refusals() {
     assert_eq!(confirmed.iter().filter(|it| it.result.is_ok()).count(), 1);
     within(sequencer.close()).await.expect("it ran");
     client.close().await.expect("it serves");
+}
+
+/// It was confirmed while the node was away: the application hears of it, although it asks a while after the
+/// start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_reader_of_ends_has_all_since_the_start() {
+    let contract = Contract::prepare(quick(0)).await;
+    let me = Node::new("a");
+    let intent = Intent { id: IntentId::new(&me, "old"), content: "a coin".into() };
+    let mut database = store(&contract, "a.db");
+    let owner = Owner { node: me.clone(), contract: ContractName::new("coins") };
+    let records = vec![Record::Owner(owner), Record::Intent(intent.clone())];
+    database.write(records).await.expect("it is empty");
+    let inputs = vec![StateId::new("genesis-0")];
+    let (intent, outputs) = (intent.id, vec![StateId::new("made")]);
+    let assembly = Assembly { intent: intent.clone(), inputs, outputs, payload: "".into() };
+    let (hash, signer) = (assembly.hash(), Node::new("b"));
+    let transaction = Transaction { assembly, hash, epoch: Epoch(1), signer, nonce: 1 };
+    let ledger = contract.ledger.clone();
+    ledger.submit(&transaction).await.expect("it is written");
+    let mut height = 0;
+    while ledger.outcomes(0).await.expect("it is readable").is_empty() {
+        let blocks = within(ledger.blocks(height)).await.expect("it is readable");
+        height = blocks.last().expect("it waits for a block").height;
+    }
+    let node = SequencerNode::new(&client(&contract).await, "a").expect("it is a name");
+    let domain = Coins { ledger: ledger.clone(), threshold: Threshold::AtLeast(1) };
+    let parts = Parts { domain, ledger, store: database };
+    let sequencer = within(Sequencer::start(&node, "coins", parts, SequencerOptions::default())).await;
+    let sequencer = sequencer.expect("it can take part");
+    while sequencer.status().await.expect("it runs").undecided > 0 {}
+    let mut ends = sequencer.ends();
+    assert_eq!(within(ends.next()).await, Some((intent, End::Confirmed)));
+    within(sequencer.close()).await.expect("it ran");
+    assert_eq!(within(ends.next()).await, None, "it has stopped");
+}
+
+/// One that was dropped leaves first; one that works is not joined by another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contract_has_one_sequencer_of_a_node_at_a_time() {
+    let contract = Contract::prepare(quick(0)).await;
+    let node = SequencerNode::new(&client(&contract).await, "a").expect("it is a name");
+    let begin = async || {
+        let (domain, ledger, store) = (Members(&["a", "b"]), Heights(&[]), store(&contract, "a.db"));
+        let options = SequencerOptions::default();
+        within(Sequencer::start(&node, "c", Parts { domain, ledger, store }, options)).await
+    };
+    let first = begin().await.expect("it can take part");
+    let error = begin().await.expect_err("it takes part already");
+    assert_eq!(error, SequencerError::Running(ContractName::new("c")));
+    first.submit("1", "").await.expect("it is taken");
+    drop(first);
+    let second = begin().await.expect("it can take part again");
+    assert_eq!(second.status().await.expect("it runs").undecided, 1);
+    within(second.close()).await.expect("it ran");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
