@@ -66,7 +66,8 @@ pub(super) enum Call {
 /// The channels of a driver.
 pub(super) struct Channels {
     pub calls: mpsc::Receiver<Call>,
-    /// Few: a request for the lock tells of its grant and its end, and each beat at most once if it can be had.
+    /// Few: a request for the lock tells of its grant and its end, and at most once in each beat if it can be
+    /// had.
     pub lock_events: mpsc::UnboundedReceiver<LockInput>,
     pub inputs: mpsc::Receiver<Input>,
     pub lock: mpsc::UnboundedSender<LockCommand>,

@@ -21,8 +21,7 @@ pub(super) struct Inbox {
     keys: Arc<Keys>,
     members: Vec<Node>,
     watch: Watch,
-    /// The last envelope of each other member: of its messages, and of its heartbeats.
-    last: BTreeMap<Place, (u64, u64)>,
+    seen: Seen,
     inputs: mpsc::Sender<Input>,
 }
 
@@ -36,7 +35,7 @@ impl Inbox {
     ) -> Result<Inbox, SequencerError> {
         let watch = begin(client, keys).await?;
         let (client, keys, members) = (client.clone(), Arc::clone(keys), members.to_vec());
-        Ok(Inbox { client, keys, members, watch, last: BTreeMap::new(), inputs })
+        Ok(Inbox { client, keys, members, watch, seen: Seen::default(), inputs })
     }
 
     /// Passes everything on, until the driver has gone, or the server refuses for good.
@@ -106,16 +105,10 @@ impl Inbox {
             Ok(envelope) => envelope,
             Err(why) => return unreadable(why.to_string()),
         };
-        let last = self.last.insert(place, (boot, number)).filter(|(of, _)| *of == boot);
+        let Some(envelopes) = self.seen.lost_before(place, boot, number) else { return Vec::new() };
         let mut inputs = Vec::new();
-        match last {
-            // Committed twice: the first answer was lost.
-            Some((_, last)) if number <= last => return Vec::new(),
-            Some((_, last)) if number > last + 1 => {
-                inputs
-                    .push(Input::Warning(Warning::Lost { from: from.clone(), envelopes: number - last - 1 }));
-            }
-            _ => {}
+        if envelopes > 0 {
+            inputs.push(Input::Warning(Warning::Lost { from: from.clone(), envelopes }));
         }
         match content {
             Content::Beat(beat) => inputs.push(Input::Event(Event::Beat { from, beat })),
@@ -126,6 +119,23 @@ impl Inbox {
             ),
         }
         inputs
+    }
+}
+
+/// The last envelope of each other member: of its messages, and of its heartbeats.
+#[derive(Debug, Default)]
+struct Seen(BTreeMap<Place, (u64, u64)>);
+
+impl Seen {
+    /// Takes the number of an envelope, and returns how many before it were missed; `None` for one that came
+    /// before. It was committed twice, because an answer was lost; the second time maybe after a later one.
+    fn lost_before(&mut self, place: Place, boot: u64, number: u64) -> Option<u64> {
+        let last = self.0.get(&place).filter(|(of, _)| *of == boot).map(|(_, last)| *last);
+        if last.is_some_and(|last| number <= last) {
+            return None;
+        }
+        self.0.insert(place, (boot, number));
+        Some(last.map_or(0, |last| number - last - 1))
     }
 }
 
@@ -142,5 +152,21 @@ async fn begin(client: &Client, keys: &Keys) -> Result<Watch, SequencerError> {
             Err(error) if read_passes(&error) => sleep(PAUSE).await,
             Err(error) => return Err(SequencerError::Refused(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_a_loss_and_an_envelope_counts_once() {
+        let (mut seen, place) = (Seen::default(), Place::Beat(Node::new("a")));
+        let mut take = |boot, number| seen.lost_before(place.clone(), boot, number);
+        assert_eq!(take(1, 7), Some(0), "it was not watched before");
+        assert_eq!((take(1, 8), take(1, 11)), (Some(0), Some(2)));
+        // The second commit of an old one, and again the last one.
+        assert_eq!((take(1, 8), take(1, 11), take(1, 12)), (None, None, Some(0)));
+        assert_eq!((take(2, 1), take(2, 2)), (Some(0), Some(0)), "another life");
     }
 }

@@ -128,12 +128,7 @@ impl Sequencer {
         let (calls, called) = mpsc::channel(CALLS);
         // Nobody writes to the database any more.
         let place = node.places().take(&contract, &calls).await?;
-        let restored = store.load().await.map_err(SequencerError::store)?;
-        restored.check(&me, &contract)?;
-        if restored.owner.is_none() {
-            let owner = Owner { node: me.clone(), contract: contract.clone() };
-            store.write(vec![Record::Owner(owner)]).await.map_err(SequencerError::store)?;
-        }
+        let restored = load(&mut store, &me, &contract).await?;
         let intents = restored.intents.iter().map(|intent| intent.id.clone()).collect();
         let view = ledger.view(intents).await.map_err(|error| SequencerError::Ledger(error.to_string()))?;
 
@@ -242,6 +237,21 @@ impl Sequencer {
     fn reason(&self) -> SequencerError {
         self.stopped.get().cloned().unwrap_or(SequencerError::Closed)
     }
+}
+
+/// Reads the database of a node, or begins it.
+async fn load<S: NodeStore>(
+    store: &mut S,
+    me: &Node,
+    contract: &Contract,
+) -> Result<Restored, SequencerError> {
+    let restored = store.load().await.map_err(SequencerError::store)?;
+    restored.check(me, contract)?;
+    if restored.owner.is_none() {
+        let owner = Owner { node: me.clone(), contract: contract.clone() };
+        store.write(vec![Record::Owner(owner)]).await.map_err(SequencerError::store)?;
+    }
+    Ok(restored)
 }
 
 /// Runs the driver, and waits for the end of the lock. The place is another one's after that.

@@ -69,8 +69,8 @@ struct Taken {
 }
 
 impl Places {
-    /// Waits until the sequencer of that contract which has stopped, or was dropped, is gone. Refuses if there
-    /// is one that works.
+    /// Waits until the sequencer of that contract which has stopped, or was dropped, is gone. Refuses if one
+    /// works.
     pub async fn take(
         &self,
         contract: &Contract,

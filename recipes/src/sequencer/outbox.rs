@@ -22,7 +22,7 @@ use super::{CLOSING, SequencerError};
 use crate::retry::{PAUSE, txn_passes};
 use crate::sequencer_state::{Beat, MAX_ENVELOPE, Message, message_len};
 
-/// The way out of a node. When this is dropped, what waits is sent if a server answers soon, and the task ends.
+/// The way out of a node. When this is dropped, the task sends what waits if a server answers soon, and ends.
 #[derive(Debug)]
 pub(super) struct Outbox {
     shared: Arc<Shared>,

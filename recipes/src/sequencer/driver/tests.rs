@@ -16,7 +16,7 @@ use crate::sequencer_state::{
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 const INPUTS: usize = 256;
 
-/// What the database holds, and how it came there.
+/// The content of the database, and the calls that were made.
 #[derive(Default)]
 struct Disk {
     restored: Restored,

@@ -43,7 +43,7 @@ pub(super) enum One {
     Beat(Beat),
 }
 
-/// What the task has to do.
+/// The next thing for the task to do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
     Commit(Vec<(Key, Content)>),

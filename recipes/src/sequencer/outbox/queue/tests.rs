@@ -1,3 +1,5 @@
+//! The order and the size of commits, and heartbeats that are superseded.
+
 use super::*;
 use crate::sequencer_state::{IntentId, Node, Phase};
 
