@@ -9,14 +9,16 @@ mod coins;
 #[expect(dead_code, reason = "the example does more with it")]
 mod playground;
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
 use geolock_recipes::sequencer::sqlite::{SimLedger, SimLedgerOptions, SimOutcome, SqliteStore};
-use geolock_recipes::sequencer::{Parts, Sequencer, SequencerNode, SequencerOptions, Threshold};
+use geolock_recipes::sequencer::{Ledger as _, Parts, Sequencer, SequencerNode, SequencerOptions, Threshold};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,8 +27,11 @@ use playground::{Playground, connect};
 
 /// Round trips of the baseline.
 const ROUNDS: u32 = 30;
-/// Intents of each node.
-const INTENTS: u32 = 60;
+/// Intents of each node, without distances and with those of `world`: enough for some boundaries.
+const INTENTS: [(&str, u32); 2] = [("zero", 250), ("world", 60)];
+/// Coordinators that are killed, and the intents that are decided before.
+const KILLS: usize = 5;
+const BEFORE_A_KILL: usize = 20;
 const BLOCK: Duration = Duration::from_millis(100);
 /// Everything is committed and heard of so long after the last confirmation.
 const QUIET: Duration = Duration::from_secs(1);
@@ -35,7 +40,7 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
-    for wan in ["zero", "world"] {
+    for (wan, intents) in INTENTS {
         let folder = tempfile::tempdir()?;
         let playground = Playground::start(folder.path(), wan).await?;
         println!("{wan}, blocks of {} ms", BLOCK.as_millis());
@@ -43,7 +48,7 @@ async fn main() -> Result<(), Failed> {
         println!("  a round trip of commits and watches, dc0 to dc1: {:.1} ms", millis(round_trip));
         for (endorsers, threshold) in [("its own", Threshold::AtLeast(1)), ("3 of 4", Threshold::AtLeast(3))]
         {
-            let run = Run { playground: &playground, folder: folder.path(), threshold };
+            let run = Run { playground: &playground, folder: folder.path(), threshold, intents };
             let steady = run.measure(100_000, &format!("{wan}-{endorsers}-long")).await?;
             println!(
                 "  endorsements: {endorsers}; one coordinator: {:.1} transactions/s, {:.1} commits for each",
@@ -56,6 +61,17 @@ async fn main() -> Result<(), Failed> {
                 short.switches, short.switch_ms, short.gap_ms
             );
         }
+        let run =
+            Run { playground: &playground, folder: folder.path(), threshold: Threshold::AtLeast(1), intents };
+        let mut waits = Vec::new();
+        for number in 0..KILLS {
+            waits.push(run.kill(&format!("{wan}-kill-{number}")).await?);
+        }
+        println!(
+            "  a coordinator killed: first dispatch by the next one after {:.0} ms (median; {waits:?}); `grace` \
+             beats and the lease are 3000 ms each",
+            median(waits.clone())
+        );
         playground.stop().await;
     }
     Ok(())
@@ -100,6 +116,7 @@ struct Run<'a> {
     playground: &'a Playground,
     folder: &'a Path,
     threshold: Threshold,
+    intents: u32,
 }
 
 struct Measured {
@@ -119,7 +136,7 @@ impl Run<'_> {
         let mut nodes = Vec::new();
         for (name, dc) in MEMBERS {
             let client = connect(self.playground.base, &self.playground.tls(), dc, name).await?;
-            let sequencer = self.node(&client, name, &contract, &ledger, block_range).await?;
+            let sequencer = self.node(block_range).start(&client, name, &contract, &ledger).await?;
             nodes.push((client, sequencer));
         }
         let counting = connect(self.playground.base, &self.playground.tls(), 0, "counts").await?;
@@ -133,7 +150,7 @@ impl Run<'_> {
             }
         });
         let mut ends = JoinSet::new();
-        for number in 0..INTENTS {
+        for number in 0..self.intents {
             for (_, sequencer) in &nodes {
                 let intent = sequencer.submit(&number.to_string(), "a coin").await?;
                 ends.spawn(intent.ended());
@@ -153,18 +170,82 @@ impl Run<'_> {
         Ok(measured(outcomes, commits.load(Ordering::Relaxed)))
     }
 
-    async fn node(
+    fn node(&self, block_range: u64) -> NodeOfRun {
+        NodeOfRun { folder: self.folder.to_owned(), threshold: self.threshold, block_range }
+    }
+
+    /// Kills the coordinator in the middle of its work. Returns the time until another one dispatches, in ms.
+    async fn kill(&self, contract: &str) -> Result<f64, Failed> {
+        let mut options = SimLedgerOptions::default();
+        options.block = BLOCK;
+        let ledger = SimLedger::open(self.folder.join(format!("{contract}.db")), options)?;
+        let mut runtimes = BTreeMap::new();
+        for (name, dc) in MEMBERS {
+            // A node whose runtime is gone says nothing any more, and its lease ends by time.
+            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let (base, tls, node) = (self.playground.base, self.playground.tls(), self.node(100_000));
+            let (ledger, contract, intents) = (ledger.clone(), contract.to_owned(), self.intents);
+            runtime.spawn(async move {
+                let client = connect(base, &tls, dc, name).await?;
+                let sequencer = node.start(&client, name, &contract, &ledger).await?;
+                for number in 0..intents {
+                    sequencer.submit(&number.to_string(), "a coin").await?;
+                }
+                std::future::pending::<Result<(), Failed>>().await
+            });
+            runtimes.insert(name, runtime);
+        }
+        let mut height = 0;
+        let (killed, killed_ms) = loop {
+            height = ledger.blocks(height).await?.last().map_or(height, |block| block.height);
+            let outcomes = ledger.outcomes(0).await?;
+            if outcomes.len() >= BEFORE_A_KILL
+                && let Some(last) = outcomes.iter().max_by_key(|outcome| outcome.submitted_ms)
+                && let Some(runtime) = runtimes.remove(last.signer.as_str())
+            {
+                runtime.shutdown_background();
+                break (last.signer.clone(), now_ms());
+            }
+        };
+        let next_ms = loop {
+            height = ledger.blocks(height).await?.last().map_or(height, |block| block.height);
+            let outcomes = ledger.outcomes(0).await?;
+            let others = outcomes.iter().filter(|outcome| outcome.signer != killed);
+            let after = others.map(|outcome| outcome.submitted_ms).filter(|at| *at >= killed_ms);
+            if let Some(first) = after.min() {
+                break first;
+            }
+        };
+        runtimes.into_values().for_each(|runtime| runtime.shutdown_background());
+        Ok((next_ms - killed_ms) as f64)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the ledger notes the time of day")]
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}
+
+/// The options of a node.
+struct NodeOfRun {
+    folder: PathBuf,
+    threshold: Threshold,
+    block_range: u64,
+}
+
+impl NodeOfRun {
+    async fn start(
         &self,
         client: &Client,
         name: &str,
         contract: &str,
         ledger: &SimLedger,
-        block_range: u64,
     ) -> Result<Sequencer, Failed> {
         let store = SqliteStore::open(self.folder.join(format!("{contract}-{name}.db")))?;
         let domain = Coins { ledger: ledger.clone(), threshold: self.threshold };
         let mut options = SequencerOptions::default();
-        options.block_range = block_range;
+        options.block_range = self.block_range;
         let node = SequencerNode::new(client, name)?;
         let parts = Parts { domain, ledger: ledger.clone(), store };
         Ok(Sequencer::start(&node, contract, parts, options).await?)
