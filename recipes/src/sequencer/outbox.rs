@@ -102,6 +102,11 @@ impl Outbox {
         self.shared.failed.subscribe()
     }
 
+    #[cfg(test)]
+    pub fn fail(&self, error: SequencerError) {
+        self.shared.failed.send_replace(Some(error));
+    }
+
     /// Returns how many messages and heartbeats wait.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {

@@ -375,6 +375,15 @@ async fn a_ledger_that_panics_stops_the_node() {
     assert!(error.to_string().contains("no such block"), "{error}");
 }
 
+/// Contracts of a node share it.
+#[tokio::test]
+async fn an_outbox_that_has_failed_stops_a_driver_that_begins_later() {
+    let mut bench = Bench::new(0);
+    let error = SequencerError::Refused("no right".to_owned());
+    bench.driver.outbox.fail(error.clone());
+    assert_eq!(bench.driver.work().await, Err(error));
+}
+
 fn beat(phase: Phase) -> Beat {
     Beat { phase, epoch: None, height: 0, coordinates: BTreeSet::new() }
 }
