@@ -30,7 +30,8 @@ use super::lock::Command as LockCommand;
 use super::outbox::Outbox;
 use super::{CLOSING, SequencerError, SequencerStatus, Warning};
 use crate::sequencer_state::{
-    Beat, End, Event, Intent, IntentId, LedgerView, LockEvent, Machine, Record, SubmitError, Transaction,
+    Beat, End, Epoch, Event, Intent, IntentId, LedgerView, LockEffect, LockEvent, Machine, Record,
+    SubmitError, Transaction,
 };
 
 /// The database and the ledger are compared with memory this often.
@@ -85,6 +86,8 @@ pub(super) struct Driver<D, L, S> {
     pub store: S,
     pub max_undecided: usize,
     pub beat: Duration,
+    /// Longest time for which a coordinator holds the lock and cannot send.
+    pub unheard: Duration,
     pub channels: Channels,
     /// The tasks that read the watch and the ledger, and that submit. They end with the driver.
     pub tasks: JoinSet<()>,
@@ -225,6 +228,7 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
                 turn => self.on_turn(turn).await?,
             }
         }
+        self.let_go_if_unheard();
         Ok(is_closed)
     }
 
@@ -274,6 +278,16 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
             Turn::Call(None) => {}
         }
         Ok(())
+    }
+
+    /// Lets the lock go that this node holds, if it has not been able to send for too long: its server takes
+    /// no commits. The others count it as silent, and the next one waits for the lock.
+    fn let_go_if_unheard(&mut self) {
+        let is_held = self.machine.epoch().is_some_and(|epoch| epoch != Epoch::SOLO);
+        if is_held && self.outbox.waits_for() >= self.unheard {
+            self.lock_effect(LockEffect::Release);
+            self.handle(Event::Lock(LockEvent::Lost));
+        }
     }
 
     fn handle(&mut self, event: Event) {

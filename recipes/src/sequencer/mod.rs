@@ -164,6 +164,7 @@ impl Sequencer {
             store,
             max_undecided: options.max_undecided,
             beat: options.beat,
+            unheard: options.flush_timeout,
             channels: Channels {
                 calls: called,
                 lock_events,

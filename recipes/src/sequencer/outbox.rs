@@ -36,6 +36,8 @@ struct Shared {
     /// Nothing waits, and nothing is under way.
     is_idle: watch::Sender<bool>,
     failed: watch::Sender<Option<SequencerError>>,
+    /// A commit is under way since then.
+    under_way: Mutex<Option<Instant>>,
 }
 
 impl Outbox {
@@ -54,6 +56,7 @@ impl Outbox {
             closed: Notify::new(),
             is_idle: watch::Sender::new(true),
             failed: watch::Sender::new(None),
+            under_way: Mutex::default(),
         };
         Outbox { shared: Arc::new(shared) }
     }
@@ -102,6 +105,17 @@ impl Outbox {
         self.shared.failed.subscribe()
     }
 
+    /// Returns for how long the commit under way has been attempted.
+    pub fn waits_for(&self) -> Duration {
+        self.shared.under_way().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Pretends that a commit is under way for so long.
+    #[cfg(test)]
+    pub fn wait_since(&self, since: Option<Instant>) {
+        *self.shared.under_way() = since;
+    }
+
     #[cfg(test)]
     pub fn fail(&self, error: SequencerError) {
         self.shared.failed.send_replace(Some(error));
@@ -131,6 +145,10 @@ impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().expect("nothing panics while it holds this")
     }
+
+    fn under_way(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.under_way.lock().expect("nothing panics while it holds this")
+    }
 }
 
 struct Task {
@@ -155,7 +173,10 @@ impl Task {
 
     async fn send_all(&mut self) {
         while let Some(commit) = self.next().await {
-            if let Err(error) = self.commit(commit).await {
+            *self.shared.under_way() = Some(Instant::now());
+            let committed = self.commit(commit).await;
+            *self.shared.under_way() = None;
+            if let Err(error) = committed {
                 self.shared.failed.send_replace(Some(error));
                 return;
             }

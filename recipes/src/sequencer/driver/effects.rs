@@ -25,17 +25,19 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
                 Effect::Persist(record) => self.state.unwritten.push(record),
-                Effect::Lock(effect) => {
-                    match effect {
-                        LockEffect::Acquire | LockEffect::Release => self.state.lock_number += 1,
-                        LockEffect::WriteHandover(_) => self.state.handover_number += 1,
-                    }
-                    let (number, handover) = (self.state.lock_number, self.state.handover_number);
-                    self.state.outward.push(Outward::Lock(Command { number, handover, effect }));
-                }
+                Effect::Lock(effect) => self.lock_effect(effect),
                 effect => self.state.outward.push(Outward::Other(effect)),
             }
         }
+    }
+
+    pub(super) fn lock_effect(&mut self, effect: LockEffect) {
+        match effect {
+            LockEffect::Acquire | LockEffect::Release => self.state.lock_number += 1,
+            LockEffect::WriteHandover(_) => self.state.handover_number += 1,
+        }
+        let (number, handover) = (self.state.lock_number, self.state.handover_number);
+        self.state.outward.push(Outward::Lock(Command { number, handover, effect }));
     }
 
     /// Writes all records in one transaction, and then performs the other effects.

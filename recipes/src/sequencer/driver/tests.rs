@@ -140,6 +140,7 @@ impl Bench {
             store: Store(Arc::clone(&disk), outbox),
             max_undecided: 1_000,
             beat: options.beat,
+            unheard: options.flush_timeout,
             channels: Channels {
                 calls: called,
                 lock_events,
@@ -373,6 +374,27 @@ async fn a_ledger_that_panics_stops_the_node() {
     bench.driver.tasks.spawn(async { panic!("no such block") });
     let error = bench.driver.work().await.expect_err("it cannot go on");
     assert!(error.to_string().contains("no such block"), "{error}");
+}
+
+/// Its server takes no commits: the next in rank hears nothing of it, and waits for the lock.
+#[tokio::test]
+async fn a_coordinator_that_cannot_send_lets_the_lock_go() {
+    let mut bench = Bench::new(0);
+    bench.delegate(&rank()[1], &[]).await;
+    bench.lock_news(1, LockEvent::Granted { epoch: Epoch(5), handover: None }).await;
+    bench.driver.outbox.wait_since(Some(Instant::now()));
+    bench.driver.round(Turn::Time).await.expect("nothing fails");
+    assert_eq!(bench.driver.machine.phase(), Phase::Active, "it may pass");
+    bench.driver.outbox.wait_since(Some(Instant::now() - bench.driver.unheard));
+    bench.driver.round(Turn::Time).await.expect("nothing fails");
+    assert_eq!((bench.driver.machine.phase(), bench.driver.machine.epoch()), (Phase::Closing, None));
+    bench.driver.commit().await.expect("nothing fails");
+    let commands: Vec<LockEffect> = from_fn(|| bench.lock.try_recv().ok()).map(|it| it.effect).collect();
+    assert_eq!(commands, [LockEffect::Acquire, LockEffect::Release]);
+    // It does not let go what it does not hold.
+    bench.driver.round(Turn::Time).await.expect("nothing fails");
+    bench.driver.commit().await.expect("nothing fails");
+    assert!(bench.lock.try_recv().is_err());
 }
 
 /// Contracts of a node share it.
