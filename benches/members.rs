@@ -1,5 +1,5 @@
-//! What a member costs: the state machine with 1, 3, 7 and 16 members; memory; a datacenter that joins when
-//! 1 000 000 locks have moved and there are 100 000 keys; the traffic of an idle cluster that has decided about its members.
+//! The cost of members: the state machine with 1, 3, 7 and 16 of them; its memory; a datacenter that joins
+//! when 1 000 000 locks have moved and there are 100 000 keys; the traffic of an idle cluster.
 //!
 //! | section | baseline in the same run |
 //! |---|---|
