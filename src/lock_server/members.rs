@@ -78,19 +78,22 @@ pub struct MembersView {
 }
 
 impl MembersView {
-    /// Returns the facts for a check of a proposal, as far as they are known here. That a majority can be
-    /// reached is found when it is proposed. `me`: this datacenter.
+    /// Returns the facts for a check of a proposal, as far as they are known here. `me`: this datacenter.
     pub fn facts(&self, me: DcId, config: &Config) -> Facts {
-        let me = config.slots().members().find(|(dc, _)| *dc == me);
-        let by = me.map(|(dc, member)| Voter::Member { dc, generation: member.generation });
+        let voter = |(dc, generation)| Voter::Member { dc, generation };
+        let members = || config.slots().members().map(|(dc, member)| (dc, member.generation));
+        let by = members().find(|(dc, _)| *dc == me).map(voter);
         let by_witness = |(dc, witness): (&DcId, &DcId)| {
             let (id, _) = config.witnesses().at(*witness)?;
             Some((*dc, (Voter::Witness(id), Duration::ZERO)))
         };
         let by_witnesses = self.witnesses.1.iter().filter_map(by_witness);
         let heard = by_witnesses.chain(self.heard.iter().filter_map(|dc| Some((dc, (by?, Duration::ZERO)))));
+        let is_reached = |dc: DcId| dc == me || self.heard.contains(dc);
+        let reached = members().filter(|(dc, _)| is_reached(*dc)).map(voter);
+        let witnesses = config.witnesses().iter().filter(|(_, it)| self.witnesses.0.contains(it.dc));
         Facts {
-            reachable: config.voters().voters.iter().copied().collect(),
+            reachable: reached.chain(witnesses.map(|(id, _)| Voter::Witness(id))).collect(),
             entered: self.entered.iter().copied().collect(),
             left: self.left,
             freed: self.freed.clone(),

@@ -105,9 +105,10 @@ fn proposed(checked: Result<Proposal, Refused>, last: Option<String>) -> (JoinAn
             let why = last.unwrap_or_else(|| "its admission is proposed".into());
             (JoinAnswer::Wait(why), Some(proposal.command))
         }
-        // One change at a time.
+        // One change at a time, and by a majority that is up.
         Err(
             refused @ (Refused::ChangeUnderWay { .. }
+            | Refused::NoMajority { .. }
             | Refused::EvictionUnderWay { .. }
             | Refused::MemberLeaves { .. }
             | Refused::SlotNotFree { .. }),

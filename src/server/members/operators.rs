@@ -20,6 +20,8 @@ use geolock_api::names::{DcId, DcSet};
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// How long a command waits until all members have entered the last change: usually a round trip.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a command waits until a majority is heard: this server, or others, may just have started.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// How often a command of an operator is checked again because others were decided meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -218,14 +220,19 @@ impl MembersApi {
         is_done: impl Fn(&Config) -> bool,
     ) -> Result<u64, ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        let (mut attempts, deadline) = (0, Instant::now() + ENTERED_WITHIN);
+        let (mut attempts, begun) = (0, Instant::now());
         let mut view = self.view.clone();
         loop {
             let config = control.state().0;
             let facts = view.borrow_and_update().facts(self.me, &config);
             let checked = config.check_proposal(&facts, command(&config)?);
-            if let Err(Refused::ChangeUnderWay { .. }) = checked
-                && let Ok(Ok(())) = timeout_at(deadline, view.changed()).await
+            let patience = match &checked {
+                Err(Refused::ChangeUnderWay { .. }) => ENTERED_WITHIN,
+                Err(Refused::NoMajority { .. }) => HEARD_WITHIN,
+                _ => Duration::ZERO,
+            };
+            if !patience.is_zero()
+                && let Ok(Ok(())) = timeout_at(begun + patience, view.changed()).await
             {
                 continue;
             }

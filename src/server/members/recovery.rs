@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::operators::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Config, Facts, LossReport, Refused, Voter};
+use crate::membership::{Config, LossReport, Refused};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a call waits until the survivors continue; the operator repeats it.
@@ -24,15 +24,8 @@ impl MembersApi {
             return Ok(Duration::ZERO);
         }
         let plan = view.config.recovery_plan(survivors, lost);
-        view.config.check_recovery(&self.recovery_facts(&view), self.me, &plan)?;
+        view.config.check_recovery(&view.facts(self.me, &view.config), self.me, &plan)?;
         Ok(self.max_lease_ttl)
-    }
-
-    /// Those that are heard can be reached, as far as is known here: the machine looks at its links.
-    fn recovery_facts(&self, view: &MembersView) -> Facts {
-        let voter = |dc| Some(Voter::Member { dc, generation: view.config.slots().generation(dc)? });
-        let reachable = view.heard.iter().filter_map(voter).collect();
-        Facts { reachable, ..view.facts(self.me, &view.config) }
     }
 
     /// Lets the survivors continue without the lost members, by force. Returns the losses, once all survivors

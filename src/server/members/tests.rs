@@ -13,7 +13,7 @@ use crate::crdt::VersionVector;
 use crate::lock_server::MembersView;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Credentials, Epoch, Evictee, Eviction, Founder, Founding,
-    Generation, JoinPolicy, MemberName, Policy, Proposal, ServerId, Voter, Vouch,
+    Generation, JoinPolicy, MemberName, Policy, Proposal, Refused, ServerId, Voter, Vouch,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
@@ -75,6 +75,23 @@ impl Members {
         let config = self.0.0.clone();
         let entered = config.slots().members().map(|(dc, _)| (dc, config.epoch())).collect();
         MembersView { config, entered, ..MembersView::default() }
+    }
+
+    /// The view of datacenter 0 that hears these members and witnesses.
+    fn heard_view(&self, heard: &[u8], witnesses: &[u8]) -> MembersView {
+        let set = |ids: &[u8]| ids.iter().map(|id| dc(*id)).collect();
+        MembersView { heard: set(heard), witnesses: (set(witnesses), Default::default()), ..self.view() }
+    }
+
+    /// Asks datacenter 0, which hears these members and witnesses.
+    fn ask_heard<const M: usize, const W: usize>(
+        &self,
+        from: u8,
+        request: &JoinRequest,
+        heard: [u8; M],
+        witnesses: [u8; W],
+    ) -> (JoinAnswer, Option<Command>) {
+        asked(&self.heard_view(&heard, &witnesses), from, request)
     }
 
     /// Asks datacenter 0.
@@ -285,6 +302,32 @@ fn a_member_gets_its_vote_when_it_is_settled_and_heard() {
     assert_eq!(next(&members, is_heard), Some(vote.clone()));
     members.decide(vote);
     assert_eq!(next(&members, is_heard), None);
+}
+
+#[test]
+fn only_voters_that_are_heard_count_for_a_majority() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    let (_, propose) = members.ask(1, &request(7, "city1"));
+    members.decide(propose.expect("it may join"));
+    members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
+    members.decide(Command::Vote { dc: dc(1), generation: Generation(0), votes: true });
+    members
+        .decide(members.ask_heard(5, &JoinRequest::Witness(applicant(8, "wit")), [1], []).1.expect("it may"));
+    let id = members.0.0.witnesses().of(ServerId([8; 16])).expect("it was added");
+    let removes = |heard: &[u8], witnesses: &[u8]| {
+        let view = members.heard_view(heard, witnesses);
+        view.config.check_proposal(&view.facts(dc(0), &view.config), Command::RemoveWitness { id }).map(drop)
+    };
+    let refused = Err(Refused::NoMajority { remaining: 1, needed: 2 });
+    assert_eq!(removes(&[1], &[5]), Ok(()));
+    assert_eq!(removes(&[1], &[]), Ok(()), "both members are a majority, with and without it");
+    assert_eq!(removes(&[], &[5]), refused, "nobody hears the other member");
+    assert_eq!(removes(&[], &[]), refused);
+    // A server that asks to join waits until a majority is heard.
+    let (answer, propose) = members.ask_heard(2, &request(9, "city2"), [], []);
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_none(), "{answer:?}");
+    let (answer, propose) = members.ask_heard(2, &request(9, "city2"), [], [5]);
+    assert!(matches!(answer, JoinAnswer::Wait(_)) && propose.is_some(), "{answer:?}");
 }
 
 #[test]
