@@ -36,5 +36,6 @@ mod timed;
 mod top;
 mod transactions;
 mod watches;
+mod witness_story;
 mod witnesses;
 mod work;
