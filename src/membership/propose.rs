@@ -12,6 +12,7 @@ use geolock_api::names::{DcId, DcSet};
 
 use super::command::{Command, Evictee, Eviction, Proposal, Recovery, Vouch};
 use super::config::Config;
+use super::history::VoterSet;
 use super::ids::{Epoch, Voter};
 use super::policy::EvictPolicy;
 use super::refused::Refused;
@@ -91,9 +92,15 @@ impl Config {
         if !matches!(proposal.command, Command::Found(_) | Command::Recover(_)) {
             majority_is_reachable(self, facts)?;
         }
-        if matches!(proposal.command, Command::RemoveWitness { .. } | Command::Vote { votes: false, .. }) {
-            // With a vote less nothing may be decided any more, not even the eviction of one that is lost.
-            majority_is_reachable(&after, facts)?;
+        // With a vote less nothing may be decided any more, not even the eviction of one that is lost.
+        match &proposal.command {
+            Command::Leaving { dc, .. } | Command::Left { dc, .. } => {
+                majority_of(&after.voters().without(DcSet::only(*dc)), facts)?;
+            }
+            Command::RemoveWitness { .. } | Command::Vote { votes: false, .. } => {
+                majority_is_reachable(&after, facts)?;
+            }
+            _ => {}
         }
         Ok(proposal)
     }
@@ -210,7 +217,11 @@ fn all_speak(config: &Config, facts: &Facts, asked: u16) -> Result<(), Refused> 
 }
 
 fn majority_is_reachable(config: &Config, facts: &Facts) -> Result<(), Refused> {
-    let (remaining, needed) = (config.voters().count(&facts.reachable), config.voters().majority());
+    majority_of(config.voters(), facts)
+}
+
+fn majority_of(voters: &VoterSet, facts: &Facts) -> Result<(), Refused> {
+    let (remaining, needed) = (voters.count(&facts.reachable), voters.majority());
     if remaining < needed { Err(Refused::NoMajority { remaining, needed }) } else { Ok(()) }
 }
 

@@ -226,3 +226,28 @@ fn a_vote_is_not_taken_if_no_majority_of_the_others_can_be_reached() {
     assert_eq!(list.config.check_proposal(&facts, list.vote(0, false)), Err(refused));
     list.config.check_proposal(&facts, list.vote(1, false)).expect("the one that is lost can do without");
 }
+
+#[test]
+fn a_member_leaves_only_if_a_majority_of_the_others_can_be_reached() {
+    let mut list = List::of(2);
+    let id = list.decide(Command::AddWitness(witness(1))).epoch.expect("an epoch");
+    let witness = Voter::Witness(WitnessId(id.0));
+    let mut known = facts(&list);
+    list.config.check_proposal(&known, list.leaving(1)).expect("the other member and the witness are up");
+    known.reachable.remove(&witness);
+    let refused = Refused::NoMajority { remaining: 1, needed: 2 };
+    assert_eq!(list.config.check_proposal(&known, list.leaving(1)), Err(refused.clone()));
+    list.decide(list.leaving(1));
+    let mut known = facts(&list);
+    known.reachable.remove(&witness);
+    assert_eq!(list.config.check_proposal(&known, list.left(1, 40)), Err(refused), "it was lost meanwhile");
+    known.reachable.insert(witness);
+    list.config.check_proposal(&known, list.left(1, 40)).expect("it is back");
+    // One without a vote takes none with it.
+    let mut list = List::of(3);
+    list.decide(list.vote(2, false));
+    let known = facts(&list);
+    list.config.check_proposal(&known, list.leaving(2)).expect("two voters remain");
+    let alone = Facts { reachable: [founder(0), founder(2)].into(), ..known };
+    assert!(matches!(list.config.check_proposal(&alone, list.leaving(2)), Err(Refused::NoMajority { .. })));
+}

@@ -10,7 +10,7 @@
 use super::Members;
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
-use crate::membership::{Command, Proposal};
+use crate::membership::Command;
 use crate::replica::Replica;
 use crate::replica::call::Refusal;
 use crate::replica::clients::grants::Requests;
@@ -64,8 +64,9 @@ impl Writer<'_> {
 }
 
 impl Decisions<'_> {
-    /// A member that has left proposes its end, once all others have all of its log on disk. A proposal may
-    /// be lost, so it is repeated with each heartbeat.
+    /// A member that has left proposes its end, once all others have all of its log on disk, and a majority
+    /// of the voters that remain can be reached: until then its vote may be needed. A proposal may be lost,
+    /// so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_left(&mut self) {
         let me = self.config.dc;
         if !self.members.entered.has_left(me) || self.members.decided.is_over() {
@@ -77,8 +78,10 @@ impl Decisions<'_> {
         let have_all = others.iter().all(|dc| self.log.peer(dc).acknowledged().has(me, cut));
         if have_all && self.members.entered.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
             let command = Command::Left { dc: me, generation, cut };
-            let proposal = Proposal { checked: self.members.decided.config().revision(), command };
-            self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+            let facts = self.members.facts(self.peers, self.config, self.now);
+            if let Ok(proposal) = self.members.decided.config().check_proposal(&facts, command) {
+                self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
+            }
         }
     }
 }
