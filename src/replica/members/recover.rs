@@ -109,13 +109,16 @@ impl ForcedRecovery<'_> {
         self.members.decided.config().check_recovery(&self.recovery_facts(), self.config.dc, plan)
     }
 
-    /// Those that are heard and have a link here can be reached.
+    /// Members that are heard and have a link here can be reached: a survivor has to promise. Witnesses that
+    /// are heard count as voters.
     fn recovery_facts(&self) -> Facts {
+        let facts = self.members.facts(self.peers, self.config, self.now);
         let alive = self.peers.reachability.alive(self.now.mono);
         let config = self.members.decided.config();
         let voter = |dc| Some(Voter::Member { dc, generation: config.slots().generation(dc)? });
-        let reachable = alive.intersection(self.log.peers().linked()).iter().filter_map(voter).collect();
-        Facts { reachable, ..self.members.facts(self.peers, self.config, self.now) }
+        let members = alive.intersection(self.log.peers().linked()).iter().filter_map(voter);
+        let witnesses = facts.reachable.iter().copied().filter(|voter| voter.dc().is_none());
+        Facts { reachable: members.chain(witnesses).collect(), ..facts }
     }
 
     fn promise(&mut self, promise: RecoveryPromise) {
@@ -160,7 +163,9 @@ impl ForcedRecovery<'_> {
             }
             if ballot.by != me && self.log.peers().linked().contains(ballot.by) {
                 match self.may_recover(&plan) {
-                    Err(refused @ Refused::StillHeard { .. }) => self.refuse(ballot, refused),
+                    Err(refused @ (Refused::StillHeard { .. } | Refused::MajorityUp { .. })) => {
+                        self.refuse(ballot, refused)
+                    }
                     _ => self.report_promise(ballot),
                 }
             }
