@@ -20,6 +20,14 @@ impl Config {
         let settled: DcSet = evicting.iter().filter(|dc| self.slots().is_settled(*dc)).collect();
         if settled.is_empty() { evicting } else { settled }
     }
+
+    /// Returns true if the eviction under way relies on silence that a voter has taken back since: it cannot
+    /// end. Whoever took it back may hear that member no more, and states no silence about it again before
+    /// the attempt is over.
+    pub fn lacks_silence(&self) -> bool {
+        let by_silence = |it: &&Attempt| it.eviction.vouch == Vouch::Silence;
+        self.attempt.as_ref().filter(by_silence).is_some_and(|it| all_silent(self, it.evicting()).is_err())
+    }
 }
 
 pub(super) fn begin(config: &mut Config, index: Index, eviction: &Eviction) -> Result<Effect, Refused> {

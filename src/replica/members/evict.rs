@@ -195,8 +195,9 @@ impl Decisions<'_> {
         witnesses.next().map(|(id, _)| Voter::Witness(id))
     }
 
-    /// Returns true if one that is to be evicted is heard, here or by a witness, or was started after the
-    /// operator vouched for its end, or one that has to report is not heard here.
+    /// Returns true if one that is to be evicted is heard, here or by a witness, or was by a voter whose
+    /// silence counted, or was started after the operator vouched for its end, or one that has to report is
+    /// not heard here.
     fn is_hopeless(&self, evicting: DcSet, missing: DcSet, promise: Promise) -> bool {
         let evicting = self.members.decided.config().need_silence(evicting);
         let heard = self.peers.reachability.alive(self.now.mono);
@@ -210,6 +211,7 @@ impl Decisions<'_> {
             return true;
         }
         !evicting.intersection(heard.union(by_witness)).is_empty()
+            || self.members.decided.config().lacks_silence()
             || (!silent.is_empty() && self.now.mono >= until)
     }
 }

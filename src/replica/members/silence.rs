@@ -79,16 +79,18 @@ impl FailureDetector<'_> {
         }
     }
 
-    /// Returns the members that may be evicted because a majority of the voters is silent about them.
+    /// Returns the members that may be evicted because a majority of the voters is silent about them. None, if
+    /// all are joining: a member that is not settled is evicted by time only together with another one.
     fn silenced(&self) -> DcSet {
         let Members { decided, entered, .. } = &*self.members;
-        let config = decided.config();
+        let (config, slots) = (decided.config(), decided.config().slots());
+        let is_fenced = |dc: DcId| config.fenced_since(dc).is_some_and(|since| entered.epoch_of(dc) >= since);
         let is_silenced = |dc: &DcId| {
             let about: Vec<Voter> = config.silent_about(*dc).collect();
-            let is_fenced = config.fenced_since(*dc).is_some_and(|since| entered.epoch_of(*dc) >= since);
-            is_fenced && config.slots().is_settled(*dc) && config.voters().is_majority(&about)
+            (is_fenced(*dc) || !slots.is_settled(*dc)) && config.voters().is_majority(&about)
         };
-        config.slots().member_set().iter().filter(is_silenced).collect()
+        let silenced: DcSet = slots.member_set().iter().filter(is_silenced).collect();
+        if silenced.iter().any(|dc| slots.is_settled(dc)) { silenced } else { DcSet::EMPTY }
     }
 
     /// Acknowledges heartbeats, and passes on what others have acknowledged.
@@ -141,39 +143,47 @@ impl FailureDetector<'_> {
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
     /// majority is silent.
     pub(in crate::replica) fn drive_silence(&mut self) {
-        if !self.members.decided.evict_by_time() || self.members.decided.own_vote().is_none() {
+        if !self.members.decided.evict_by_time() {
             return self.members.silences.stop();
         }
-        let members = self.members.decided.config().slots().member_set();
-        let others = members.difference(DcSet::only(self.config.dc));
-        let recorded = self.listener().drive(others);
-        self.members.goes_on_at = recorded.or(self.members.goes_on_at);
+        if self.members.decided.own_vote().is_some() {
+            let members = self.members.decided.config().slots().member_set();
+            let others = members.difference(DcSet::only(self.config.dc));
+            let recorded = self.listener().drive(others);
+            self.members.goes_on_at = recorded.or(self.members.goes_on_at);
+        } else {
+            self.members.silences.stop();
+        }
         let alive = self.peers.reachability.alive(self.now.mono);
         self.evict_silenced(alive);
     }
 
-    /// The first voter that lives begins the eviction of those about which a majority is silent.
+    /// The first voter that lives begins the eviction of those about which a majority is silent; if all
+    /// voters that live are witnesses, the first settled member.
     fn evict_silenced(&mut self, alive: DcSet) {
         let config = self.members.decided.config();
-        let silenced = self.silenced();
-        let me = self.config.dc;
+        let (slots, me) = (config.slots(), self.config.dc);
+        let is_lost = |dc: &DcId| slots.is_settled(*dc) || !alive.contains(*dc);
+        let silenced: DcSet = self.silenced().iter().filter(is_lost).collect();
         assert!(self.members.decided.evict_by_time(), "silence evicts only by the policy");
-        let voters = config.voters().members().difference(silenced);
-        let first = alive.union(DcSet::only(me)).intersection(voters).iter().next();
-        // All others have to report. One that does not live is silenced soon, too.
-        let rest = config.slots().member_set().difference(silenced).difference(DcSet::only(me));
-        let waits = config.attempt().is_some() || !alive.is_superset(rest);
-        if silenced.is_empty() || first != Some(me) || waits {
+        let up = alive.union(DcSet::only(me)).difference(silenced);
+        let voter = up.intersection(config.voters().members()).iter().next();
+        let first = voter.or_else(|| up.iter().find(|dc| slots.is_settled(*dc)));
+        let is_member = self.members.decided.own_member().is_some();
+        if silenced.is_empty() || first != Some(me) || !is_member || config.attempt().is_some() {
             return;
         }
         let evictee = |dc| {
-            Some(Evictee { dc, generation: config.slots().generation(dc)?, last_heard: Timestamp::default() })
+            Some(Evictee { dc, generation: slots.generation(dc)?, last_heard: Timestamp::default() })
         };
         let members = silenced.iter().filter_map(evictee).collect();
         let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
-        if let Ok(proposal) = config
-            .check_proposal(&self.members.facts(self.peers, self.config, self.now), Command::Begin(eviction))
-        {
+        let facts = self.members.facts(self.peers, self.config, self.now);
+        let Ok(proposal) = config.check_proposal(&facts, Command::Begin(eviction)) else { return };
+        // It names more: those that end with them. All others have to report. One that does not live is
+        // silenced soon, too.
+        let Command::Begin(eviction) = &proposal.command else { return };
+        if alive.union(DcSet::only(me)).is_superset(slots.member_set().difference(eviction.slots())) {
             self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
         }
     }

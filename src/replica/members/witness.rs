@@ -344,7 +344,7 @@ impl Witness {
     }
 
     /// Promises for the eviction under way, once that is on disk; or gives it up, while one that is to be
-    /// evicted is heard.
+    /// evicted is heard, or if a voter has heard it since it began.
     fn drive_promise(&mut self) {
         let (Some(promise), Some(by)) = (self.promise, self.decided.own_vote()) else { return };
         let config = self.decided.config();
@@ -356,7 +356,7 @@ impl Witness {
         let latest = |dc| self.reachability.latest_clock(dc);
         let was_started = |dc| under_way.eviction.was_started(dc, latest(dc));
         let is_heard = !must_be_silent.intersection(self.hears()).is_empty();
-        let command = if is_heard || must_be_silent.iter().any(was_started) {
+        let command = if is_heard || config.lacks_silence() || must_be_silent.iter().any(was_started) {
             Command::Abort { attempt }
         } else if is_on_disk && !under_way.promised.contains(&by) {
             Command::Have { attempt, by, vector: VersionVector::default() }
