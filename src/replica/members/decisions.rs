@@ -176,7 +176,9 @@ impl Decisions<'_> {
 
     /// Tells all linked peers how many decisions are known here. Their answer brings what is missing.
     pub(in crate::replica) fn tell_decisions(&mut self) {
-        for peer in self.log.peers().linked().union(self.peers.witnesses.linked()).iter() {
+        // A witness that was removed by the last one is told that when it says what it knows.
+        let witnesses = self.peers.witnesses.voting(self.members.decided.config());
+        for peer in self.log.peers().linked().union(witnesses).iter() {
             self.tell_decisions_to(peer);
         }
     }
@@ -209,16 +211,28 @@ impl Decisions<'_> {
         if !self.members.recovering.may_tell() || self.members.decided.config().slots().is_lost(peer) {
             return;
         }
-        let proposals = self.members.decided.list().after(index.0).to_vec();
+        let list = self.members.decided.list();
+        let mut proposals = list.after(index.0).to_vec();
+        if self.is_removed_witness(peer) {
+            let missing = list.removal_of(peer).saturating_sub(index.0);
+            proposals.truncate(usize::try_from(missing).unwrap_or(usize::MAX));
+        }
         if !proposals.is_empty() {
             self.send(peer, Message::Decisions { after: index, proposals });
-        } else if index > self.members.decided.config().index() {
+        } else if index > self.members.decided.config().index() && !self.is_removed_witness(peer) {
             self.tell_decisions_to(peer);
         }
     }
 
+    /// Returns true if this is a witness that was removed. Its list may be that of a control group that a
+    /// forced recovery has ended, which went on without this member.
+    fn is_removed_witness(&self, peer: DcId) -> bool {
+        self.members.decided.config().witnesses().past_dcs().contains(peer)
+    }
+
     pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
-        if self.members.decided.config().slots().is_lost(peer) || !self.members.recovering.heeds(Some(peer)) {
+        let is_ended = self.members.decided.config().slots().is_lost(peer) || self.is_removed_witness(peer);
+        if is_ended || !self.members.recovering.heeds(Some(peer)) {
             return;
         }
         let before = self.members.decided.config().index();

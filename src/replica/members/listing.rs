@@ -1,7 +1,7 @@
 //! The decisions for operators: all members list the same ones.
 
-use crate::membership::{Command, Config, Epoch, Proposal};
-use geolock_api::names::DcSet;
+use crate::membership::{Command, Config, Epoch, Proposal, WitnessId};
+use geolock_api::names::{DcId, DcSet};
 
 /// Most decisions in one message.
 const PER_MESSAGE: usize = 64;
@@ -82,6 +82,23 @@ impl DecisionList {
         let some = &rest[..rest.len().min(PER_MESSAGE)];
         debug_assert_eq!(some.is_empty(), known >= self.len(), "what is missing is sent");
         some
+    }
+
+    /// Returns the number of the decision that removed the witness with this id; 0 if none did. The id is used
+    /// once.
+    pub(super) fn removal_of(&self, witness: DcId) -> u64 {
+        let has_effect = self.learnt.iter().map(|learnt| !learnt.is_refused);
+        let with_effect = (1..).zip(&self.proposals).zip(has_effect).filter(|(_, has_effect)| *has_effect);
+        let mut id = None;
+        for ((number, proposal), _) in with_effect {
+            match &proposal.command {
+                Command::AddWitness(added) if added.dc == witness => id = Some(WitnessId(number)),
+                Command::RemoveWitness { id: removed } if Some(*removed) == id => return number,
+                Command::Recover(_) if id.is_some() => return number,
+                _ => {}
+            }
+        }
+        0
     }
 
     /// Returns the survivors of the recovery with this epoch, and the config before it.

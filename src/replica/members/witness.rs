@@ -15,6 +15,8 @@
 //! ```
 //!
 //! Two datacenters and a witness go on when one of the three is lost: a majority is two.
+//!
+//! One that was removed says and records nothing any more: its server stops.
 
 use std::time::Duration;
 
@@ -154,6 +156,11 @@ impl Witness {
             }
             _ => {}
         }
+        if self.is_over() {
+            self.goes_on_at = None;
+            self.heartbeat_at = now.mono + self.config.heartbeat;
+            return;
+        }
         let hurries = self.config.bugs.has(Bug::WitnessPromiseNotOnDisk);
         let may_go_on = |position| hurries || self.out.output_commit.may_emit(position);
         if self.goes_on_at.is_some_and(may_go_on) {
@@ -235,6 +242,9 @@ impl Witness {
     }
 
     fn on_message(&mut self, peer: DcId, message: Message) {
+        if self.is_over() {
+            return;
+        }
         match message {
             Message::Heartbeat(heartbeat) => self.on_heartbeat(peer, &heartbeat),
             Message::KnowsDecisions { index } => {
@@ -293,7 +303,7 @@ impl Witness {
     }
 
     fn learn(&mut self, index: Index, proposal: Proposal) {
-        if index != self.decided.config().index().next() {
+        if index != self.decided.config().index().next() || self.is_over() {
             return;
         }
         let record = Record::Decided { index, proposal: Box::new(proposal.clone()) };
@@ -314,6 +324,9 @@ impl Witness {
     }
 
     fn tell_decisions_to(&mut self, peer: DcId) {
+        if self.is_over() {
+            return;
+        }
         let index = self.decided.config().index();
         self.out.send_beside_log(peer, Message::KnowsDecisions { index });
     }

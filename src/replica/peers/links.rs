@@ -226,7 +226,8 @@ impl LinkHandler<'_> {
     /// Sends a heartbeat with the current links to all peers at once: they relay entries to members without a
     /// link.
     pub(in crate::replica) fn tell_links(&mut self) {
-        for peer in self.log.peers().linked().union(self.peers.witnesses.linked()).iter() {
+        let witnesses = self.peers.witnesses.voting(self.members.decided.config());
+        for peer in self.log.peers().linked().union(witnesses).iter() {
             self.send_heartbeat(peer);
         }
     }

@@ -40,7 +40,10 @@ impl Peering<'_> {
         if self.members.decided.config().witnesses().has_id(peer) {
             self.peers.witnesses.link_up(peer);
             lend!(Decisions, self).tell_decisions_to(peer);
-            return lend!(LinkHandler, self).send_heartbeat(peer);
+            if self.members.decided.config().witnesses().at(peer).is_some() {
+                lend!(LinkHandler, self).send_heartbeat(peer);
+            }
+            return;
         }
         // The edge may know of a new member before the machine does.
         let is_known = self.members.may_link(peer) || self.members.decided.may_lack_members();
@@ -56,10 +59,13 @@ impl Peering<'_> {
         lend!(LinkHandler, self).tell_links();
     }
 
-    /// Takes a message of a witness, which sends no others than these.
+    /// Takes a message of a witness, which sends no others than these. One that was removed is only told
+    /// that: it may be of a control group that a forced recovery has ended.
     pub(in crate::replica) fn on_witness_message(&mut self, witness: DcId, message: Message) {
+        let is_removed = !self.peers.witnesses.voting(self.members.decided.config()).contains(witness);
         match message {
             Message::KnowsDecisions { index } => lend!(Decisions, self).on_knows_decisions(witness, index),
+            _ if is_removed => {}
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(witness, after, proposals)
             }
@@ -73,14 +79,14 @@ impl Peering<'_> {
 
     fn on_witness_hears(&mut self, witness: DcId, hears: &[(DcId, Timestamp, u32)]) {
         let members = self.members.peers();
-        let known = || hears.iter().filter(|(dc, ..)| members.contains(*dc));
-        for (dc, clock, _) in known() {
+        for (dc, clock, _) in hears.iter().filter(|(dc, ..)| members.contains(*dc)) {
             lend!(LinkHandler, self).note_earlier(*dc, *clock);
         }
         let within = self.config.agreed.peer_timeout.as_millis();
-        let recent = known().filter(|(.., age_ms)| u128::from(*age_ms) <= within);
+        let recent = hears.iter().filter(|(.., age_ms)| u128::from(*age_ms) <= within);
         let recent: Vec<_> = recent.map(|(dc, _, age_ms)| (*dc, *age_ms)).collect();
-        self.peers.witnesses.note_hears(witness, &recent, self.now.mono);
+        let members = self.members.decided.config().slots().member_set();
+        self.peers.witnesses.note_hears(witness, &recent, members, self.now.mono);
     }
 
     pub(in crate::replica) fn on_heartbeat_due(&mut self) {

@@ -19,15 +19,20 @@ pub(in crate::replica) struct Witnesses {
 
 struct Row {
     heard_at: Instant,
-    /// The members that it hears, and when it heard them.
-    hears: Vec<(DcId, Instant)>,
+    /// The members that it hears, and when it heard them last.
+    hears: BTreeMap<DcId, Instant>,
 }
 
 impl Witnesses {
-    /// Returns the witnesses with a link.
+    /// Returns the witnesses with a link, also those that were removed and may not know that.
     #[inline]
     pub fn linked(&self) -> DcSet {
         self.linked
+    }
+
+    /// Returns the witnesses with a link that were not removed.
+    pub fn voting(&self, config: &Config) -> DcSet {
+        self.linked.difference(config.witnesses().past_dcs())
     }
 
     pub fn link_up(&mut self, witness: DcId) {
@@ -41,11 +46,18 @@ impl Witnesses {
         was_linked
     }
 
-    /// A witness tells which members it hears, and how many milliseconds ago it heard them.
-    pub fn note_hears(&mut self, witness: DcId, hears: &[(DcId, u32)], now: Instant) {
-        let at = |age_ms: u32| now - Duration::from_millis(u64::from(age_ms));
-        let hears = hears.iter().map(|(dc, age_ms)| (*dc, at(*age_ms))).collect();
-        self.rows.insert(witness, Row { heard_at: now, hears });
+    /// A witness tells which members it hears, and how many milliseconds ago it heard them. Only these are
+    /// members; a message may name any datacenter, any number of times.
+    pub fn note_hears(&mut self, witness: DcId, hears: &[(DcId, u32)], members: DcSet, now: Instant) {
+        let row = self.rows.entry(witness).or_insert_with(|| Row { heard_at: now, hears: BTreeMap::new() });
+        row.heard_at = now;
+        row.hears.clear();
+        for (dc, age_ms) in hears.iter().filter(|(dc, _)| members.contains(*dc)) {
+            let at = now - Duration::from_millis(u64::from(*age_ms));
+            let latest = row.hears.entry(*dc).or_insert(at);
+            *latest = at.max(*latest);
+        }
+        debug_assert!(row.hears.len() <= members.len(), "at most one row for each of {members:?}");
     }
 
     /// Only these are witnesses.
@@ -62,7 +74,7 @@ impl Witnesses {
     pub fn heard(&self, now: Instant) -> impl Iterator<Item = (DcId, DcId, Duration)> {
         let of = move |(witness, row): (&DcId, &Row)| {
             let witness = *witness;
-            let ago = move |(dc, at): &(DcId, Instant)| (witness, *dc, now.saturating_since(*at));
+            let ago = move |(dc, at): (&DcId, &Instant)| (witness, *dc, now.saturating_since(*at));
             row.hears.iter().map(ago).collect::<Vec<_>>()
         };
         self.rows.iter().flat_map(of)
@@ -71,5 +83,29 @@ impl Witnesses {
     /// Returns the members that some witness heard within this time.
     pub fn hear(&self, now: Instant, within: Duration) -> DcSet {
         self.heard(now).filter(|(.., ago)| *ago <= within).map(|(_, dc, _)| dc).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dc(id: u8) -> DcId {
+        DcId::new(id).expect("a small id")
+    }
+
+    #[test]
+    fn what_a_witness_hears_is_bounded_by_the_members() {
+        let (members, now) = ([dc(0), dc(1)].into_iter().collect(), Instant::ZERO + Duration::from_secs(9));
+        let mut witnesses = Witnesses::default();
+        let told: Vec<(DcId, u32)> =
+            (0..64).cycle().zip(100..).take(5_000).map(|(id, ms)| (dc(id), ms)).collect();
+        witnesses.note_hears(dc(9), &told, members, now);
+        let heard =
+            |witnesses: &Witnesses| witnesses.heard(now).map(|(_, dc, ago)| (dc, ago)).collect::<Vec<_>>();
+        let ago = Duration::from_millis;
+        assert_eq!(heard(&witnesses), [(dc(0), ago(100)), (dc(1), ago(101))], "when it heard them last");
+        witnesses.note_hears(dc(9), &[(dc(1), 7)], members, now);
+        assert_eq!(heard(&witnesses), [(dc(1), ago(7))]);
     }
 }
