@@ -36,6 +36,7 @@ mod timed;
 mod top;
 mod transactions;
 mod watches;
+mod witness_failures;
 mod witness_story;
 mod witnesses;
 mod work;
