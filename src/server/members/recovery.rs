@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::operators::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Config, LossReport, Refused};
+use crate::membership::{Config, LossReport, Refused, Voter};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a call waits until the survivors continue; the operator repeats it.
@@ -19,20 +19,25 @@ impl MembersApi {
     /// their clients may still last; zero if it is done already.
     pub fn check_recovery(&self, survivors: &[DcId], lost: &[DcId]) -> Result<Duration, ProposalError> {
         let view = self.view.borrow();
-        let (survivors, lost) = (set(survivors), set(lost));
+        let (survivors, named) = (set(survivors), set(lost));
+        let lost = lost_members(&view, named);
         if is_done(&view, survivors, lost) {
             return Ok(Duration::ZERO);
         }
+        if let Some((dc, by)) = heard_witness(&view, self.me, named) {
+            return Err(Refused::StillHeard { dc, by, ago: Duration::ZERO }.into());
+        }
         let plan = view.config.recovery_plan(survivors, lost);
         view.config.check_recovery(&view.facts(self.me, &view.config), self.me, &plan)?;
-        Ok(self.max_lease_ttl)
+        // A witness has no clients.
+        Ok(if lost.is_empty() { Duration::ZERO } else { self.max_lease_ttl })
     }
 
     /// Lets the survivors continue without the lost members, by force. Returns the losses, once all survivors
     /// have continued and have a leader. Repeating it is harmless.
     pub async fn recover(&self, survivors: &[DcId], lost: &[DcId]) -> Result<LossReport, ProposalError> {
-        let (survivors, lost) = (set(survivors), set(lost));
         let mut view = self.view.clone();
+        let (survivors, lost) = (set(survivors), lost_members(&view.borrow(), set(lost)));
         let deadline = Instant::now() + WITHIN;
         let (plan, asked) = {
             let view = view.borrow_and_update();
@@ -101,13 +106,27 @@ fn set(dcs: &[DcId]) -> DcSet {
     dcs.iter().copied().collect()
 }
 
+/// Returns the members among those that an operator names as lost. A witness may be named, too: forced
+/// recovery ends all of them.
+fn lost_members(view: &MembersView, named: DcSet) -> DcSet {
+    let witnesses = view.config.witnesses();
+    named.difference(witnesses.dcs()).difference(witnesses.past_dcs())
+}
+
+/// Returns a witness among these that is heard, and this datacenter, which hears it.
+fn heard_witness(view: &MembersView, me: DcId, named: DcSet) -> Option<(DcId, Voter)> {
+    let heard = view.witnesses.0.intersection(view.config.witnesses().dcs()).intersection(named);
+    let generation = view.config.slots().generation(me)?;
+    Some((heard.iter().next()?, Voter::Member { dc: me, generation }))
+}
+
 /// Returns the report of the last recovery, once it is entered here.
 fn report(view: &MembersView) -> Option<&LossReport> {
     let recovered = view.recovered.as_ref()?;
     view.losses.iter().find(|report| report.decision == recovered.index())
 }
 
-/// Returns true if the last recovery was this one, and no server has joined since: another server may have
+/// Returns true if the last recovery was this one, and no server or witness has joined since: another server may have
 /// the id of one that was lost.
 fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
     let is_same = |config: &Config| {
@@ -115,6 +134,7 @@ fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
         config.slots().member_set() == survivors
             && cuts == lost
             && view.config.slots().member_set() == survivors
+            && view.config.witnesses().dcs().is_empty()
     };
     view.recovered.as_ref().is_some_and(is_same)
 }
