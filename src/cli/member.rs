@@ -17,6 +17,7 @@ use super::failure::Failure;
 use super::lock::duration;
 use super::print::{number, print, table};
 use super::recover::{Recover, recover};
+use super::witnesses;
 use crate::base::time::brief;
 use geolock_api::names::DcId;
 use geolock_api::proto::{
@@ -106,7 +107,8 @@ enum MemberCommand {
         /// The ids of the datacenters that continue, such as 0,1
         #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
         survivors: Vec<DcId>,
-        /// The ids of the datacenters that are gone for good: all other members
+        /// The ids of the datacenters that are gone for good: all other members. Witnesses end in any case,
+        /// and may be named
         #[arg(long, value_name = "IDS", value_parser = dc_names::parse, value_delimiter = ',', required = true)]
         confirm_lost: Vec<DcId>,
         /// Confirm that all their clients have stopped: do not wait for the ends of their leases
@@ -297,10 +299,8 @@ fn text(list: &ListMembersResponse) -> String {
         }
     }
     for witness in &list.witnesses {
-        let Witness { dc, name, address, heard, votes } = witness;
-        let votes = if *votes { "votes" } else { "does not vote yet" };
-        let heard = if *heard { "heard" } else { "not heard" };
-        text += &format!("\nWitness dc{dc}: {name} at {address}, {votes}, {heard}.");
+        let Witness { dc, name, address, .. } = witness;
+        text += &format!("\nWitness dc{dc}: {name} at {address}, {}.", witnesses::state(witness));
     }
     if !list.missing_reports.is_empty() {
         text += &format!("\nThe eviction waits for the report of {}.", names(&list.missing_reports));
@@ -370,7 +370,6 @@ fn json(list: &ListMembersResponse) -> Value {
             "at_stake": at_stake::json(member.at_stake.as_ref()),
         })
     };
-    let witness = |it: &Witness| json!({ "dc": it.dc, "name": it.name, "address": it.address, "heard": it.heard, "votes": it.votes });
     let invited = |it: &geolock_api::proto::Invitation| json!({ "name": it.name, "sponsor": it.sponsor });
     let ended = |it: &EndedMember| {
         let how = end_cause(it.cause());
@@ -378,7 +377,7 @@ fn json(list: &ListMembersResponse) -> Value {
     };
     json!({
         "members": list.members.iter().map(member).collect::<Vec<_>>(),
-        "witnesses": list.witnesses.iter().map(witness).collect::<Vec<_>>(),
+        "witnesses": list.witnesses.iter().map(witnesses::json).collect::<Vec<_>>(),
         "decision": number(list.decision),
         "epoch": number(list.epoch),
         "invitations": list.invitations.iter().map(invited).collect::<Vec<_>>(),
@@ -446,6 +445,21 @@ dc2 was not heard since this server started: 412 locks have parts there, and 3 r
         assert!(text(&list).contains("3      not by dc0, dc1  412    3\n"), "{}", text(&list));
         assert!(text(&list).ends_with("led by dc0.\nThe eviction waits for the report of dc1."));
         list.missing_reports.clear();
+        let mut witness = Witness {
+            dc: 9,
+            name: "wit".into(),
+            address: "wit:7401".into(),
+            votes: true,
+            heard: true,
+            heard_ms: Some(300),
+        };
+        list.witnesses = vec![witness.clone()];
+        assert!(text(&list).ends_with("led by dc0.\nWitness dc9: wit at wit:7401, votes, heard."));
+        (witness.heard, witness.votes, witness.heard_ms) = (false, false, Some(12_500));
+        list.witnesses = vec![witness];
+        assert!(text(&list).ends_with("wit:7401, does not vote yet, last heard 12.5 s ago."));
+        assert_eq!(json(&list)["witnesses"][0]["heard_ms"], 12_500);
+        list.witnesses.clear();
         list.leader = None;
         assert!(text(&list).ends_with("nothing can be decided now."));
         assert!(text(&ListMembersResponse::default()).contains("no list of decisions"));

@@ -39,6 +39,7 @@ mod top;
 mod waiting;
 mod watch;
 mod witness;
+mod witnesses;
 
 use std::process::ExitCode;
 use std::time::Duration;

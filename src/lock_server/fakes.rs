@@ -319,6 +319,7 @@ impl FakeMachine {
             counts: self.counts,
             acquires: Acquires::default(),
             majority_waits: Histogram::default(),
+            witnesses: Vec::new(),
         }
     }
 }

@@ -58,6 +58,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         durable: VersionVector::default(),
         members: MembersStatus { decision: 9, epoch: 7, only_here: Some(3), ..MembersStatus::default() },
         peers: vec![peer],
+        witnesses: Vec::new(),
         counts: Counts { grants: 5, held: 3, calls_shed: 9, ..Counts::default() },
         acquires: Acquires { remote: took(&[3, 70, 70_000]), ..Acquires::default() },
         majority_waits: took(&[80_000]),

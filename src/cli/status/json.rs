@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cli::{at_stake, describe};
+use crate::cli::{at_stake, describe, witnesses};
 use geolock_api::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
 use geolock_client::Status;
 
@@ -58,6 +58,7 @@ pub(super) fn status(status: &Status) -> Value {
         "resident_bytes": status.resident_bytes,
         "certificates": status.certificates.iter().map(certificate).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+        "witnesses": status.witnesses.iter().map(witnesses::json).collect::<Vec<_>>(),
         "uptime_ms": status.uptime_ms,
         "durations": status.durations.iter().map(|(name, took)| (name, durations(took))).collect::<BTreeMap<_, _>>(),
         "counts": status.counts.iter().collect::<BTreeMap<_, _>>(),

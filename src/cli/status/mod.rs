@@ -132,6 +132,16 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         }
     }
     warnings.extend(status.peers.iter().flat_map(|peer| about_peer(peer, &names.show(peer.dc), is_behind)));
+    let unheard = status.witnesses.iter().filter(|witness| !witness.heard);
+    warnings.extend(unheard.map(|it| {
+        let heard = it.heard_ms.map(|ms| format!(", last heard {} ago", brief(Duration::from_millis(ms))));
+        format!(
+            "witness dc{} ({}) is unreachable{}: its vote is missing",
+            it.dc,
+            it.name,
+            heard.unwrap_or_default()
+        )
+    }));
     warnings
 }
 
@@ -166,7 +176,7 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::proto::{AtStake, CheckpointStatus, JournalStatus};
+    use geolock_api::proto::{AtStake, CheckpointStatus, JournalStatus, Witness};
     use geolock_client::Snapshot;
 
     fn own_stake() -> AtStake {
@@ -233,6 +243,16 @@ mod tests {
             decision: 7,
             evicting: vec![2],
             backed_for_ms: Some(9_200),
+            witnesses: vec![
+                Witness { dc: 8, name: "wit".into(), votes: true, heard: true, ..Witness::default() },
+                Witness {
+                    dc: 9,
+                    name: "late".into(),
+                    votes: true,
+                    heard_ms: Some(65_000),
+                    ..Witness::default()
+                },
+            ],
             at_stake: Some(own_stake()),
             certificates: vec![
                 CertificateStatus {
@@ -260,6 +280,7 @@ dc0 (fra)  in grace  geolock 1.2.3
 ! its certificate tls.api was not renewed: key.pem is not its key
 ! dc2 (city2) is unreachable, last heard 12.5 s ago: locks with parts there cannot move
 ! dc2 (city2) was not heard by dc0, dc1 for so long that it may be evicted
+! witness dc9 (late) is unreachable, last heard 1 min 5 s ago: its vote is missing
 
 OTHERS       LINK  REACHABLE  ROUND TRIP  BEHIND BY          AHEAD BY   CLOCK  SENT  RECEIVED  LOCKS  WAITING
 dc1 (city1)  up    yes        80.1 ms     0 entries          1 entry    -4 ms  0     0         412    3
@@ -275,6 +296,8 @@ members
   epoch        5, decision 7
   evicting     dc2 (city2)
   backed       for 9.2 s
+  witnesses    dc8 (wit) votes, heard
+               dc9 (late) votes, last heard 1 min 5 s ago
 at stake
   locks        3 with parts of others
   clients      1 lease, 12 requests with locks, 0 waiting
@@ -339,6 +362,10 @@ held          12";
             (&12_500.into(), &1.into())
         );
         assert_eq!(json["certificates"][1]["expires_soon"], true);
+        assert_eq!(
+            (&json["witnesses"][0]["heard"], &json["witnesses"][1]["heard_ms"]),
+            (&true.into(), &65_000.into())
+        );
         assert_eq!((&json["epoch"], &json["evicting"][0]), (&5.into(), &2.into()));
         assert_eq!((&json["at_stake"]["only_here"], &json["at_stake"]["held"]), (&1.into(), &12.into()));
         let peer = &json["peers"][1];

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::time::brief;
-use crate::cli::at_stake;
 use crate::cli::dc_names::DcNames;
 use crate::cli::print::{size, table};
+use crate::cli::{at_stake, witnesses};
 use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
 use geolock_client::{Snapshot, Status};
 
@@ -91,6 +91,11 @@ pub(super) fn members(status: &Status, names: &DcNames) -> String {
     }
     if let Some(ms) = status.backed_for_ms {
         rows.push(("  backed", format!("for {}", brief(Duration::from_millis(ms)))));
+    }
+    let mut heading = "  witnesses";
+    for witness in &status.witnesses {
+        rows.push((heading, format!("dc{} ({}) {}", witness.dc, witness.name, witnesses::state(witness))));
+        heading = "";
     }
     if let Some(stake) = &status.at_stake {
         let waiting = status.counts.get("waiting").copied().unwrap_or(0);

@@ -24,7 +24,7 @@ pub use locks::{
     HolderInfo, HotLock, LockDescription, LockSummary, MAX_DESCRIBED, MAX_HOT_HOLDERS, WaiterInfo,
 };
 pub use refusal::{Limit, Refusal};
-pub use status::{Acquires, AtStake, Counts, MembersStatus, PeerStatus, Phase, Status};
+pub use status::{Acquires, AtStake, Counts, MembersStatus, PeerStatus, Phase, Status, WitnessStatus};
 
 /// The address of a reply. Each call of an open session gets exactly one reply, except an acquire or a begin
 /// that is repeated under its idempotency key while it waits: then only the last call gets one.

@@ -45,6 +45,8 @@ pub struct Status {
     pub members: MembersStatus,
     /// The other members.
     pub peers: Vec<PeerStatus>,
+    /// The witnesses: servers that only vote.
+    pub witnesses: Vec<WitnessStatus>,
     /// Gauges and counters.
     pub counts: Counts,
     /// How long acquires waited.
@@ -72,6 +74,15 @@ pub struct MembersStatus {
     pub waiting_is_least: bool,
 }
 
+/// A server that only votes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WitnessStatus {
+    /// The id of its links.
+    pub dc: DcId,
+    /// How long ago it was heard for the last time, in ms. `None`: not since this process started.
+    pub heard_ms: Option<u64>,
+}
+
 /// The consequences, as known here, if a datacenter died now, or was evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AtStake {
@@ -85,7 +96,7 @@ pub struct AtStake {
     /// How long ago it was heard for the last time, directly or through others, in ms: what it has
     /// acknowledged since then may be nowhere else. `None`: not since this process started.
     pub heard_ms: Option<u64>,
-    /// The members that have said, as voters, that they hear nothing of it.
+    /// The members and witnesses that have said, as voters, that they hear nothing of it.
     pub silent: DcSet,
 }
 

@@ -9,7 +9,7 @@ use crate::causal_log::Log;
 use crate::lock_state::{Locks, WaitingFor};
 use crate::membership::Attempt;
 use crate::replica::call::{
-    AtStake, CallId, Counts, ListCursor, LockSummary, MembersStatus, PeerStatus, Reply, Status,
+    AtStake, CallId, Counts, ListCursor, LockSummary, MembersStatus, PeerStatus, Reply, Status, WitnessStatus,
 };
 use crate::replica::clients::Clients;
 use crate::replica::config::ReplicaConfig;
@@ -60,10 +60,18 @@ impl StatusView<'_> {
             durable: (**self.log.durable()).clone(),
             members: self.members_status(&waiting),
             peers: self.members.peers().iter().map(|peer| self.peer_status(peer, &waiting)).collect(),
+            witnesses: self.witnesses(),
             counts: self.counts(),
             acquires: self.clients.acquires,
             majority_waits: self.data.majority_waits,
         }
+    }
+
+    fn witnesses(&self) -> Vec<WitnessStatus> {
+        let heard = |dc| self.peers.witnesses.last_heard(dc);
+        let ago = |at| self.now.mono.saturating_since(at).as_millis() as u64;
+        let row = |dc| WitnessStatus { dc, heard_ms: heard(dc).map(ago) };
+        self.members.decided.config().witnesses().dcs().iter().map(row).collect()
     }
 
     fn members_status(&self, waiting: &WaitingFor) -> MembersStatus {
@@ -84,11 +92,12 @@ impl StatusView<'_> {
             own if own == self.config.dc => Some(self.now.mono),
             _ => self.peers.reachability.last_heard(peer),
         };
+        let config = self.members.decided.config();
         AtStake {
             away_locks: self.locks.owners().away_in(peer),
             waiting: waiting.of(peer),
             heard_ms: heard.map(|at| self.now.mono.saturating_since(at).as_millis() as u64),
-            silent: self.members.decided.config().silent_about(peer).filter_map(|by| by.dc()).collect(),
+            silent: config.silent_about(peer).filter_map(|by| config.witnesses().link_id(by)).collect(),
         }
     }
 

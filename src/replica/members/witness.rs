@@ -216,6 +216,7 @@ impl Witness {
             durable: VersionVector::default(),
             members: MembersStatus { decision, epoch: config.epoch().0, ..MembersStatus::default() },
             peers: Vec::new(),
+            witnesses: Vec::new(),
             counts: Counts::default(),
             acquires: Acquires::default(),
             majority_waits: Histogram::default(),

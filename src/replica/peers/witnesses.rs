@@ -70,6 +70,11 @@ impl Witnesses {
         self.rows.iter().filter(|(_, row)| row.heard_at + within >= now).map(|(dc, _)| *dc).collect()
     }
 
+    /// Returns when a witness was heard last, in this run.
+    pub fn last_heard(&self, witness: DcId) -> Option<Instant> {
+        self.rows.get(&witness).map(|row| row.heard_at)
+    }
+
     /// Returns how long ago each witness heard each member that it hears: witness, member and time.
     pub fn heard(&self, now: Instant) -> impl Iterator<Item = (DcId, DcId, Duration)> {
         let of = move |(witness, row): (&DcId, &Row)| {

@@ -34,7 +34,7 @@ pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> Lis
         waiting_is_least: status.members.waiting_is_least,
         homes: view.config.rules().homes().map(|(prefix, home)| prefix_home_of(prefix, home)).collect(),
         evictions_left: MAX_EVICTIONS.saturating_sub(view.config.evictions()).into(),
-        witnesses: witnesses(&view, members),
+        witnesses: witnesses_of(&view, members, status),
         ended: ended(&view.config),
         cluster: view.config.cluster().map(ClusterId::get),
     }
@@ -66,14 +66,22 @@ pub(in crate::server::api) fn prefix_home(
     Ok((Prefix::new(&message.prefix)?, message.home.map(dc).transpose()?))
 }
 
-fn witnesses(view: &MembersView, members: &MembersApi) -> Vec<proto::Witness> {
+/// Returns the servers that only vote. `status`: the state of the datacenter that answers.
+pub(super) fn witnesses(members: &MembersApi, status: &Status) -> Vec<proto::Witness> {
+    // Without any, a status is not worth a copy of the list.
+    if status.witnesses.is_empty() { Vec::new() } else { witnesses_of(&members.list().0, members, status) }
+}
+
+fn witnesses_of(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<proto::Witness> {
     let counted = members.counted_voters();
+    let heard = |dc| status.witnesses.iter().find(|known| known.dc == dc)?.heard_ms;
     let row = |witness: &crate::membership::Witness| proto::Witness {
         dc: witness.dc.get().into(),
         name: witness.name.to_string(),
         address: witness.address.to_string(),
         heard: view.witnesses.0.contains(witness.dc),
         votes: counted.is_none_or(|counted| counted.contains(witness.dc)),
+        heard_ms: heard(witness.dc),
     };
     view.config.witnesses().iter().map(|(_, witness)| row(witness)).collect()
 }

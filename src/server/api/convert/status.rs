@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fields::{micros, millis, snapshot_message};
-use super::members::{ids, own_stake, stake_of};
+use super::members::{self, ids, own_stake, stake_of};
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
@@ -55,6 +55,7 @@ pub(in crate::server::api) fn status(
         journal: picture.map(|picture| journal(&picture.journal)),
         resident_bytes: resident_bytes().unwrap_or(0),
         certificates: certificates.iter().map(certificate).collect(),
+        witnesses: info.members.iter().flat_map(|members| members::witnesses(members, status)).collect(),
     }
 }
 

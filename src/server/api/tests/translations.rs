@@ -275,6 +275,7 @@ fn status() -> Status {
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
         acquires: Acquires { remote: took(5), ..Acquires::default() },
         majority_waits: took(7),
+        witnesses: Vec::new(),
     }
 }
 
