@@ -125,6 +125,56 @@ async fn a_witness_that_is_killed_and_started_again_meanwhile_completes_an_evict
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_witness_is_not_removed_and_nobody_leaves_while_its_vote_is_the_second_of_two() {
+    let (mut cluster, mut clients) = two_and_a_witness().await;
+    cluster.kill(1);
+    drop(clients.pop());
+    until("dc1 is not heard", || (evict_is_possible(&cluster)).then_some(()));
+    let said = run(&mut cluster.command(0, ["member", "remove", "2"]));
+    assert!(said.code != 0 && said.stderr.contains("1 of 2 voters that a decision needs"), "{said:?}");
+    listed(&cluster, 0, "the witness votes", has_witness);
+    let survivors = ["member", "recover", "--survivors", "0", "--confirm-lost", "1", "--clients-are-dead"];
+    let said = run(&mut cluster.command(0, survivors));
+    assert!(said.code != 0 && said.stderr.contains("2 votes, and 2 are a majority"), "{said:?}");
+    assert_eq!(evict(&cluster, 0, "1").code, 0, "it still can be evicted");
+    token(&clients[0], "goes on").await;
+}
+
+/// Returns true if no member and no witness hears dc1.
+fn evict_is_possible(cluster: &Cluster) -> bool {
+    let list = listed(cluster, 0, "a list", |_| true);
+    list["members"][1]["heard"] == false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_witness_is_lost_goes_on_alone() {
+    let mut cluster = prepared_with(&[AUTO, SHORT].concat(), SHORT);
+    cluster.launch(0);
+    cluster.server(0).line("listening");
+    let client = serving_at(&cluster, 0).await;
+    launch_witness(&mut cluster);
+    cluster.server(WITNESS).line("listening, as a witness");
+    listed(&cluster, 0, "a witness that votes", has_witness);
+    let recover = ["member", "recover", "--survivors", "0", "--confirm-lost", "2"];
+    let said = run(&mut cluster.command(0, recover));
+    assert!(said.code != 0 && said.stderr.contains("it runs; stop it first"), "{said:?}");
+    cluster.kill(WITNESS);
+    let list = listed(&cluster, 0, "it is not heard", |list| list["witnesses"][0]["heard"] == false);
+    assert!(list["witnesses"][0]["heard_ms"].as_u64() > Some(0), "{list}");
+    let said = run(&mut cluster.command(0, ["status"]));
+    assert!(said.stdout.contains("! witness dc2 (city2) is unreachable, last heard "), "{said:?}");
+    let said = run(&mut cluster.command(0, recover));
+    assert!(said.code == 0 && said.stdout.contains("dc0 without a witness"), "{said:?}");
+    listed(&cluster, 0, "no witness", |list| list["witnesses"] == serde_json::json!([]));
+    token(&client, "goes on").await;
+    launch_witness(&mut cluster);
+    cluster.server(WITNESS).line("this witness was removed from the cluster: stopping");
+    assert_eq!(cluster.server(WITNESS).wait(), 0);
+    let said = run(&mut cluster.command(0, ["member", "add", "city3"]));
+    assert_eq!(said.code, 0, "it decides alone: {said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_named_and_a_witness_that_is_removed_stops() {
     let mut cluster = prepared_with(INVITED, "");
     cluster.launch(0);
