@@ -152,6 +152,7 @@ async fn a_member_whose_witness_is_lost_goes_on_alone() {
     cluster.launch(0);
     cluster.server(0).line("listening");
     let client = serving_at(&cluster, 0).await;
+    cluster.write_joiner(WITNESS, cluster.quic_address(0), "city2", SHORT);
     launch_witness(&mut cluster);
     cluster.server(WITNESS).line("listening, as a witness");
     listed(&cluster, 0, "a witness that votes", has_witness);

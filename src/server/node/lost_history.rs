@@ -81,10 +81,13 @@ async fn find(
     if view.wait_for(is_alone).await.is_err() {
         return pending().await;
     }
+    // The id of a witness is used once: its server was removed, and may not know that.
+    let was_witness = |view: &MembersView, dc| view.config.witnesses().has_id(dc);
+    let is_unknown = |view: &MembersView, dc| is_alone(view) && !was_witness(view, dc);
     let mut stranger = links.stranger();
     loop {
         let found = *stranger.borrow_and_update();
-        if let Some(by) = found.filter(|_| is_alone(&view.borrow())) {
+        if let Some(by) = found.filter(|by| is_unknown(&view.borrow(), *by)) {
             return (dir, by);
         }
         if stranger.changed().await.is_err() {

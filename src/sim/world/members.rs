@@ -33,6 +33,8 @@ pub(super) struct Control {
     pub joining: DcSet,
     /// Members that leave.
     pub leaving: DcSet,
+    /// Members that were asked to leave: that may be decided at any time.
+    pub asked_to_leave: DcSet,
     /// Members that are lost and not evicted yet.
     pub lost: DcSet,
     /// When members were lost for good.
@@ -126,6 +128,7 @@ impl World {
         self.trace.line(self.now, "control", || format!("decision {index}: {proposal:?}: {applied:?}"));
         if let (Command::Leaving { dc, .. }, Ok(_)) = (&proposal.command, &applied) {
             self.control.leaving.insert(*dc);
+            self.control.asked_to_leave.remove(*dc);
             self.move_clients_from(*dc);
         }
         let is_end = matches!(proposal.command, Command::End { .. });
@@ -283,6 +286,9 @@ impl World {
             }
             _ => Command::Leaving { dc, generation },
         };
+        if matches!(command, Command::Leaving { .. }) {
+            self.control.asked_to_leave.insert(dc);
+        }
         self.step(asked, Event::Propose { command: Box::new(command) });
     }
 
