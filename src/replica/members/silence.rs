@@ -173,9 +173,8 @@ impl FailureDetector<'_> {
         if silenced.is_empty() || first != Some(me) || !is_member || config.attempt().is_some() {
             return;
         }
-        let evictee = |dc| {
-            Some(Evictee { dc, generation: slots.generation(dc)?, last_heard: Timestamp::default() })
-        };
+        let evictee =
+            |dc| Some(Evictee { dc, generation: slots.generation(dc)?, last_heard: Timestamp::default() });
         let members = silenced.iter().filter_map(evictee).collect();
         let eviction = Eviction { members, vouch: Vouch::Silence, recut: None };
         let facts = self.members.facts(self.peers, self.config, self.now);

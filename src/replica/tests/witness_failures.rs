@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, founding};
 use super::witness_story::{Story, WITNESS, new_witness, server};
+use crate::base::time::Timestamp;
 use crate::membership::{
     Address, Admission, Command, Config, Credentials, EvictPolicy, Founding, Generation, Index, Lineage,
     Mark, MemberName, NewWitness, Policy, Proposal, RecoveryPlan, Refused, ServerId, Voter, Vouch,
@@ -96,7 +97,7 @@ fn one_that_only_a_removed_witness_hears_is_evicted() {
     s.pass(4_000);
     s.begin(1);
     // It does not know that it was removed.
-    let message = Message::WitnessHears { hears: vec![(dc(1), 0)] };
+    let message = Message::WitnessHears { hears: vec![(dc(1), Timestamp::default(), 0)] };
     s.c.handle(0, Event::Received { peer: dc(WITNESS), message });
     s.c.pass(1_000);
     let gives_up = |proposal: &Proposal| matches!(proposal.command, Command::Abort { .. });

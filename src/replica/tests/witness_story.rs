@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::{Bug, Bugs};
-use crate::base::time::{Timestamp, Instant, Now, Wall};
+use crate::base::time::{Instant, Now, Timestamp, Wall};
 use crate::membership::{
     Address, Command, Config, Credentials, EvictPolicy, Evictee, Eviction, Generation, JoinPolicy, Lineage,
     MemberName, NewWitness, Policy, Proposal, ServerId, Voter, Vouch,
@@ -205,7 +205,8 @@ impl Story {
     }
 
     pub fn begin(&mut self, id: u8) {
-        let members = vec![Evictee { dc: dc(id), generation: Generation(0), last_heard: Timestamp::default() }];
+        let members =
+            vec![Evictee { dc: dc(id), generation: Generation(0), last_heard: Timestamp::default() }];
         self.decide_command(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
     }
 

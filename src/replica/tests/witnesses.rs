@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::cluster::dc;
 use super::witness_story::{Story, WITNESS, now, recover, server};
-use crate::base::time::Timestamp;
 use crate::base::bugs::{Bug, Bugs};
+use crate::base::time::Timestamp;
 use crate::membership::{
     Command, EvictPolicy, Evictee, Eviction, Generation, Index, MemberName, Voter, Vouch,
 };
