@@ -17,6 +17,13 @@ pub fn state(witness: &Witness) -> String {
     }
 }
 
+/// Returns the warning about a witness that is not heard.
+pub fn unreachable(witness: &Witness) -> String {
+    let ago = witness.heard_ms.map(|ms| format!(", last heard {} ago", brief(Duration::from_millis(ms))));
+    let (dc, name, ago) = (witness.dc, &witness.name, ago.unwrap_or_default());
+    format!("witness dc{dc} ({name}) is unreachable{ago}: its vote is missing")
+}
+
 /// Returns a witness for programs.
 pub fn json(it: &Witness) -> Value {
     json!({

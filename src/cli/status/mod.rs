@@ -11,6 +11,7 @@ use super::connect::{self, ConnectArgs};
 use super::dc_names::DcNames;
 use super::failure::Failure;
 use super::print::print;
+use super::witnesses;
 use crate::base::time::brief;
 use geolock_api::proto::{CertificateStatus, DiskSpace, NotServing, PeerStatus, Phase};
 use geolock_client::Status;
@@ -132,16 +133,7 @@ pub(super) fn warnings(status: &Status, names: &DcNames) -> Vec<String> {
         }
     }
     warnings.extend(status.peers.iter().flat_map(|peer| about_peer(peer, &names.show(peer.dc), is_behind)));
-    let unheard = status.witnesses.iter().filter(|witness| !witness.heard);
-    warnings.extend(unheard.map(|it| {
-        let heard = it.heard_ms.map(|ms| format!(", last heard {} ago", brief(Duration::from_millis(ms))));
-        format!(
-            "witness dc{} ({}) is unreachable{}: its vote is missing",
-            it.dc,
-            it.name,
-            heard.unwrap_or_default()
-        )
-    }));
+    warnings.extend(status.witnesses.iter().filter(|witness| !witness.heard).map(witnesses::unreachable));
     warnings
 }
 
@@ -188,6 +180,12 @@ mod tests {
             only_here: Some(1),
             ..AtStake::default()
         }
+    }
+
+    fn two_witnesses() -> Vec<Witness> {
+        let witness = |dc, name: &str| Witness { dc, name: name.into(), votes: true, ..Witness::default() };
+        let heard = Witness { heard: true, ..witness(8, "wit") };
+        vec![heard, Witness { heard_ms: Some(65_000), ..witness(9, "late") }]
     }
 
     fn status() -> Status {
@@ -243,16 +241,7 @@ mod tests {
             decision: 7,
             evicting: vec![2],
             backed_for_ms: Some(9_200),
-            witnesses: vec![
-                Witness { dc: 8, name: "wit".into(), votes: true, heard: true, ..Witness::default() },
-                Witness {
-                    dc: 9,
-                    name: "late".into(),
-                    votes: true,
-                    heard_ms: Some(65_000),
-                    ..Witness::default()
-                },
-            ],
+            witnesses: two_witnesses(),
             at_stake: Some(own_stake()),
             certificates: vec![
                 CertificateStatus {

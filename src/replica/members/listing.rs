@@ -84,8 +84,8 @@ impl DecisionList {
         some
     }
 
-    /// Returns the number of the decision that removed the witness with this id; 0 if none did. The id is used
-    /// once.
+    /// Returns the number of the decision that removed the witness with this id; 0 if none did. An id is
+    /// used once.
     pub(super) fn removal_of(&self, witness: DcId) -> u64 {
         let has_effect = self.learnt.iter().map(|learnt| !learnt.is_refused);
         let with_effect = (1..).zip(&self.proposals).zip(has_effect).filter(|(_, has_effect)| *has_effect);

@@ -79,8 +79,8 @@ impl FailureDetector<'_> {
         }
     }
 
-    /// Returns the members that may be evicted because a majority of the voters is silent about them. None, if
-    /// all are joining: a member that is not settled is evicted by time only together with another one.
+    /// Returns the members that may be evicted because a majority of the voters is silent about them; none if
+    /// all are joining. A member that is not settled is evicted by time only together with another one.
     fn silenced(&self) -> DcSet {
         let Members { decided, entered, .. } = &*self.members;
         let (config, slots) = (decided.config(), decided.config().slots());

@@ -1,5 +1,5 @@
-//! Stories about a witness when something else fails, too: a forced recovery, its own removal, and failures at
-//! each step of an eviction.
+//! Stories about a witness when something else fails, too: a forced recovery, its own removal, and failures
+//! at each step of an eviction.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn a_removed_witness_learns_that_and_nothing_else_and_says_nothing() {
     let records = s.records.len();
     s.decide_command(invite(2));
     s.link(1);
-    // What is known at a member, when a link comes up.
+    // A member says how many decisions it knows when a link comes up.
     assert!(s.messages <= 1, "{} messages", s.messages);
     s.messages = 0;
     s.pass(5_000);
@@ -223,7 +223,7 @@ fn a_member_without_a_vote_evicts_the_last_one_with_a_vote() {
     assert!(c.proposed.iter().any(begins), "{:?}", c.proposed);
 }
 
-/// What fails, once, while dc1 is lost.
+/// A failure while dc1 is lost.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The witness is down for a while.

@@ -126,8 +126,8 @@ fn report(view: &MembersView) -> Option<&LossReport> {
     view.losses.iter().find(|report| report.decision == recovered.index())
 }
 
-/// Returns true if the last recovery was this one, and no server or witness has joined since: another server may have
-/// the id of one that was lost.
+/// Returns true if the last recovery was this one, and no server or witness has joined since: another server
+/// may have the id of one that was lost.
 fn is_done(view: &MembersView, survivors: DcSet, lost: DcSet) -> bool {
     let is_same = |config: &Config| {
         let cuts: DcSet = config.slots().lost_at(config.epoch()).map(|cut| cut.dc).collect();
