@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::evicting::evict;
 use crate::fixture::calls::{acquire, put, read};
@@ -68,7 +67,7 @@ impl Left {
     fn is_silent_at(&self, dc: u8, silent: u8) {
         listed(&self.cluster, dc, "one is not heard there", |list| {
             let rows = list["members"].as_array().expect("a list");
-            rows.iter().any(|row| row["dc"] == Value::from(silent) && row["heard"] == false)
+            rows.iter().any(|row| row["dc"] == silent && row["heard"] == false)
         });
     }
 
