@@ -302,6 +302,12 @@ fn text(list: &ListMembersResponse) -> String {
         let Witness { dc, name, address, .. } = witness;
         text += &format!("\nWitness dc{dc}: {name} at {address}, {}.", witnesses::state(witness));
     }
+    if !list.former_voters.is_empty() {
+        let gone = names(&list.former_voters);
+        text += &format!(
+            "\nStill counted as voters, although gone: {gone}. If another one is lost now, the rest may be no majority."
+        );
+    }
     if !list.missing_reports.is_empty() {
         text += &format!("\nThe eviction waits for the report of {}.", names(&list.missing_reports));
     }
@@ -386,6 +392,7 @@ fn json(list: &ListMembersResponse) -> Value {
         "backed_for_ms": list.backed_for_ms,
         "waiting_is_least": list.waiting_is_least,
         "evictions_left": list.evictions_left,
+        "former_voters": list.former_voters,
         "ended": list.ended.iter().map(ended).collect::<Vec<_>>(),
     })
 }

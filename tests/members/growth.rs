@@ -65,13 +65,14 @@ fn without_times(mut list: Value) -> Value {
     list
 }
 
-/// Returns true if so many members are settled and vote, and have entered the last epoch.
+/// Returns true if so many members are settled and vote, and have entered the last epoch, and no others vote.
 pub fn all_settled(list: &Value, members: usize) -> bool {
     let rows = list["members"].as_array().expect("a list");
     let is_settled = |row: &Value| {
         row["phase"] == "member" && row["votes"] == true && row["entered_epoch"] == list["epoch"]
     };
-    rows.len() == members && rows.iter().all(is_settled)
+    let former = list["former_voters"].as_array().expect("a list");
+    rows.len() == members && rows.iter().all(is_settled) && former.is_empty()
 }
 
 /// Runs a server that is refused, to its end.

@@ -53,11 +53,18 @@ impl Leading {
         if config.cluster().is_none() {
             return self.propose_founding(&config).await;
         }
-        if let Some(step) = self.next_step(&config) {
+        // All steps at once: as long as one that is gone counts as a voter, the loss of another one may
+        // leave no majority.
+        let mut last = None;
+        while let Some(step) = self.next_step(&config).filter(|step| last != Some(*step)) {
             match self.group.change(step).await {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
-                Err(error) => tracing::debug!(?step, %error, "the voters do not follow the decisions yet"),
+                Err(error) => {
+                    tracing::debug!(?step, %error, "the voters do not follow the decisions yet");
+                    return;
+                }
             }
+            last = Some(step);
         }
     }
 
@@ -109,11 +116,8 @@ impl Leading {
             config.voters().voters.contains(&voter) || config.witnesses().at(member.dc).is_some()
         };
         let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
-        // A member that has left, or a witness that was removed: first its vote goes, then itself.
-        let removed = config.witnesses().past_dcs();
-        let is_over = |member: &&MemberId| {
-            config.slots().is_over(member.dc, Generation(member.generation)) || removed.contains(member.dc)
-        };
+        // First its vote goes, then itself.
+        let is_over = |member: &&MemberId| is_over(config, **member);
         let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
         let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
         added.or_else(promoted).or_else(demoted).or_else(removed)
@@ -137,6 +141,12 @@ impl Leading {
             }
         }
     }
+}
+
+/// Returns true for a member that is gone, or a witness that was removed.
+pub(super) fn is_over(config: &Config, member: MemberId) -> bool {
+    config.slots().is_over(member.dc, Generation(member.generation))
+        || config.witnesses().past_dcs().contains(member.dc)
 }
 
 /// Returns the decision that gives a member its vote, once all have entered the last change. One that is not

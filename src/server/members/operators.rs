@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::decisions::DecisionList;
+use super::leading::is_over;
 use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
@@ -98,6 +99,14 @@ impl MembersApi {
     pub fn counted_voters(&self) -> Option<DcSet> {
         let control = self.control.borrow().clone()?;
         Some(control.status().settled_voters.iter().map(|voter| voter.dc).collect())
+    }
+
+    /// Returns the members that are gone and still count as voters: the control group follows a decision a
+    /// moment later.
+    pub fn former_voters(&self, config: &Config) -> DcSet {
+        let Some(control) = self.control.borrow().clone() else { return DcSet::EMPTY };
+        let voters = control.status().voters;
+        voters.iter().filter(|voter| is_over(config, **voter)).map(|voter| voter.dc).collect()
     }
 
     /// Allows a server with this name to join, once. Returns the number of the decision. Repeating it is

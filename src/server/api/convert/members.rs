@@ -37,6 +37,7 @@ pub(in crate::server::api) fn list(members: &MembersApi, status: &Status) -> Lis
         witnesses: witnesses_of(&view, members, status),
         ended: ended(&view.config),
         cluster: view.config.cluster().map(ClusterId::get),
+        former_voters: ids(members.former_voters(&view.config)),
     }
 }
 
