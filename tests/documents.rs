@@ -303,6 +303,7 @@ fn file_of(module: &str) -> Option<(PathBuf, Vec<&str>)> {
     let folder = match parts[0] {
         "geolock_client" => "client/src",
         "geolock_api" => "api/src",
+        "geolock_recipes" => "recipes/src",
         _ => "src",
     };
     if folder != "src" {
