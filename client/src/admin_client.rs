@@ -14,8 +14,8 @@ use geolock_api::proto::{
     RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
 };
 
-/// The answer of [`AdminClient::check_eviction`]. The default says nothing about the time at which the operator
-/// vouched: then that of the eviction counts.
+/// The answer of [`AdminClient::check_eviction`]. The default says nothing about the time at which the
+/// operator vouched: then that of the eviction counts.
 #[derive(Clone, Debug, Default)]
 pub struct EvictionCheck {
     /// How long the leases of their clients may still last.
@@ -140,10 +140,10 @@ impl AdminClient {
     }
 
     /// Begins to evict datacenters that are lost for good: no server of them runs, and all leases of their
-    /// clients have ended. `check`: the check that was made when the operator vouched for that; refused if one
-    /// of them was heard since. Returns the number of the decision; they are evicted when
-    /// [`AdminClient::members`] lists them no more. After [`ClientError::Unreachable`] the outcome is unknown:
-    /// repeat it.
+    /// clients have ended. `check`: the check that was made when the operator vouched for that; refused if
+    /// one of them was heard since. Returns the number of the decision; they are evicted when
+    /// [`AdminClient::members`] lists them no more. After [`ClientError::Unreachable`] the outcome is
+    /// unknown: repeat it.
     pub async fn evict_members(&self, dcs: &[u32], check: &EvictionCheck) -> Result<u64, ClientError> {
         let last_heard = check.last_heard.clone();
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false, last_heard };

@@ -247,7 +247,7 @@ impl LinkError {
     fn verdict(&self) -> &'static str {
         match self {
             LinkError::NotTrusted | LinkError::OtherName(_) | LinkError::NoTls => {
-                "answered, and no session was opened"
+                "answers, but no session was opened"
             }
             LinkError::Rejected(_)
             | LinkError::NotSettled(_)
