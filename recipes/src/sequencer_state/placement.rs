@@ -107,6 +107,7 @@ fn nearest<'a>(point: u64, positions: impl IntoIterator<Item = (&'a Node, u64)>)
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::SequencerOptions;
     use super::*;
 
     fn committee(names: &[&str]) -> Committee {
@@ -136,6 +137,10 @@ mod tests {
         assert_eq!(rank(310), "ACBD");
         assert_eq!(rank(55), "BDAC");
         assert_eq!(rank(120), "DBCA");
+        // Ranges of 4 blocks, with these points.
+        let options = SequencerOptions { block_range: 4, ..SequencerOptions::default() };
+        let first = |height| rank([310, 55, 120][options.range(height) as usize]).remove(0);
+        assert_eq!((0..12).map(first).collect::<String>(), "AAAABBBBDDDD");
         // Halfway between A and B: clockwise first.
         assert_eq!(rank(0), "BADC");
     }

@@ -10,7 +10,9 @@ use super::super::machine::Machine;
 use super::super::options::{SequencerConfigError, SequencerOptions};
 use super::super::placement::{Committee, Placement};
 use super::super::shared::Config;
-use super::super::words::{Assembled, Assembly, Contract, Intent, IntentId, Message, Node, Phase, Rejection};
+use super::super::words::{
+    Assembled, Assembly, Contract, Endorsement, Intent, IntentId, Message, Node, Phase, Rejection,
+};
 use super::plan::names;
 
 const NOW: Duration = Duration::from_secs(1);
@@ -123,16 +125,67 @@ fn a_database_of_another_node_and_options_that_cannot_be_are_refused() {
     assert_eq!(start(options, &Restored::default()), Some(error));
 }
 
+/// By its own height: it says that height, and asks its domain nothing.
+#[test]
+fn an_endorser_rejects_a_coordinator_that_is_not_its_own() {
+    let [first, second, third] = <[Node; 3]>::try_from(rank()).expect("there are three");
+    let mut machine = machine(&second);
+    let id = intent(&third, "1").id;
+    let assembly =
+        Assembly { intent: id.clone(), inputs: Vec::new(), outputs: Vec::new(), payload: Bytes::new() };
+    let mut endorse = |from: &Node, height| {
+        let (skipped, assembly) = (BTreeSet::new(), assembly.clone());
+        let message = Message::Endorse { round: 1, height, epoch: None, skipped, assembly };
+        handle(&mut machine, Event::Message { from: from.clone(), message })
+    };
+    let rejects = |to: &Node| {
+        let answer = Endorsement::WrongCoordinator { height: 0 };
+        let message = Message::Endorsed { intent: id.clone(), round: 1, answer };
+        [Effect::Send { to: to.clone(), message }]
+    };
+    assert_eq!(endorse(&third, 0), rejects(&third), "another one is first");
+    assert_eq!(endorse(&first, 100), rejects(&first), "it is ahead");
+    let asks = Effect::Endorse { to: first.clone(), round: 1, assembly: assembly.clone() };
+    assert_eq!(endorse(&first, 99), [asks]);
+}
+
+/// The coordinator says which intents it has no room for; the sender delegates them again later.
+#[test]
+fn a_sender_waits_for_a_coordinator_that_is_full() {
+    let [first, second, _] = <[Node; 3]>::try_from(rank()).expect("there are three");
+    let machine = |me: &Node, max_in_flight| {
+        let config = config(me, SequencerOptions { max_in_flight, ..SequencerOptions::default() });
+        Machine::new(config, &Restored::default(), &LedgerView::default()).expect("it can take part")
+    };
+    let [one, two] = ["1", "2"].map(|name| IntentId::new(&second, name));
+    let delegate =
+        Message::Delegate { height: 0, skipped: BTreeSet::new(), intents: vec![one.clone(), two.clone()] };
+    let mut full = machine(&first, 1);
+    let effects = handle(&mut full, Event::Message { from: second.clone(), message: delegate.clone() });
+    let answer =
+        Message::Delegated { accepted: vec![one.clone()], dispatched: vec![], full: vec![two.clone()] };
+    assert!(effects.contains(&Effect::Send { to: second.clone(), message: answer.clone() }), "{effects:?}");
+
+    let mut sender = machine(&second, 2);
+    let delegated = Effect::Send { to: first.clone(), message: delegate };
+    for (id, content) in [(one, Bytes::new()), (two, Bytes::new())] {
+        let effects = handle(&mut sender, Event::Submit(Intent { id: id.clone(), content }));
+        assert!(matches!(effects.last(), Some(Effect::Send { .. })), "{effects:?}");
+        assert_eq!(effects.contains(&delegated), *id.name == *"2", "{effects:?}");
+    }
+    assert_eq!(handle(&mut sender, Event::Message { from: first, message: answer }), []);
+    let retry_at = NOW + SequencerOptions::default().retry;
+    assert_eq!(sender.deadline(), Some(retry_at));
+    sender.handle(retry_at, Event::Time);
+    assert_eq!(std::iter::from_fn(|| sender.poll_effect()).collect::<Vec<_>>(), [delegated]);
+}
+
 /// Of a stranger, of a member that was asked nothing, and about an assembly that nobody works on.
 #[test]
 fn an_endorsement_by_a_node_that_was_not_asked_changes_nothing() {
     let [me, second, _] = <[Node; 3]>::try_from(rank()).expect("there are three");
     let mut machine = machine(&me);
-    let endorsed = |intent: IntentId, round| Message::Endorsed {
-        intent,
-        round,
-        answer: super::super::words::Endorsement::Given,
-    };
+    let endorsed = |intent: IntentId, round| Message::Endorsed { intent, round, answer: Endorsement::Given };
     for from in [Node::new("stranger"), second.clone()] {
         let message = endorsed(intent(&second, "1").id, 1);
         assert_eq!(handle(&mut machine, Event::Message { from, message }), []);

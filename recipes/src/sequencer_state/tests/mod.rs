@@ -2,6 +2,7 @@
 
 mod checker;
 mod database;
+mod handover;
 mod inputs;
 mod ledger;
 mod lock;
