@@ -35,6 +35,12 @@ const BEFORE_A_KILL: usize = 20;
 const BLOCK: Duration = Duration::from_millis(100);
 /// Everything is committed and heard of so long after the last confirmation.
 const QUIET: Duration = Duration::from_secs(1);
+/// The coordinator has come to rest so long after that, and is watched for some heartbeats more.
+const TO_REST: Duration = Duration::from_secs(3);
+const AT_REST: Duration = Duration::from_secs(5);
+
+/// The round trips between members in two datacenters, the lower one first.
+type RoundTrips = BTreeMap<(u8, u8), Duration>;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -44,16 +50,27 @@ async fn main() -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         let playground = Playground::start(folder.path(), wan).await?;
         println!("{wan}, blocks of {} ms", BLOCK.as_millis());
-        let round_trip = ping_pong(&playground).await?;
-        println!("  a round trip of commits and watches, dc0 to dc1: {:.1} ms", millis(round_trip));
+        let round_trips = round_trips(&playground).await?;
+        for ((one, other), round_trip) in &round_trips {
+            let took = millis(*round_trip);
+            println!("  a round trip of commits and watches, dc{one} to dc{other}: {took:.1} ms");
+        }
         for (endorsers, threshold) in [("its own", Threshold::AtLeast(1)), ("3 of 4", Threshold::AtLeast(3))]
         {
-            let run = Run { playground: &playground, folder: folder.path(), threshold, intents };
+            let run = Run {
+                playground: &playground,
+                folder: folder.path(),
+                round_trips: &round_trips,
+                threshold,
+                intents,
+            };
             let steady = run.measure(100_000, &format!("{wan}-{endorsers}-long")).await?;
             println!(
-                "  endorsements: {endorsers}; one coordinator: {:.1} transactions/s, {:.1} commits for each",
-                steady.rate, steady.commits
+                "  endorsements: {endorsers}; one coordinator: {:.1} transactions/s, {:.1} commits for each; a \
+                 round trip to the sender of each would take {:.1}/s",
+                steady.rate, steady.commits, steady.limit
             );
+            println!("  at rest: {} commits in {} s", steady.at_rest, AT_REST.as_secs());
             let short = run.measure(20, &format!("{wan}-{endorsers}-short")).await?;
             println!(
                 "  endorsements: {endorsers}; ranges of 20 blocks: {} switches of {:.0} ms (median), {:.0} ms between \
@@ -61,8 +78,13 @@ async fn main() -> Result<(), Failed> {
                 short.switches, short.switch_ms, short.gap_ms
             );
         }
-        let run =
-            Run { playground: &playground, folder: folder.path(), threshold: Threshold::AtLeast(1), intents };
+        let run = Run {
+            playground: &playground,
+            folder: folder.path(),
+            round_trips: &round_trips,
+            threshold: Threshold::AtLeast(1),
+            intents,
+        };
         let mut waits = Vec::new();
         for number in 0..KILLS {
             waits.push(run.kill(&format!("{wan}-kill-{number}")).await?);
@@ -81,11 +103,24 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
+/// The coordinator asks the sender of each intent for an assembly, one at a time: no more than one intent
+/// goes through in each of these.
+async fn round_trips(playground: &Playground) -> Result<RoundTrips, Failed> {
+    let mut round_trips = BTreeMap::new();
+    for one in 0..3 {
+        for other in one..3 {
+            round_trips.insert((one, other), ping_pong(playground, [one, other]).await?);
+        }
+    }
+    Ok(round_trips)
+}
+
 /// Two clients answer each other: each commits when it hears of the other one's commit.
-async fn ping_pong(playground: &Playground) -> Result<Duration, Failed> {
-    let one = connect(playground.base, &playground.tls(), 0, "ping").await?;
-    let other = connect(playground.base, &playground.tls(), 1, "pong").await?;
-    let (ping, pong) = (Key::new(b"bench", b"ping")?, Key::new(b"bench", b"pong")?);
+async fn ping_pong(playground: &Playground, [of_one, of_other]: [u8; 2]) -> Result<Duration, Failed> {
+    let one = connect(playground.base, &playground.tls(), of_one, "ping").await?;
+    let other = connect(playground.base, &playground.tls(), of_other, "pong").await?;
+    let key = |name| Key::new(b"bench", format!("{name}-{of_one}-{of_other}").as_bytes());
+    let (ping, pong) = (key("ping")?, key("pong")?);
     let mut pings = other.read_client()?.watch(WatchRequest::of(&ping)).await?;
     let mut pongs = one.read_client()?.watch(WatchRequest::of(&pong)).await?;
     let answering = tokio::spawn(async move {
@@ -115,13 +150,18 @@ fn put(key: &Key) -> Batch {
 struct Run<'a> {
     playground: &'a Playground,
     folder: &'a Path,
+    round_trips: &'a RoundTrips,
     threshold: Threshold,
     intents: u32,
 }
 
 struct Measured {
     rate: f64,
+    /// The rate with nothing but a round trip to each sender.
+    limit: f64,
     commits: f64,
+    /// All commits in [`AT_REST`].
+    at_rest: u32,
     switches: usize,
     switch_ms: f64,
     gap_ms: f64,
@@ -161,13 +201,18 @@ impl Run<'_> {
         }
         let outcomes = ledger.outcomes(0).await?;
         tokio::time::sleep(QUIET).await;
+        let of_work = commits.load(Ordering::Relaxed);
+        tokio::time::sleep(TO_REST).await;
+        let before = commits.load(Ordering::Relaxed);
+        tokio::time::sleep(AT_REST).await;
+        let at_rest = commits.load(Ordering::Relaxed) - before;
         counts.abort();
         for (client, sequencer) in nodes {
             sequencer.close().await?;
             client.close().await?;
         }
         counting.close().await?;
-        Ok(measured(outcomes, commits.load(Ordering::Relaxed)))
+        Ok(measured(outcomes, [of_work, at_rest], self.round_trips))
     }
 
     fn node(&self, block_range: u64) -> NodeOfRun {
@@ -252,7 +297,22 @@ impl NodeOfRun {
     }
 }
 
-fn measured(mut outcomes: Vec<SimOutcome>, commits: u32) -> Measured {
+/// Returns the time of a question and its answer. A node needs no message for its own intents.
+fn round_trip(outcome: &SimOutcome, round_trips: &RoundTrips) -> Duration {
+    let of = |node: &str| MEMBERS.iter().find(|(name, _)| *name == node).map_or(0, |(_, dc)| *dc);
+    let (signer, sender) = (&outcome.signer, &outcome.intent.sender);
+    let [one, other] = [of(signer.as_str()), of(sender.as_str())];
+    match signer == sender {
+        true => Duration::ZERO,
+        false => round_trips[&(one.min(other), one.max(other))],
+    }
+}
+
+fn measured(
+    mut outcomes: Vec<SimOutcome>,
+    [commits, at_rest]: [u32; 2],
+    round_trips: &RoundTrips,
+) -> Measured {
     outcomes.sort_by_key(|outcome| outcome.submitted_ms);
     let (mut switches, mut gaps) = (Vec::new(), Vec::new());
     for pair in outcomes.windows(2) {
@@ -266,8 +326,11 @@ fn measured(mut outcomes: Vec<SimOutcome>, commits: u32) -> Measured {
         .last()
         .zip(outcomes.first())
         .map_or(1, |(last, first)| last.submitted_ms - first.submitted_ms);
+    let round_trips: Duration = outcomes.iter().map(|it| round_trip(it, round_trips)).sum();
     Measured {
         rate: outcomes.len() as f64 * 1_000.0 / took.max(1) as f64,
+        limit: outcomes.len() as f64 / round_trips.as_secs_f64(),
+        at_rest,
         commits: f64::from(commits) / outcomes.len().max(1) as f64,
         switches: switches.len(),
         switch_ms: median(switches),
