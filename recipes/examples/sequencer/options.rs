@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::coins::MEMBERS;
+
 pub const USAGE: &str = "\
 Four members of a contract with coins, in three datacenters: a and d in dc0, b in dc1, c in dc2.
 
@@ -81,13 +83,27 @@ impl Options {
                 "--data" => data = Some(PathBuf::from(value()?)),
                 "--base-port" => base = Some(number(&value()?)?),
                 "--folder" => options.folder = Some(value()?.into()),
-                "--node" => options.node = Some(value()?),
+                "--node" => {
+                    let node = value()?;
+                    is_member(&node)?;
+                    options.node = Some(node);
+                }
                 "--lag" => {
                     let value = value()?;
                     let (node, blocks) = value.split_once('=').ok_or("--lag needs NODE=BLOCKS")?;
+                    is_member(node)?;
                     options.lags.insert(node.to_owned(), number(blocks)?);
                 }
                 _ => return Err(format!("{arg} is not known\n\n{USAGE}")),
+            }
+        }
+        for (name, is_zero) in [
+            ("--range", options.range == 0),
+            ("--every", options.every.is_zero()),
+            ("--block", options.block.is_zero()),
+        ] {
+            if is_zero {
+                return Err(format!("{name} is above 0"));
             }
         }
         options.playground = match (data, base) {
@@ -111,6 +127,11 @@ impl Options {
         self.lags.iter().for_each(|(node, blocks)| push("--lag", format!("{node}={blocks}")));
         args
     }
+}
+
+fn is_member(node: &str) -> Result<(), String> {
+    let is_it = MEMBERS.iter().any(|(name, _)| *name == node);
+    is_it.then_some(()).ok_or_else(|| format!("{node:?} is none of the nodes"))
 }
 
 fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {

@@ -191,11 +191,14 @@ impl LockPlace {
             // The answer was lost.
             let Some(values) = values else { continue };
             let handover = match values.first().and_then(Value::reading) {
-                Some(Reading::LwwRegister(Some(bytes))) => Handover::decode(bytes).map(Some),
-                _ => Ok(None),
+                Some(Reading::LwwRegister(Some(bytes))) => {
+                    Handover::decode(bytes).map(Some).map_err(|why| why.to_string())
+                }
+                None | Some(Reading::LwwRegister(None)) => Ok(None),
+                Some(_) => Err("it is no register".to_owned()),
             };
             let handover = handover.unwrap_or_else(|why| {
-                let (key, why) = (key.name().escape_ascii().to_string(), why.to_string());
+                let key = key.name().escape_ascii().to_string();
                 self.tell(LockInput::Warning(Warning::Unreadable { key, why }));
                 None
             });

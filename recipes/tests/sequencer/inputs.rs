@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::coins::Coins;
 use crate::fixture::{Contract, quick, within};
+use crate::options::Options;
 use crate::playground::connect;
 
 /// A domain with that committee, which assembles nothing.
@@ -265,6 +266,41 @@ async fn a_ledger_that_goes_back_and_keys_that_cannot_be_read_are_named() {
     let named: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(named, ["c/to/a/b", "c/beat/b", "c/to/a/stranger", "c/to/a/b"], "{keys:?}");
     within(sequencer.close()).await.expect("it ran");
+}
+
+/// It is read with the lock: the coordinator goes on as without one, and the ledger decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handover_that_cannot_be_read_is_named() {
+    let contract = Contract::prepare(quick(0)).await;
+    let client = client(&contract).await;
+    for (name, update) in [("c", Update::register("no handover")), ("d", Update::counter(1))] {
+        let handover = format!("{name}/handover");
+        let key = Key::new(b"geolock.seq", handover.as_bytes()).expect("it is a key");
+        client.transact(TxnRequest::new(), Batch::new().update(&key, update)).await.expect("it commits");
+        let sequencer = start(&contract, ["a", name, name], &["a"], SequencerOptions::default()).await;
+        let sequencer = sequencer.expect("it can take part");
+        let mut warnings = sequencer.warnings();
+        sequencer.submit("1", "").await.expect("it is taken");
+        match within(warnings.next()).await.expect("it runs") {
+            Warning::Unreadable { key, .. } => assert_eq!(key, handover),
+            warning => panic!("{warning}"),
+        }
+        within(sequencer.close()).await.expect("it ran");
+    }
+}
+
+/// The command line of the example.
+#[test]
+fn options_of_the_example_that_cannot_be_are_named() {
+    let parse = |args: &str| Options::parse(args.split(' ').map(str::to_owned)).map(drop);
+    let refused = |why: &str| Err(why.to_owned());
+    assert_eq!(parse("--range 0"), refused("--range is above 0"));
+    assert_eq!(parse("--every 0"), refused("--every is above 0"));
+    assert_eq!(parse("--block 0"), refused("--block is above 0"));
+    assert_eq!(parse("--lag e=6"), refused("\"e\" is none of the nodes"));
+    assert_eq!(parse("--node e"), refused("\"e\" is none of the nodes"));
+    assert_eq!(parse("--lag c"), refused("--lag needs NODE=BLOCKS"));
+    assert_eq!(parse("--lag c=6 --kill --partition --range 1"), Ok(()));
 }
 
 /// A contract without work says nothing at all.
