@@ -1,14 +1,13 @@
 //! The cost of members: the state machine with 1, 3, 7 and 16 of them; its memory; a datacenter that joins
-//! when 1 000 000 locks have moved and there are 100 000 keys; the traffic of an idle cluster.
+//! when 1 000 000 locks have moved and there are 100 000 keys.
 //!
 //! | section | baseline in the same run |
 //! |---|---|
 //! | `pairs` | one member alone, in alternating rounds |
 //! | `memory` | one member alone |
 //! | `join` | the same use of locks before anybody joins |
-//! | `idle` | none: bytes per second and link |
 //!
-//! `cargo bench --bench members [-- pairs memory join idle]` measures those sections only.
+//! `cargo bench --bench members [-- pairs memory join]` measures those sections only.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod replicas;
@@ -45,8 +44,6 @@ const PER_REQUEST: usize = 10_000;
 const KEYS: usize = 100_000;
 /// Changes of one transaction.
 const PER_TXN: usize = 5_000;
-/// How long an idle cluster is watched.
-const IDLE: Duration = Duration::from_secs(20);
 const AGREED: &str = "[cluster]\njoin_policy = \"auto\"\n";
 
 fn main() -> Result<(), AnyError> {
@@ -61,9 +58,6 @@ fn main() -> Result<(), AnyError> {
     let runtime = tokio::runtime::Runtime::new()?;
     if is_asked("join") {
         runtime.block_on(join())?;
-    }
-    if is_asked("idle") {
-        runtime.block_on(idle())?;
     }
     Ok(())
 }
@@ -219,32 +213,6 @@ async fn join() -> Result<(), AnyError> {
     println!(
         "{MOVED} moved locks and {KEYS} keys: settled {:.1} s after its server was started",
         took.as_secs_f64()
-    );
-    Ok(())
-}
-
-async fn idle() -> Result<(), AnyError> {
-    let mut cluster = Cluster::prepare(2);
-    let _clients = two(&mut cluster).await;
-    let sent = |cluster: &Cluster| -> u64 {
-        (0..2)
-            .map(|dc| cluster.page(dc, "/metrics"))
-            .flat_map(|page| {
-                let line = |line: &str| -> Option<u64> {
-                    line.starts_with("geolock_link_sent_bytes_total")
-                        .then(|| line.rsplit(' ').next()?.parse().ok())?
-                };
-                page.lines().filter_map(line).collect::<Vec<_>>()
-            })
-            .sum()
-    };
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let (before, start) = (sent(&cluster), Instant::now());
-    tokio::time::sleep(IDLE).await;
-    let bytes = sent(&cluster) - before;
-    println!(
-        "idle, with a control group: {:.0} bytes/s over one link, both directions",
-        bytes as f64 / start.elapsed().as_secs_f64()
     );
     Ok(())
 }
