@@ -11,6 +11,8 @@
 //! | one is killed; it is evicted | until nobody hears it; until its end is entered |
 //! | it returns, evicted | until it is settled |
 //! | three, after | nothing |
+//!
+//! With `-- large`, another one joins when 1 000 000 locks have moved and there are 100 000 keys.
 #![allow(clippy::disallowed_methods, reason = "benches are edges")]
 
 mod rounds;
@@ -24,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use fixture::history::serving_at;
 use fixture::said::run;
-use fixture::{Cluster, Output, Running, lock, until};
-use geolock::client::{AcquireRequest, Client};
+use fixture::{Cluster, Output, Running, key, lock, until};
+use geolock::client::{AcquireRequest, Batch, Client, Mode, TxnRequest, Update};
 use rounds::AnyError;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -40,6 +42,13 @@ const LOCKS: usize = 500;
 const AWAY: usize = 2_000;
 const AGREED: &str =
     "[cluster]\nheartbeat_interval = \"200 ms\"\npeer_timeout = \"1 s\"\njoin_policy = \"auto\"\n";
+/// Locks that have moved before a large join, in requests of the most locks that are allowed; and keys, in
+/// transactions.
+const MOVED: usize = 1_000_000;
+const PER_REQUEST: usize = 10_000;
+const KEYS: usize = 100_000;
+const PER_TXN: usize = 5_000;
+const LARGE: [&str; 2] = ["two, before", "a third one joins"];
 const PHASES: [&str; 9] = [
     "alone, before",
     "two join",
@@ -54,12 +63,53 @@ const PHASES: [&str; 9] = [
 
 /// The times of grants, by phase.
 struct Times {
+    phases: &'static [&'static str],
     phase: AtomicUsize,
     micros: Mutex<Vec<Vec<u64>>>,
 }
 
 fn main() -> Result<(), AnyError> {
-    tokio::runtime::Runtime::new()?.block_on(measure())
+    let runtime = tokio::runtime::Runtime::new()?;
+    match std::env::args().any(|arg| arg == "large") {
+        true => runtime.block_on(large()),
+        false => runtime.block_on(measure()),
+    }
+}
+
+/// A datacenter joins a cluster in which there is much to tell.
+async fn large() -> Result<(), AnyError> {
+    let mut cluster = Cluster::prepare(3);
+    cluster.write_founders(0, 1, AGREED);
+    for (dc, name) in [(1, "city1"), (2, "city2")] {
+        cluster.write_joiner(dc, cluster.quic_address(0), name, "");
+    }
+    start(&mut cluster, 0);
+    let client = serving_at(&cluster, 0).await;
+    start(&mut cluster, 1);
+    settled(&cluster, 2);
+    let other = serving_at(&cluster, 1).await;
+    for from in (0..MOVED).step_by(PER_REQUEST) {
+        let name = |number: usize| lock(&format!("moved {number}"));
+        let first = AcquireRequest::exclusive(name(from));
+        let all = (from + 1..from + PER_REQUEST).fold(first, |all, n| all.and(name(n), Mode::Exclusive));
+        other.acquire(all).await?.release().await?;
+    }
+    for from in (0..KEYS).step_by(PER_TXN) {
+        let update = |batch: Batch, n| batch.update(&key(&format!("key {n}")), Update::register("a value"));
+        client.transact(TxnRequest::new(), (from..from + PER_TXN).fold(Batch::new(), update)).await?;
+    }
+    let times = Times::of(&LARGE);
+    let user = tokio::spawn(use_locks(client, times.clone()));
+    sleep(QUIET).await;
+    times.next();
+    let began = Instant::now();
+    start(&mut cluster, 2);
+    settled(&cluster, 3);
+    let took = began.elapsed();
+    user.abort();
+    times.show();
+    println!("{MOVED} moved locks, {KEYS} keys: settled {took:.1?} after its server was started");
+    Ok(())
 }
 
 async fn measure() -> Result<(), AnyError> {
@@ -68,8 +118,7 @@ async fn measure() -> Result<(), AnyError> {
     cluster.write_joiner(1, cluster.quic_address(0), "city1", "");
     cluster.write_joiner(2, cluster.quic_address(0), "city2", "");
     start(&mut cluster, 0);
-    let times =
-        Arc::new(Times { phase: AtomicUsize::new(0), micros: Mutex::new(vec![vec![]; PHASES.len()]) });
+    let times = Times::of(&PHASES);
     let client = serving_at(&cluster, 0).await;
     let user = tokio::spawn(use_locks(client, times.clone()));
 
@@ -114,6 +163,10 @@ async fn measure() -> Result<(), AnyError> {
 }
 
 impl Times {
+    fn of(phases: &'static [&'static str]) -> Arc<Times> {
+        Arc::new(Times { phases, phase: AtomicUsize::new(0), micros: Mutex::new(vec![vec![]; phases.len()]) })
+    }
+
     fn next(&self) {
         self.phase.fetch_add(1, Ordering::Relaxed);
     }
@@ -122,7 +175,7 @@ impl Times {
         println!("time to a grant, in ms, at dc0, of locks that are there; one client, one after the other");
         println!("{:<22} {:>8} {:>8} {:>8} {:>8} {:>8}", "phase", "grants", "p50", "p99", "p99.9", "most");
         let mut micros = self.micros.lock().expect("nobody panics with it").clone();
-        for (phase, times) in PHASES.iter().zip(&mut micros) {
+        for (phase, times) in self.phases.iter().zip(&mut micros) {
             times.sort_unstable();
             let at = |part: f64| {
                 let place = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));

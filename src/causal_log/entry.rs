@@ -71,8 +71,8 @@ pub enum Op {
     /// this epoch, to the home that the rule names, or to their own members if it names none.
     Rehome { epoch: u64 },
     /// The commit in the same entry was made under locks, and this is the highest token of their grants.
-    /// Stands behind the commit. Means nothing to readers of the store: it is for who looks at a commit
-    /// that was lost with its datacenter.
+    /// Stands behind the commit. Has no effect: it is for operators who look at a commit that was lost with
+    /// its datacenter.
     Under { token: FencingToken },
 }
 

@@ -46,8 +46,6 @@ pub struct LostDirectory {
 pub struct Orphan {
     /// The number of its entry within the generation, from 1.
     pub number: u64,
-    /// The number of its entry, which no other entry of the datacenter's id ever has.
-    pub seq: u64,
     /// The time of the commit by the clock of its datacenter.
     pub at: Timestamp,
     /// The lease of the client.
@@ -124,7 +122,6 @@ impl Log {
         let (lease, _) = (*client)?;
         Some(Orphan {
             number,
-            seq: entry.seq,
             at: entry.at,
             lease,
             under: entry.ops.iter().find_map(Op::as_under),

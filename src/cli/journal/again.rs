@@ -35,10 +35,7 @@ impl Choice {
     }
 
     fn has(&self, orphan: &Orphan) -> bool {
-        match orphan.under {
-            None => self.unlocked || self.locked.contains(&orphan.number),
-            Some(_) => self.locked.contains(&orphan.number),
-        }
+        self.locked.contains(&orphan.number) || (self.unlocked && orphan.under.is_none())
     }
 }
 
@@ -51,8 +48,8 @@ pub enum Outcome {
     Before,
     /// It was made under locks, or was not asked for.
     LeftOut,
-    /// All its changes are left out.
-    OnlyRemovals,
+    /// All its changes are left out: removals, or rights that it gave.
+    NothingLeft,
     /// The server refused it: the reason.
     Failed(String),
 }
@@ -92,7 +89,7 @@ impl Repeat {
             .filter(|change| is_repeated(&change.action, self.choice.removals))
             .collect();
         if kept.is_empty() {
-            return Ok(Outcome::OnlyRemovals);
+            return Ok(Outcome::NothingLeft);
         }
         let left_out = orphan.changes.len() - kept.len();
         let mark = format!("{}/{}", self.prefix, orphan.number);
@@ -178,6 +175,7 @@ fn removes(op: &Op) -> bool {
 mod tests {
     use super::*;
     use crate::base::time::TimeToLive;
+    use geolock_api::names::DcId;
 
     #[test]
     fn removals_are_left_out_unless_they_are_asked_for() {
@@ -201,6 +199,4 @@ mod tests {
         assert!(removals.iter().all(|action| !is_repeated(action, false) && is_repeated(action, true)));
         assert!(never.iter().all(|action| !is_repeated(action, true)));
     }
-
-    use geolock_api::names::DcId;
 }

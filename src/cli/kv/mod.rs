@@ -1,11 +1,11 @@
 //! `geolock kv`: reads and changes the store.
 
+pub(super) mod change;
 mod one_shot;
 mod operation;
 pub(super) mod show;
 mod txn;
 mod watch;
-mod watched;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;

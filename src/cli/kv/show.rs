@@ -79,7 +79,7 @@ fn short(reading: &Reading) -> String {
 }
 
 /// Returns text for a line: control characters are escaped, and so are bytes that are no text.
-pub(super) fn text(bytes: &[u8]) -> String {
+pub(in crate::cli) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), harmless)
 }
 

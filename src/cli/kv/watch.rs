@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::{StoreArgs, show, watched};
+use super::{StoreArgs, change, show};
 use crate::cli::connect;
 use crate::cli::failure::{Code, Failure, OrFail as _};
 use crate::cli::print::print;
@@ -95,9 +95,9 @@ async fn show_next(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
     let position = show::snapshot(watch.position());
     for change in &changed.changes {
         if args.store.json {
-            print(watched::json(change, &changed, &position))?;
+            print(change::json(change, &changed, &position))?;
         } else {
-            print(watched::line(change))?;
+            print(change::line(change))?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use geolock_api::names::{DcId, DcSet};
 
 use super::leave::others_stay;
 use super::{Effect, begin_epoch, end_members, no_attempt};
+use crate::base::time::Timestamp;
 use crate::crdt::VersionVector;
 use crate::membership::attempt::{Attempt, Cut, LastEnd, highest};
 use crate::membership::command::{Eviction, Vouch};
@@ -19,6 +20,14 @@ impl Config {
     pub fn need_silence(&self, evicting: DcSet) -> DcSet {
         let settled: DcSet = evicting.iter().filter(|dc| self.slots().is_settled(*dc)).collect();
         if settled.is_empty() { evicting } else { settled }
+    }
+
+    /// Returns true if a member that is to be evicted was started after an operator vouched that it does not
+    /// run. `newest`: the clock of the newest heartbeat of a member that anybody has heard.
+    pub fn evicts_started(&self, newest: impl Fn(DcId) -> Option<Timestamp>) -> bool {
+        let Some(attempt) = &self.attempt else { return false };
+        let members = self.need_silence(attempt.evicting());
+        members.iter().any(|dc| attempt.eviction.was_started(dc, newest(dc)))
     }
 
     /// Returns true if the eviction under way relies on silence that a voter has taken back since: it cannot

@@ -62,7 +62,7 @@ impl Members {
 
     /// Returns the clock of the last heartbeat of each other member that anybody has heard.
     pub fn last_clocks(&self, peers: &Peers) -> BTreeMap<DcId, Timestamp> {
-        let clock = |dc| Some((dc, peers.reachability.latest_clock(dc)?));
+        let clock = |dc| Some((dc, peers.reachability.newest_clock(dc)?));
         self.peers().iter().filter_map(clock).collect()
     }
 

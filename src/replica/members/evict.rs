@@ -204,14 +204,11 @@ impl Decisions<'_> {
         let silent = missing.difference(heard).difference(DcSet::only(self.config.dc));
         let until = promise.since + self.config.agreed.peer_timeout * PATIENCE;
         let by_witness = self.peers.witnesses.hear(self.now.mono, self.config.agreed.peer_timeout);
-        let attempt = self.members.decided.config().attempt();
-        let latest = |dc| self.peers.reachability.latest_clock(dc);
-        let was_started = |dc| attempt.is_some_and(|attempt| attempt.eviction.was_started(dc, latest(dc)));
-        if evicting.iter().any(was_started) && !self.config.bugs.has(Bug::StartNotSeen) {
-            return true;
-        }
+        let was_started =
+            self.members.decided.config().evicts_started(|dc| self.peers.reachability.newest_clock(dc));
         !evicting.intersection(heard.union(by_witness)).is_empty()
             || self.members.decided.config().lacks_silence()
+            || (was_started && !self.config.bugs.has(Bug::StartNotSeen))
             || (!silent.is_empty() && self.now.mono >= until)
     }
 }

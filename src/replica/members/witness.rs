@@ -367,10 +367,9 @@ impl Witness {
         let (attempt, must_be_silent) = (under_way.id, config.need_silence(under_way.evicting()));
         let is_on_disk = self.out.output_commit.may_emit(promise.recorded())
             || self.config.bugs.has(Bug::WitnessPromiseNotOnDisk);
-        let latest = |dc| self.reachability.latest_clock(dc);
-        let was_started = |dc| under_way.eviction.was_started(dc, latest(dc));
+        let was_started = config.evicts_started(|dc| self.reachability.newest_clock(dc));
         let is_heard = !must_be_silent.intersection(self.hears()).is_empty();
-        let command = if is_heard || config.lacks_silence() || must_be_silent.iter().any(was_started) {
+        let command = if is_heard || config.lacks_silence() || was_started {
             Command::Abort { attempt }
         } else if is_on_disk && !under_way.promised.contains(&by) {
             Command::Have { attempt, by, vector: VersionVector::default() }

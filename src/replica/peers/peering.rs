@@ -78,15 +78,14 @@ impl Peering<'_> {
     }
 
     fn on_witness_hears(&mut self, witness: DcId, hears: &[(DcId, Timestamp, u32)]) {
-        let members = self.members.peers();
-        for (dc, clock, _) in hears.iter().filter(|(dc, ..)| members.contains(*dc)) {
+        let peers = self.members.peers();
+        for (dc, clock, _) in hears.iter().filter(|(dc, ..)| peers.contains(*dc)) {
             lend!(LinkHandler, self).note_earlier(*dc, *clock);
         }
-        let within = self.config.agreed.peer_timeout.as_millis();
-        let recent = hears.iter().filter(|(.., age_ms)| u128::from(*age_ms) <= within);
-        let recent: Vec<_> = recent.map(|(dc, _, age_ms)| (*dc, *age_ms)).collect();
+        let ages = hears.iter().map(|(dc, _, age_ms)| (*dc, Duration::from_millis(u64::from(*age_ms))));
+        let recent = ages.filter(|(_, age)| *age <= self.config.agreed.peer_timeout);
         let members = self.members.decided.config().slots().member_set();
-        self.peers.witnesses.note_hears(witness, &recent, members, self.now.mono);
+        self.peers.witnesses.note_hears(witness, recent, members, self.now.mono);
     }
 
     pub(in crate::replica) fn on_heartbeat_due(&mut self) {

@@ -32,8 +32,9 @@ struct Row {
     /// The clock of the latest heartbeat, and the local time to which it belongs.
     heard: Option<(Timestamp, Instant)>,
     reachable: bool,
-    /// The clock of the latest heartbeat that anybody has heard, however long ago.
-    latest: Option<Timestamp>,
+    /// The clock of the newest heartbeat that anybody has heard, however long ago: not before that in
+    /// `heard`.
+    newest: Option<Timestamp>,
     /// It was unreachable and is heard again; it counts once this vector is applied here.
     rejoins_at: Option<VersionVector>,
     /// From the latest heartbeat.
@@ -86,20 +87,20 @@ impl Reachability {
         self.rows[peer.index()].heard.is_some()
     }
 
-    /// Returns the clock of the latest heartbeat of a peer.
+    /// Returns the clock of the latest heartbeat of a peer that was a sign of life.
     pub fn last_clock(&self, peer: DcId) -> Option<Timestamp> {
         self.rows[peer.index()].heard.map(|(clock, _)| clock)
     }
 
-    /// Returns the clock of the latest heartbeat of a peer that anybody has heard, however long ago.
-    pub fn latest_clock(&self, peer: DcId) -> Option<Timestamp> {
-        self.rows[peer.index()].latest
+    /// Returns the clock of the newest heartbeat of a peer that anybody has heard, however long ago.
+    pub fn newest_clock(&self, peer: DcId) -> Option<Timestamp> {
+        self.rows[peer.index()].newest
     }
 
     /// Somebody has heard this heartbeat of a peer, too long ago to count as a sign of life.
     pub fn note_earlier(&mut self, peer: DcId, clock: Timestamp) {
         let row = &mut self.rows[peer.index()];
-        row.latest = row.latest.max(Some(clock));
+        row.newest = row.newest.max(Some(clock));
     }
 
     /// Returns when the latest heartbeat of a peer was heard, here or by the member that reported it.
@@ -191,7 +192,7 @@ impl Reachability {
         let mut told = self.heard(now);
         let recent: DcSet = told.iter().map(|(peer, ..)| *peer).collect();
         let earlier = self.peers.difference(recent);
-        told.extend(earlier.iter().filter_map(|peer| Some((peer, self.latest_clock(peer)?, u32::MAX))));
+        told.extend(earlier.iter().filter_map(|peer| Some((peer, self.newest_clock(peer)?, u32::MAX))));
         told
     }
 

@@ -46,16 +46,21 @@ impl Witnesses {
         was_linked
     }
 
-    /// A witness tells which members it hears, and how many milliseconds ago it heard them. Only these are
-    /// members; a message may name any datacenter, any number of times.
-    pub fn note_hears(&mut self, witness: DcId, hears: &[(DcId, u32)], members: DcSet, now: Instant) {
+    /// A witness tells which members it hears, and how long ago it heard them. Only these are members; a
+    /// message may name any datacenter, any number of times.
+    pub fn note_hears(
+        &mut self,
+        witness: DcId,
+        hears: impl Iterator<Item = (DcId, Duration)>,
+        members: DcSet,
+        now: Instant,
+    ) {
         let row = self.rows.entry(witness).or_insert_with(|| Row { heard_at: now, hears: BTreeMap::new() });
         row.heard_at = now;
         row.hears.clear();
-        for (dc, age_ms) in hears.iter().filter(|(dc, _)| members.contains(*dc)) {
-            let at = now - Duration::from_millis(u64::from(*age_ms));
-            let latest = row.hears.entry(*dc).or_insert(at);
-            *latest = at.max(*latest);
+        for (dc, age) in hears.filter(|(dc, _)| members.contains(*dc)) {
+            let latest = row.hears.entry(dc).or_insert(now - age);
+            *latest = (now - age).max(*latest);
         }
         debug_assert!(row.hears.len() <= members.len(), "at most one row for each of {members:?}");
     }
@@ -103,14 +108,13 @@ mod tests {
     fn what_a_witness_hears_is_bounded_by_the_members() {
         let (members, now) = ([dc(0), dc(1)].into_iter().collect(), Instant::ZERO + Duration::from_secs(9));
         let mut witnesses = Witnesses::default();
-        let told: Vec<(DcId, u32)> =
-            (0..64).cycle().zip(100..).take(5_000).map(|(id, ms)| (dc(id), ms)).collect();
-        witnesses.note_hears(dc(9), &told, members, now);
+        let ago = Duration::from_millis;
+        let told = (0..64).cycle().zip(100..).take(5_000).map(|(id, ms)| (dc(id), ago(ms)));
+        witnesses.note_hears(dc(9), told, members, now);
         let heard =
             |witnesses: &Witnesses| witnesses.heard(now).map(|(_, dc, ago)| (dc, ago)).collect::<Vec<_>>();
-        let ago = Duration::from_millis;
         assert_eq!(heard(&witnesses), [(dc(0), ago(100)), (dc(1), ago(101))], "when it heard them last");
-        witnesses.note_hears(dc(9), &[(dc(1), 7)], members, now);
+        witnesses.note_hears(dc(9), [(dc(1), ago(7))].into_iter(), members, now);
         assert_eq!(heard(&witnesses), [(dc(1), ago(7))]);
     }
 }

@@ -109,7 +109,7 @@ pub fn set_aside(dir: &Path) -> Result<Option<Returning>, ReturningError> {
     returning.remember(dir)?;
     tracing::warn!(
         dir = %aside.display(),
-        "the data of the evicted server is kept there: it may have commits that no other member has"
+        "the data of the evicted server is kept there; `geolock journal orphans` lists the commits that no other member has"
     );
     Ok(Some(returning))
 }

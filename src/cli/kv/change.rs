@@ -27,7 +27,7 @@ enum What<'a> {
 }
 
 /// Returns a change in a line.
-pub(super) fn line(change: &Change) -> String {
+pub(in crate::cli) fn line(change: &Change) -> String {
     let key = show::text(change.key.name());
     let update = match &change.action {
         Action::Update(update) => update,
@@ -62,10 +62,16 @@ pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
     object.insert("snapshot".into(), position.into());
     object.insert("dc".into(), commit.dc.get().into());
     object.insert("seq".into(), commit.seq.into());
-    insert_name(&mut object, "bucket", change.key.bucket());
-    insert_name(&mut object, "key", change.key.name());
+    insert(&mut object, change);
+    Json::Object(object)
+}
+
+/// Adds a change: its key, and the action on it.
+pub(in crate::cli) fn insert(object: &mut Map<String, Json>, change: &Change) {
+    insert_name(object, "bucket", change.key.bucket());
+    insert_name(object, "key", change.key.name());
     let verb = match &change.action {
-        Action::Update(update) => insert_update(&mut object, update),
+        Action::Update(update) => insert_update(object, update),
         Action::Removed => "removed",
         Action::Expires(after) => {
             object.insert("in_ms".into(), json!(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
@@ -75,7 +81,6 @@ pub(super) fn json(change: &Change, commit: &Changed, position: &str) -> Json {
         _ => "changed",
     };
     object.insert("change".into(), verb.into());
-    Json::Object(object)
 }
 
 fn insert_update(object: &mut Map<String, Json>, update: &Update) -> &'static str {
