@@ -191,6 +191,8 @@ pub enum Bug {
     SilenceFromBefore,
     /// A voter promises although it knows that the lost member was started after the operator's word.
     StartNotSeen,
+    /// Locks that were used while a member joins are forgotten, and lose its part, after a moment.
+    UseForgotten,
     /// A member promises in the name of a witness that may not know of the eviction yet.
     PromisesForWitness,
     /// A witness promises before that is on its disk.

@@ -3,9 +3,9 @@
 //!
 //! No idle lock is enumerated. A member that learns of the new one walks its lock table once, to note that
 //! the part goes along. Before the sponsor splits the part off, it *names* the part for locks that are held
-//! exclusively there, and for those that were so a moment ago: they keep it, so their next use costs no round
-//! trip to the new member. After that, every other member names the part of each lock whose sponsor's part it
-//! owns, some locks per step: the part of an idle lock goes home.
+//! exclusively there, and for those that were so since it joins: they keep it, so their next use costs no
+//! round trip to the new member. After that, every other member names the part of each lock whose sponsor's
+//! part it owns, some locks per step: the part of an idle lock goes home.
 
 use super::lock::{Lock, LockIndex};
 use super::member_changes::MemberChanges;

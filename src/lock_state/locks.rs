@@ -11,7 +11,7 @@
 //! decided by the sub-machine for its kind, which borrows the parts that it may change: [`LocalRequests`],
 //! [`LogOperations`], [`MemberChanges`], and [`Replay`] at a start.
 
-use crate::base::bugs::Bugs;
+use crate::base::bugs::{Bug, Bugs};
 use std::time::Duration;
 
 use super::acquire::LocalRequests;
@@ -30,6 +30,7 @@ use super::request_table::{Reading, RequestTable};
 use super::requests::Requests;
 use super::schedule::{MoveCounts, Schedule};
 use super::tables::Tables;
+use super::use_walk::MOST_UNHELD;
 use super::view::{Permissions, View};
 use crate::base::time::Instant;
 use crate::causal_log::Op;
@@ -247,12 +248,14 @@ impl Locks {
     }
 
     /// Drops locks that have been idle for so long that nothing depends on their usage any more: at most
-    /// `most` of them, unless more were inserted meanwhile.
+    /// `most` of them, unless more were inserted meanwhile. While a member joins, those that were used since
+    /// stay, up to a bound: so its part of them does not go to that member, which does not serve yet.
     #[inline]
     pub fn forget_idle(&mut self, now: Instant, durable: Position, most: usize) {
-        let Tables { policies, owners, locks, requests, gives_back, .. } = &mut self.tables;
+        let Tables { policies, owners, locks, requests, gives_back, view, .. } = &mut self.tables;
         let most = locks.begin_to_forget(most);
-        if locks.is_idle_due(now) {
+        let is_joining = !owners.sponsors().is_empty() && !view.bugs.has(Bug::UseForgotten);
+        if locks.is_idle_due(now) && !(is_joining && locks.len() <= MOST_UNHELD) {
             let unused = |name: &LockName, since| owners.note_used(name, second(since));
             locks.forget_idle(most, durable, policies, now, unused);
             *gives_back |= locks.is_empty();

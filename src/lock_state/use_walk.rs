@@ -14,7 +14,7 @@ pub(super) const ROWS_PER_STEP: usize = 1_024;
 /// Most locks that one step finds, before the last walk.
 pub(super) const FOUND_PER_STEP: usize = 64;
 /// Most locks that are not held and are found all the same: each costs a row everywhere.
-const MOST_UNHELD: usize = 100_000;
+pub(super) const MOST_UNHELD: usize = 100_000;
 
 /// The progress of a walk.
 #[derive(Clone, Copy, Debug)]

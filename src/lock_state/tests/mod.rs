@@ -7,6 +7,7 @@
 mod grants;
 mod idle_return;
 mod installs;
+mod joining;
 mod parking;
 mod publishing;
 mod remote;
