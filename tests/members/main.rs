@@ -20,5 +20,6 @@ mod recovering;
 mod refusals;
 mod returning;
 mod soak;
+mod through_all;
 mod timed;
 mod witnesses;
