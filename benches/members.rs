@@ -1,23 +1,24 @@
 //! The cost of members for one state machine: pairs of acquire and release, and memory, with 1, 3, 7 and 16
-//! of them. The cost of their changes is in `changes.rs`.
+//! of them; and locks that live in one of three. The cost of their changes is in `changes.rs`.
 //!
 //! | section | baseline in the same run |
 //! |---|---|
 //! | `pairs` | one member alone, in alternating rounds |
 //! | `memory` | one member alone |
+//! | `homed` | plain locks that are here |
 //!
-//! `cargo bench --bench members [-- pairs memory]` measures those sections only.
+//! `cargo bench --bench members [-- pairs memory homed]` measures those sections only.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a bench reads clocks")]
 
 mod replicas;
 
 use std::alloc::System;
 use std::env;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use geolock::replica::LocalConfig;
 use geolock_api::names::LockName;
-use replicas::Replicas;
+use replicas::{Replicas, dc};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -27,6 +28,8 @@ const MEMBERS: [u8; 4] = [1, 3, 7, 16];
 const WORKING_SET: usize = 1_000;
 const PAIRS: usize = 100_000;
 const ROUNDS: usize = 7;
+/// Locks that are used once each, at home.
+const HOMED: usize = 1_000_000;
 
 fn main() {
     let asked: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -36,6 +39,9 @@ fn main() {
     }
     if is_asked("memory") {
         memory();
+    }
+    if is_asked("homed") {
+        homed();
     }
 }
 
@@ -100,4 +106,42 @@ fn memory() {
         let further = if members > 1 { (each - alone) / f64::from(members - 1) } else { 0.0 };
         println!("{members:>8} {each:>12.0} {further:>16.0}");
     }
+}
+
+/// Uses a million locks once each at their home, while one of the other two members is away.
+fn homed() {
+    let mut all = gathered(3);
+    all.cut_off(2);
+    let names: Vec<LockName> = (0..WORKING_SET).map(name).collect();
+    let start = Instant::now();
+    for name in names.iter().cycle().take(HOMED) {
+        all.pair(name);
+    }
+    let plain = start.elapsed();
+    all.rest();
+
+    let floor = allocated();
+    let (mut most, mut messages, mut used) = (floor, 0, Duration::ZERO);
+    for round in 0..HOMED / WORKING_SET {
+        let first = round * WORKING_SET;
+        let named: Vec<LockName> = (first..first + WORKING_SET)
+            .map(|n| LockName::homed(dc(0), format!("tenant/{n}/order").as_bytes()))
+            .collect::<Result<_, _>>()
+            .expect("valid names");
+        let start = Instant::now();
+        named.iter().for_each(|name| all.pair(name));
+        used += start.elapsed();
+        drop(named);
+        most = most.max(allocated());
+        all.deliver(|_| messages += 1);
+    }
+    all.rest();
+    let ratio = used.as_secs_f64() / plain.as_secs_f64();
+    println!("{HOMED} locks used once each at home, one of three members away");
+    println!("time of a first use to that of a plain lock that is here: {ratio:.2}");
+    println!(
+        "messages: {messages}; bytes above the floor: at most {}, at the end {}",
+        most as i64 - floor as i64,
+        allocated() as i64 - floor as i64
+    );
 }

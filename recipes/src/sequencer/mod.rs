@@ -125,6 +125,7 @@ impl Sequencer {
         committee.members().iter().try_for_each(|member| keys::check("node", member.as_str()))?;
         let options = SequencerOptions { threshold: domain.threshold(), ..options };
         options.check(committee.members().len()).map_err(StartError::Options)?;
+        options.placement.check(&committee)?;
         let (calls, called) = mpsc::channel(CALLS);
         // Nobody writes to the database any more.
         let place = node.places().take(&contract, &calls).await?;

@@ -1,6 +1,9 @@
 //! The order in which the members of a contract are to coordinate it: a pure function of the contract, its
 //! committee and the height of the ledger. Nodes with one height in one range agree without a message.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::hash::Hasher;
 use super::words::{Contract, Node};
 
@@ -24,6 +27,12 @@ pub enum CommitteeError {
     /// The node that takes part is not a member.
     #[error("the committee does not name this node, {0}")]
     Without(Node),
+    /// [`Placement::RingAt`] lacks a member: it would never coordinate.
+    #[error("the ring has no position for {0}: give each member at least one")]
+    NoPosition(Node),
+    /// [`Placement::RingAt`] has positions for a node that is no member.
+    #[error("the ring has positions for {0}, which is no member of the committee")]
+    NoMember(Node),
 }
 
 impl Committee {
@@ -56,25 +65,52 @@ pub enum Placement {
     /// and over contracts; a node that leaves moves only its own ranges.
     #[default]
     Rendezvous,
-    /// By the distance on a ring from a point that each range draws, nearest first.
+    /// By the distance on a ring from a point that each range draws, nearest first. Each node has 64
+    /// positions, drawn from its name.
     Ring,
+    /// The same with positions that were chosen, at least one for each node; the whole ring is 2^64. A node
+    /// with more of it around its positions coordinates more ranges.
+    RingAt(Arc<BTreeMap<Node, Vec<u64>>>),
 }
 
 impl Placement {
+    /// Checks that a rank can have all of a committee.
+    pub(crate) fn check(&self, committee: &Committee) -> Result<(), CommitteeError> {
+        let Placement::RingAt(positions) = self else { return Ok(()) };
+        let has_none = |node: &&Node| positions.get(*node).is_none_or(Vec::is_empty);
+        if let Some(node) = committee.members().iter().find(has_none) {
+            return Err(CommitteeError::NoPosition(node.clone()));
+        }
+        match positions.keys().find(|node| !committee.members().contains(node)) {
+            Some(node) => Err(CommitteeError::NoMember(node.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the committee in the order in which it is to coordinate the contract in a range.
     pub fn rank(&self, contract: &Contract, committee: &Committee, range: u64) -> Vec<Node> {
         match self {
             Placement::Rendezvous => rendezvous(contract, committee, range),
             Placement::Ring => {
-                let point = Hasher::new("point").field(contract.as_bytes()).number(range).even();
                 let positions = committee.members().iter().flat_map(|node| {
                     let at = |number| Hasher::new("position").field(node.as_bytes()).number(number).even();
                     (0..POSITIONS).map(move |number| (node, at(number)))
                 });
-                nearest(point, positions)
+                nearest(point(contract, range), positions)
+            }
+            Placement::RingAt(positions) => {
+                let positions = positions
+                    .iter()
+                    .flat_map(|(node, all)| all.iter().map(move |position| (node, *position)));
+                nearest(point(contract, range), positions)
             }
         }
     }
+}
+
+/// Returns the point on the ring that a range draws.
+fn point(contract: &Contract, range: u64) -> u64 {
+    Hasher::new("point").field(contract.as_bytes()).number(range).even()
 }
 
 fn rendezvous(contract: &Contract, committee: &Committee, range: u64) -> Vec<Node> {
@@ -143,6 +179,27 @@ mod tests {
         assert_eq!((0..12).map(first).collect::<String>(), "AAAABBBBDDDD");
         // Halfway between A and B: clockwise first.
         assert_eq!(rank(0), "BADC");
+    }
+
+    #[test]
+    fn positions_on_the_ring_are_of_members_and_decide_their_shares() {
+        let members = committee(&["a", "b"]);
+        let of = |given: &[(&str, &[u64])]| {
+            let positions = given.iter().map(|(node, all)| (Node::new(node), all.to_vec())).collect();
+            Placement::RingAt(Arc::new(positions))
+        };
+        let check = |given: &[(&str, &[u64])]| of(given).check(&members);
+        assert_eq!(check(&[("a", &[1])]), Err(CommitteeError::NoPosition(Node::new("b"))));
+        assert_eq!(check(&[("a", &[1]), ("b", &[])]), Err(CommitteeError::NoPosition(Node::new("b"))));
+        let stranger = check(&[("a", &[1]), ("b", &[2]), ("c", &[3])]);
+        assert_eq!(stranger, Err(CommitteeError::NoMember(Node::new("c"))));
+        // Three quarters of the ring are nearer to `a`.
+        let quarter = 1 << 62;
+        let ring = of(&[("a", &[0, quarter, 2 * quarter]), ("b", &[3 * quarter])]);
+        assert_eq!(ring.check(&members), Ok(()));
+        let first = |range| ring.rank(&Contract::new("c"), &members, range).remove(0);
+        let share = (0..1_000).filter(|range| first(*range) == Node::new("a")).count();
+        assert!(share.abs_diff(750) <= 55, "{share}");
     }
 
     #[test]

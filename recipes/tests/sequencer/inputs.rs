@@ -1,13 +1,14 @@
 //! Inputs that cannot be right, and the answers to them; a contract at rest.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
+use geolock_client::{Batch, Client, ClientConfig, ClientTls, Key, TxnRequest, Update, WatchRequest};
 use geolock_recipes::sequencer::sqlite::SqliteStore;
 use geolock_recipes::sequencer::{
     Assembly, Block, CommitteeError, Contract as ContractName, Domain, End, Epoch, Failure, Intent, IntentId,
-    Ledger, LedgerView, Node, NodeStore as _, NotAssembled, Owner, Parts, Record, Sequencer,
+    Ledger, LedgerView, Node, NodeStore as _, NotAssembled, Owner, Parts, Placement, Record, Sequencer,
     SequencerConfigError, SequencerError, SequencerNode, SequencerOptions, Speculation, StartError, StateId,
     SubmitError, Threshold, Transaction, Warning,
 };
@@ -95,6 +96,10 @@ async fn a_node_that_cannot_take_part_is_told_why() {
     wrong.block_range = 0;
     let error = refused(["a", "c", "x"], &["a"], wrong).await;
     assert_eq!(error, SequencerError::Start(StartError::Options(SequencerConfigError::Zero("block_range"))));
+    let mut wrong = options();
+    wrong.placement = Placement::RingAt(Arc::new([(a.clone(), vec![1])].into()));
+    let error = refused(["a", "c", "x"], &["a", "b"], wrong).await;
+    assert_eq!(error, committee(CommitteeError::NoPosition(b.clone())));
     let name = |what, name: &str| SequencerError::Name { what, name: name.to_owned() };
     assert_eq!(refused(["", "c", "x"], &["a"], options()).await, name("node", ""));
     assert_eq!(refused(["a/b", "c", "x"], &["a"], options()).await, name("node", "a/b"));
@@ -109,6 +114,21 @@ async fn a_node_that_cannot_take_part_is_told_why() {
     let [found, other] = ["c", "d"].map(ContractName::new);
     let error = refused(["a", "d", "y"], &["a"], options()).await;
     assert_eq!(error, SequencerError::Start(StartError::OtherContract { found, contract: other }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_one_late_renewal_ends_is_refused() {
+    let contract = Contract::prepare(quick(0)).await;
+    let tls = ClientTls::from_dir(contract.playground.tls()).expect("the playground made it");
+    let mut config = ClientConfig::new([format!("127.0.0.1:{}", contract.playground.base)], tls);
+    let [ttl, least] = [999, 1_000].map(Duration::from_millis);
+    config.ttl = ttl;
+    let client = Client::connect(config.clone()).await.expect("it serves");
+    let refused = SequencerNode::new(&client, "a").map(drop);
+    assert_eq!(refused, Err(SequencerError::Lease { ttl, least }));
+    config.ttl = least;
+    let client = Client::connect(config).await.expect("it serves");
+    SequencerNode::new(&client, "a").map(drop).expect("it is long enough");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
