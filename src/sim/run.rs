@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::sim::client::Client;
-use crate::sim::failure::{Failure, FailureKind, FaultKind, Outcome};
+use crate::sim::failure::{Failure, FailureKind, FaultKind};
 use crate::sim::oracle::{Broken, verify};
+use crate::sim::outcome::Outcome;
 use crate::sim::plan::{IDLE_RETURN_SOON, Plan, Profile};
 use crate::sim::trace::TraceMode;
 use crate::sim::world::{Phase, World};

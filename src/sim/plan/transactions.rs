@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::base::rng::Rng;
-use crate::sim::failure::{FaultKind, Outcome};
+use crate::sim::failure::FaultKind;
+use crate::sim::outcome::Outcome;
 use crate::sim::plan::{LARGE, MS, Plan};
 
 /// The transactions that clients run, beside their lock requests.
