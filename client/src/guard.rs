@@ -8,7 +8,7 @@ use super::error::{ClientError, LostReason};
 use super::handle::Handle;
 use super::session::Grant;
 use super::shared::Watch;
-use geolock_api::names::{FencingToken, RequestId};
+use geolock_api::names::{FencingToken, LockName, RequestId};
 use geolock_api::proto::Snapshot;
 
 /// A grant: its locks are held until the guard is released or dropped, or the lease is lost.
@@ -72,6 +72,23 @@ impl LockGuard {
     /// Compare [`LockGuard::lost`].
     pub fn is_lost(&self) -> Option<LostReason> {
         self.handle.shared.lost(self.number)
+    }
+
+    /// Makes the exclusive hold of one lock a shared one, with the same token: no client holds the lock
+    /// exclusively in between. Shared requests that wait for it may be granted then. Waits for the server's
+    /// confirmation; dropping the future does not stop the downgrade, and the lock counts as shared from
+    /// the call on. A lock that is held shared stays as it is. There is no way back: release the lock, and
+    /// acquire it again.
+    ///
+    /// Returns [`ClientError::LeaseLost`] if the locks are lost, and [`ClientError::Refused`] with
+    /// [`Reason::NotOfRequest`] if `lock` is none of this guard's.
+    ///
+    /// [`Reason::NotOfRequest`]: geolock_api::proto::Reason::NotOfRequest
+    pub async fn downgrade(&self, lock: &LockName) -> Result<(), ClientError> {
+        match self.handle.shared.downgrade(self.number, lock) {
+            Ok(outcome) => outcome.await.unwrap_or(Err(ClientError::Closed)),
+            Err(outcome) => outcome,
+        }
     }
 
     /// Releases the locks and waits for the server's confirmation. Dropping the future does not stop the

@@ -17,9 +17,10 @@ use tokio::sync::{Notify, oneshot};
 use super::clock;
 use super::error::{AcquireError, ClientError, LostReason};
 use super::request::AcquireRequest;
-use super::session::{Ending, Grant, Output, Releasing, Session, Why};
+use super::session::{Downgrading, Ending, Grant, Output, Releasing, Session, Why};
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::NewTxn;
+use geolock_api::names::LockName;
 use geolock_api::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
 use geolock_api::time::Instant;
 
@@ -37,6 +38,8 @@ struct State {
     /// The callers that wait for each outcome, by the number of their request.
     acquiring: FxHashMap<u64, oneshot::Sender<Result<Grant, AcquireError>>>,
     releasing: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
+    /// By the number of the downgrade.
+    downgrading: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
     watching: FxHashMap<u64, Vec<oneshot::Sender<LostReason>>>,
     /// By the number of a step; the number of a begin is that of its transaction.
     stepping: FxHashMap<u64, oneshot::Sender<Stepped>>,
@@ -71,6 +74,7 @@ impl Shared {
             session,
             acquiring: FxHashMap::default(),
             releasing: FxHashMap::default(),
+            downgrading: FxHashMap::default(),
             watching: FxHashMap::default(),
             stepping: FxHashMap::default(),
             stream: 0,
@@ -134,6 +138,22 @@ impl Shared {
                 }
                 Releasing::Over(outcome) => Err(outcome),
             }
+        })
+    }
+
+    /// Downgrades a lock of a request. Returns the outcome, or the channel that will receive it.
+    pub(super) fn downgrade(
+        &self,
+        number: u64,
+        lock: &LockName,
+    ) -> Result<oneshot::Receiver<Result<(), ClientError>>, Result<(), ClientError>> {
+        self.step(|state| match state.session.downgrade(number, lock) {
+            Downgrading::OnItsWay(number) => {
+                let (tell, outcome) = oneshot::channel();
+                state.downgrading.insert(number, tell);
+                Ok(outcome)
+            }
+            Downgrading::Over(outcome) => Err(outcome),
         })
     }
 
@@ -278,6 +298,7 @@ impl Shared {
 /// An outcome, and the channel of its caller, to be sent after the lock is released.
 enum Delivery {
     Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
+    /// Also of a downgrade.
     Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
     Lost(oneshot::Sender<LostReason>, LostReason),
     Stepped(oneshot::Sender<Stepped>, Stepped),
@@ -312,6 +333,10 @@ impl State {
                 }
                 Output::Released { number, outcome } => {
                     let to = self.releasing.remove(&number);
+                    deliveries.extend(to.map(|to| Delivery::Released(to, outcome)));
+                }
+                Output::Downgraded { number, outcome } => {
+                    let to = self.downgrading.remove(&number);
                     deliveries.extend(to.map(|to| Delivery::Released(to, outcome)));
                 }
                 Output::Lost { number, reason } => {

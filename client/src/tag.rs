@@ -26,6 +26,8 @@ pub(super) enum Tag {
     Abort(u64),
     /// The query for the outcome of that transaction, under a lease that is lost.
     Outcome(u64),
+    /// The downgrade with that number.
+    Downgrade(u64),
 }
 
 impl Tag {
@@ -45,6 +47,7 @@ impl Tag {
             Tag::Step(txn) => (11, txn),
             Tag::Abort(txn) => (12, txn),
             Tag::Outcome(txn) => (13, txn),
+            Tag::Downgrade(downgrade) => (14, downgrade),
         };
         number << 4 | kind
     }
@@ -66,6 +69,7 @@ impl Tag {
             11 => Tag::Step(number),
             12 => Tag::Abort(number),
             13 => Tag::Outcome(number),
+            14 => Tag::Downgrade(number),
             _ => return None,
         })
     }
@@ -91,6 +95,7 @@ mod tests {
             Tag::Step(9),
             Tag::Abort(10),
             Tag::Outcome(11),
+            Tag::Downgrade(12),
         ];
         for tag in tags {
             assert_ne!(tag.to_wire(), 0);

@@ -225,6 +225,8 @@ pub enum Bug {
     GuardsSeenOnce,
     /// A lock does not remember a commit that its holder made under its guard.
     GuardedNotNoted,
+    /// A downgrade releases the locks of its request.
+    DowngradeLetsGo,
     /// A begin after a restart does not wait for the reclaim of its guards.
     GuardsNotAwaited,
     /// A checkpoint has outcomes of transactions that are not in the journal before its position.

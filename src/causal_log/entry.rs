@@ -144,6 +144,14 @@ impl Wants {
         }
     }
 
+    /// Changes the mode of a lock. Returns false if it is none of these.
+    pub fn set_mode(&mut self, lock: &LockName, mode: Mode) -> bool {
+        let Wants::All(locks) = self;
+        let Ok(place) = locks.binary_search_by(|(name, _)| name.cmp(lock)) else { return false };
+        locks[place].1 = mode;
+        true
+    }
+
     /// Returns the locks, sorted by name.
     pub fn locks(&self) -> &[(LockName, Mode)] {
         let Wants::All(locks) = self;

@@ -9,7 +9,7 @@ use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
 use crate::causal_log::Wants;
-use geolock_api::names::{FencingToken, LeaseId, Position, RequestId};
+use geolock_api::names::{FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
 /// A request of a client.
 pub(crate) struct NewRequest<'a> {
@@ -52,6 +52,16 @@ pub(crate) enum Acquired {
     Waiting(RequestIndex),
     /// The request left no trace.
     NotFree,
+}
+
+/// Result of a downgrade.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Downgraded {
+    Done,
+    /// The lock is held shared already.
+    IsShared,
+    /// The lock is none of the request.
+    NotWanted,
 }
 
 /// Takes the calls of this datacenter's clients, see [`super::Locks::local_requests`].
@@ -148,6 +158,20 @@ impl LocalRequests<'_> {
         let row = &requests[request];
         assert!(row.is_held(), "request {} is committed under while it is held", row.id);
         row.wants.iter().for_each(|want| locks.note_commit(want.lock, position));
+    }
+
+    /// Makes an exclusive hold of one lock of a held request a shared one, with the same token.
+    pub fn downgrade(self, request: RequestIndex, lock: &LockName, now: Instant) -> Downgraded {
+        let Tables { locks, requests, .. } = self.tables;
+        let Some(want) = requests.place_of(request, |want| locks[want.lock].name.cmp(lock)) else {
+            return Downgraded::NotWanted;
+        };
+        if requests[request].wants[want].mode == Mode::Shared {
+            return Downgraded::IsShared;
+        }
+        let index = requests.downgrade(request, want);
+        locks.downgrade(index, now);
+        Downgraded::Done
     }
 
     /// Ends a waiting request.

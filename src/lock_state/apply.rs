@@ -44,8 +44,7 @@ impl LogOperations<'_> {
             // It was published before a restart, so no client waits for it through the log any more.
             return tables.request_table.insert_abandoned(RequestRow { id, at, wants: wants.clone(), seq });
         }
-        let want =
-            |(name, mode): &(LockName, Mode)| Want { lock: tables.activate(name), mode: *mode, holder: 0 };
+        let want = |(name, mode): &(LockName, Mode)| Want::new(tables.activate(name), *mode);
         let wants: SmallVec<[Want; 1]> = wants.locks().iter().map(want).collect();
         let mut row = Request { id, at, wants, origin: Origin::Remote { seq }, parked: false };
         row.parked = tables.should_park(&row);

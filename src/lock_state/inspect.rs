@@ -10,6 +10,7 @@ use crate::base::bugs::Bug;
 use crate::base::tables::RowIndex;
 use crate::base::time::{Instant, Timestamp};
 use crate::base::work;
+use crate::causal_log::Wants;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Mode, RequestId};
 
 /// A holder of a lock in this datacenter.
@@ -99,6 +100,16 @@ impl<'a> Inspect<'a> {
     /// Returns the wants of a request, as the request gave them.
     pub fn wants(self, request: RequestIndex) -> impl Iterator<Item = (&'a LockName, Mode)> {
         self.0.requests[request].wants.iter().map(move |want| (&self.0.locks[want.lock].name, want.mode))
+    }
+
+    /// Returns true if a request was made for these locks: a lock that was downgraded since was wanted
+    /// exclusively.
+    pub fn is_made_for(self, request: RequestIndex, wants: &Wants) -> bool {
+        let (made, locks) = (&self.0.requests[request].wants, wants.locks());
+        let is_it = |(want, (name, mode)): (&Want, &(LockName, Mode))| {
+            self.0.locks[want.lock].name == *name && want.is_asked_as(*mode)
+        };
+        made.len() == locks.len() && made.iter().zip(locks).all(is_it)
     }
 
     /// Returns true if nothing is left here but what is at home.

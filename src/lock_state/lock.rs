@@ -124,6 +124,22 @@ impl Lock {
         }
     }
 
+    /// Makes the exclusive hold a shared one. For remote readers it counts as the end of the exclusive use.
+    pub fn downgrade(&mut self, now: Instant) {
+        assert!(
+            self.holders.mode == Some(Mode::Exclusive) && self.holders.requests.len() == 1,
+            "lock {} has one exclusive holder that is downgraded",
+            self.name
+        );
+        self.holders.mode = Some(Mode::Shared);
+        self.history.note_release(Mode::Exclusive, now);
+        self.recheck_shared = true;
+        if !self.queue.is_empty() {
+            let wanted = self.queue.first_local_conflict(Mode::Shared).is_some();
+            self.history.exclusive_reuse.note_release(wanted, now);
+        }
+    }
+
     /// Makes remote requests due whose time has come.
     pub fn refresh_due(&mut self, policy: &HoldPolicy, distances: &Distances, now: Instant) {
         if self.queue.is_empty() || self.parts.is_empty() {

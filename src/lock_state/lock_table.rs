@@ -285,6 +285,13 @@ impl LockTable {
         moved
     }
 
+    /// The exclusive holder of a lock is a shared one from now on. Its waiters are examined: shared requests
+    /// up to the first exclusive one may be granted, here and elsewhere.
+    pub fn downgrade(&mut self, index: LockIndex, now: Instant) {
+        self.rows[index].downgrade(now);
+        self.mark(index);
+    }
+
     /// A holder has committed at this position of the journal.
     pub fn note_commit(&mut self, index: LockIndex, position: Position) {
         let lock: &mut Lock = &mut self.rows[index];

@@ -51,7 +51,7 @@ mod validate;
 mod view;
 mod waiting;
 
-pub(crate) use acquire::{Acquired, HeldRequest, IfNotFree, NewRequest};
+pub(crate) use acquire::{Acquired, Downgraded, HeldRequest, IfNotFree, NewRequest};
 pub(crate) use apply::Published;
 pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;

@@ -25,8 +25,21 @@ row_index!(RequestIndex);
 pub(crate) struct Want {
     pub lock: LockIndex,
     pub mode: Mode,
+    /// It was granted exclusively, and its client holds it shared since.
+    pub is_downgraded: bool,
     /// Index among the lock's holders, once held.
     pub(super) holder: u32,
+}
+
+impl Want {
+    pub(super) fn new(lock: LockIndex, mode: Mode) -> Want {
+        Want { lock, mode, is_downgraded: false, holder: 0 }
+    }
+
+    /// Returns true if an acquire that asks for this lock in `mode` may be the one of this request.
+    pub(super) fn is_asked_as(&self, mode: Mode) -> bool {
+        self.mode == mode || self.is_downgraded
+    }
 }
 
 /// A request known here: one of a local client, or a published one of another datacenter.

@@ -1,13 +1,15 @@
 //! The requests that are known here: those of local clients, waiting or held, and the published ones of other
 //! datacenters.
 
+use std::cmp::Ordering;
 use std::ops::Index;
 
 use super::id_index::IdIndex;
+use super::lock::LockIndex;
 use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
 use crate::base::tables::{RowIndex, Rows};
 use crate::base::time::Instant;
-use geolock_api::names::{DcId, FencingToken, Position, RequestId};
+use geolock_api::names::{DcId, FencingToken, Mode, Position, RequestId};
 
 /// A row for each request, by index and by id, and how many there are of each kind.
 pub(crate) struct Requests {
@@ -136,6 +138,25 @@ impl Requests {
     pub(super) fn set_holder_place(&mut self, request: RequestIndex, want: u32, holder: u32) {
         debug_assert!(self.rows[request].is_held(), "a holder that moves holds");
         self.rows[request].wants[want as usize].holder = holder;
+    }
+
+    /// Returns the index of a lock among the wants of a request, which are in the order of names.
+    pub(super) fn place_of(
+        &self,
+        request: RequestIndex,
+        compare: impl Fn(&Want) -> Ordering,
+    ) -> Option<usize> {
+        self.rows[request].wants.binary_search_by(compare).ok()
+    }
+
+    /// Records that an exclusive hold is a shared one from now on. Returns its lock.
+    pub(super) fn downgrade(&mut self, request: RequestIndex, want: usize) -> LockIndex {
+        let row = &mut self.rows[request];
+        assert!(row.is_held(), "request {} is downgraded while it is held", row.id);
+        let want = &mut row.wants[want];
+        debug_assert_eq!(want.mode, Mode::Exclusive, "a hold is downgraded once");
+        (want.mode, want.is_downgraded) = (Mode::Shared, true);
+        want.lock
     }
 
     /// Records which of its locks was not free for a waiting request.

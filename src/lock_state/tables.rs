@@ -55,7 +55,7 @@ impl Tables {
     pub fn new_row(&mut self, new: &NewRequest<'_>, now: Instant) -> Request {
         let mut wants = SmallVec::with_capacity(new.wants.locks().len());
         for (name, mode) in new.wants.locks() {
-            wants.push(Want { lock: self.activate(name), mode: *mode, holder: 0 });
+            wants.push(Want::new(self.activate(name), *mode));
         }
         let local = Local {
             lease: new.lease,

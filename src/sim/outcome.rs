@@ -1,4 +1,4 @@
-//! What happened in a run, or in many.
+//! Counts of the events of a run, or of many.
 
 use std::fmt;
 
@@ -66,6 +66,8 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
+    /// Exclusive holds that became shared ones.
+    pub downgrades: u64,
     /// Requests that lost their locks to a force release.
     pub forced: u64,
     /// Events that watches received from the log.
@@ -124,6 +126,7 @@ impl Outcome {
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
+        self.downgrades += other.downgrades;
         self.forced += other.forced;
         self.shed += other.shed;
         self.watched += other.watched;
@@ -160,7 +163,7 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
+            "{} grants, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} downgraded, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
             self.hand_offs,
             self.idle_returns,
@@ -168,6 +171,7 @@ impl fmt::Display for Outcome {
             self.reclaimed,
             self.stale_reclaims,
             self.lapsed,
+            self.downgrades,
             self.forced,
             self.roamed,
             self.insisted,

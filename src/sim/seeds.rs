@@ -51,6 +51,12 @@ fn transactions_under_held_locks_keep_their_promises() {
 }
 
 #[test]
+fn downgraded_locks_have_readers_and_no_writer() {
+    let total = all_pass(Profile::ReadWrite, 10, 900..916);
+    assert!(total.downgrades > 300 && total.reclaimed > 0 && total.hand_offs > 300, "{total}");
+}
+
+#[test]
 fn large_values_are_handled_a_little_at_a_time() {
     let total = all_pass(Profile::Values, 10, 720..728);
     assert!(total.large_changes > 20 && total.commits > 300, "{total}");

@@ -23,6 +23,7 @@ impl Session {
             ) => {
                 self.on_given_back(number);
             }
+            (Some(Tag::Downgrade(number)), Answer::Downgraded(_)) => self.on_downgraded(number),
             (Some(Tag::Begin(number)), Answer::Stepped(answer)) => self.on_begun(number, answer),
             (Some(Tag::Step(number)), Answer::Stepped(answer)) => self.on_stepped(number, answer),
             (Some(Tag::Abort(number)), Answer::Stepped(_)) => drop(self.forget_txn(number)),

@@ -56,6 +56,7 @@ impl Session {
         match &request.stage {
             Stage::Held(_) | Stage::InDoubt(_) => {
                 request.stage = Stage::Releasing;
+                self.end_downgrades_of(number, &LostReason::Released);
                 if self.is_ready() {
                     self.send_release(number);
                 }

@@ -99,6 +99,7 @@ impl Session {
                 }
                 Stage::Held(_) | Stage::InDoubt(_) => {
                     request.stage = Stage::Lost(reason.clone());
+                    self.end_downgrades_of(number, reason);
                     self.outputs.push(Output::Lost { number, reason: reason.clone() });
                 }
                 // The release was wanted, and the end of the lease released the locks.

@@ -83,6 +83,7 @@ impl Session {
             lease.standing = Standing::Good;
         }
         self.overdue.clear();
+        self.resume_downgrades();
         for number in self.unanswered() {
             match self.requests.get(&number).map(|request| &request.stage) {
                 Some(Stage::Queued | Stage::Asked | Stage::InDoubt(_)) => self.ask(now, number),

@@ -25,6 +25,7 @@
 
 mod answers;
 mod calls;
+mod downgrades;
 mod lease;
 mod link;
 mod reclaim;
@@ -53,6 +54,8 @@ use geolock_api::proto::{
 use geolock_api::time::Instant;
 
 pub(super) use calls::Releasing;
+use downgrades::Downgrade;
+pub(super) use downgrades::Downgrading;
 use transactions::Txn;
 
 /// The settings of a session.
@@ -76,6 +79,11 @@ pub(super) enum Output {
     },
     /// The caller's release is over.
     Released {
+        number: u64,
+        outcome: Result<(), ClientError>,
+    },
+    /// The caller's downgrade is over.
+    Downgraded {
         number: u64,
         outcome: Result<(), ClientError>,
     },
@@ -129,6 +137,8 @@ pub(super) struct Session {
     /// By the number that the caller knows. Each belongs to a future or a guard, or to a call in flight, so
     /// their number is bounded by that of the callers' requests.
     requests: BTreeMap<u64, Request>,
+    /// Downgrades that are not answered yet, by a number of their own.
+    downgrades: BTreeMap<u64, Downgrade>,
     /// By number, too. Each belongs to a handle or a future, or to a call in flight.
     txns: BTreeMap<u64, Txn>,
     /// When the client stops asking for the outcomes of commits whose leases are lost.
@@ -247,6 +257,7 @@ impl Session {
             lease: Lease::None,
             lease_wanted: true,
             requests: BTreeMap::new(),
+            downgrades: BTreeMap::new(),
             txns: BTreeMap::new(),
             orphans: BTreeSet::new(),
             last_number: 0,

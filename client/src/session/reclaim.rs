@@ -125,6 +125,7 @@ impl Session {
     pub(super) fn lose(&mut self, number: u64, reason: LostReason) {
         if let Some(request) = self.requests.get_mut(&number) {
             request.stage = Stage::Lost(reason.clone());
+            self.end_downgrades_of(number, &reason);
             self.outputs.push(Output::Lost { number, reason });
         }
     }

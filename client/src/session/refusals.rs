@@ -36,6 +36,12 @@ impl Session {
                     _ => self.on_txn_refused(now, tag, error),
                 }
             }
+            Tag::Downgrade(number) => match error.reason() {
+                _ if !self.downgrades.contains_key(&number) => {}
+                reason if ends_lease(reason) => self.on_no_lease(now),
+                Reason::NotAttached => self.leave(Why::NotAttached),
+                _ => self.on_downgrade_refused(number, error),
+            },
             Tag::Acquire(number) | Tag::Release(number) | Tag::Cancel(number) => {
                 // A call under a lease that was given up before needs no further action.
                 let Some(request) = self.requests.get(&number) else { return };

@@ -4,6 +4,7 @@
 //! [`Fixture`] is dc0 of three datacenters. A request is ordered by its number: number 5 was made at 5 ms,
 //! wherever it is from. All locks are at home in the beginning.
 
+mod downgrades;
 mod grants;
 mod idle_return;
 mod installs;

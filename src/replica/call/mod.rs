@@ -80,6 +80,8 @@ pub enum Call {
     /// or releases a held one. By key it may come before its acquire, which is refused then. Reply:
     /// [`Reply::Released`].
     Cancel { lease: LeaseId, proof: Proof, target: Target },
+    /// Makes an exclusive hold a shared one. Reply: [`Reply::Downgraded`].
+    Downgrade(Downgrade),
     /// After a restart of the server: lists in `held` all that the client still holds under a lease. It also
     /// ends the lease's grace period. Reply: [`Reply::Reclaimed`].
     Reclaim { lease: LeaseId, proof: Proof, held: Vec<Reclaim> },
@@ -127,6 +129,19 @@ pub struct Acquire {
     pub key: Option<IdempotencyKey>,
     /// The locks that it is to hold.
     pub request: LockRequest,
+}
+
+/// The arguments of [`Call::Downgrade`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Downgrade {
+    /// The lease that holds the lock.
+    pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
+    pub proof: Proof,
+    /// The request that holds it, and perhaps others.
+    pub target: Target,
+    /// The lock, which is held shared from now on.
+    pub lock: LockName,
 }
 
 /// The locks that an acquire or a transaction requests: it gets all of them or none.
@@ -177,6 +192,8 @@ pub enum Reply {
     Granted(Grant),
     /// The request holds nothing and waits for nothing.
     Released,
+    /// The lock is held shared, now or since before, with the token of its grant.
+    Downgraded,
     /// The requests in `kept` are held, as before the restart. Those in `lost` are no longer held: another
     /// client may hold their locks.
     Reclaimed { kept: Vec<RequestId>, lost: Vec<RequestId> },

@@ -8,7 +8,7 @@ use crate::base::time::brief;
 use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::watch::WatchRefusal;
 use crate::replica::clients::force_release::ForceReleased;
-use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId};
+use geolock_api::names::{DcId, DcSet, IdempotencyKey, LeaseId, LockName, RequestId};
 
 /// The reason why a call was refused. Each has one number in the client API.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,6 +29,8 @@ pub enum Refusal {
     LabelTooLong { len: usize, max: usize },
     #[error("this lease never held that request")]
     NotHeld,
+    #[error("{lock} is none of the locks of request {request}")]
+    NotOfRequest { lock: LockName, request: RequestId },
     /// The call names other locks, or has other content, than the one that used the key before.
     #[error("idempotency key {0} was used for another request: use increasing keys")]
     IdempotencyKeyReused(IdempotencyKey),

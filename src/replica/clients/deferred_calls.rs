@@ -103,6 +103,11 @@ impl DeferredCalls {
         !self.reclaims.is_empty()
     }
 
+    /// Returns the request of a deferred reclaim that a client names.
+    pub fn reclaimed_by(&mut self, lease: LeaseId, target: Target) -> Option<&mut Reclaim> {
+        self.reclaims.get_mut(&lease)?.1.iter_mut().find(|reclaim| is_named(reclaim, target))
+    }
+
     /// Takes the turn that the key of a deferred transaction got on arrival; returns true if it had one. Each
     /// key has one turn: of copies that waited together only the first is begun.
     pub fn take_turn(&mut self, id: TxnId) -> bool {
@@ -200,15 +205,19 @@ fn weight(request: &Call) -> usize {
     }
 }
 
+/// Returns true if a client names this request of a reclaim so.
+fn is_named(reclaim: &Reclaim, target: Target) -> bool {
+    match target {
+        Target::Id(id) => reclaim.request == id,
+        Target::Key(key) => reclaim.key == Some(key),
+    }
+}
+
 impl Clients {
     /// Removes a released request from the deferred reclaim of its lease. Returns true if it was there.
     pub(in crate::replica) fn release_deferred(&mut self, lease: LeaseId, target: Target) -> bool {
         let Some((_, held)) = self.deferred.reclaims.get_mut(&lease) else { return false };
-        let is_it = |reclaim: &mut Reclaim| match target {
-            Target::Id(id) => reclaim.request == id,
-            Target::Key(key) => reclaim.key == Some(key),
-        };
-        let released: Vec<Reclaim> = held.extract_if(.., is_it).collect();
+        let released: Vec<Reclaim> = held.extract_if(.., |reclaim| is_named(reclaim, target)).collect();
         self.deferred.reclaimed -= released.len();
         if let Some(index) = self.leases.find(lease) {
             let keys = released.iter().filter_map(|reclaim| reclaim.key);

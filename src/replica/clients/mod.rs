@@ -4,6 +4,7 @@ mod check;
 pub(super) mod client_requests;
 pub(super) mod deferred_calls;
 pub(super) mod describe;
+mod downgrade;
 pub mod force_release;
 pub(super) mod grants;
 pub(super) mod lease_calls;
@@ -176,6 +177,7 @@ impl ClientCalls<'_> {
             Call::Cancel { lease, proof, target } => {
                 lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
             }
+            Call::Downgrade(downgrade) => lend!(AcquireCalls, self).on_downgrade(call, &downgrade),
             Call::Reclaim { lease, proof, held } => {
                 lend!(LeaseCalls, self).on_reclaim(call, client, (lease, proof), held)
             }
@@ -362,7 +364,7 @@ impl AcquireCalls<'_> {
         key: IdempotencyKey,
         wants: &Wants,
     ) -> Result<(), Refusal> {
-        if !self.locks.inspect().wants(request).eq(wants.locks().iter().map(|(name, mode)| (name, *mode))) {
+        if !self.locks.inspect().is_made_for(request, wants) {
             return Err(Refusal::IdempotencyKeyReused(key));
         }
         self.clients.client_requests.get_mut(request).call = Some(call);

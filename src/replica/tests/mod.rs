@@ -4,6 +4,7 @@ mod checkpoints;
 mod clocks;
 mod cluster;
 mod digests;
+mod downgrades;
 mod evicting;
 mod expiry;
 mod force_release;

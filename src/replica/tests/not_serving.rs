@@ -22,7 +22,7 @@ impl Cluster {
         c
     }
 
-    fn described(&mut self, id: u8, lock: &str) -> LockDescription {
+    pub(super) fn described(&mut self, id: u8, lock: &str) -> LockDescription {
         let tag = self.call(id, Call::Describe { lock: name(lock) });
         self.run();
         match self.reply(id, tag) {

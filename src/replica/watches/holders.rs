@@ -134,6 +134,13 @@ impl Requests<'_> {
         }
     }
 
+    /// A lock of a held request was downgraded: sends the hold to watches once more, as it is now.
+    pub(in crate::replica) fn tell_downgraded(&mut self, request: RequestIndex) {
+        if self.watches.follow_holders() && self.clients.client_requests.get(request).is_told {
+            self.tell_holding(request, LockEvent::Granted);
+        }
+    }
+
     fn tell_holding(&mut self, request: RequestIndex, event: fn(Holding) -> LockEvent) {
         let names = self.locks.inspect().wants(request).map(|(name, _)| (name.identity(), name.as_bytes()));
         let matches = self.watches.followers.locks.matches(names);

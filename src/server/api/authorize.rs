@@ -1,10 +1,10 @@
 //! Authorization: checks the access rules for a call before any of it is executed.
 //!
-//! Rules restrict acquiring, not keeping or returning. A stream needs no rule; renewing a lease, releasing
-//! and cancelling need only the secret of the lease. So a change of the rules takes nothing away and
-//! prevents no release, as long as the client is authenticated: with a revoked token, every call is refused.
-//! A reclaim counts as acquiring: after a restart the server knows only from the client which locks were
-//! held.
+//! Rules restrict acquiring, not keeping or returning. A stream needs no rule; renewing a lease, releasing,
+//! downgrading and cancelling need only the secret of the lease. So a change of the rules takes nothing away
+//! and prevents no release, as long as the client is authenticated: with a revoked token, every call is
+//! refused. A reclaim counts as acquiring: after a restart the server knows only from the client which locks
+//! were held.
 
 use crate::access::{Action, Authorizer, Refused, Resource};
 use crate::causal_log::Wants;
@@ -58,6 +58,7 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         | Call::KeepAlive { .. }
         | Call::CloseLease { .. }
         | Call::Release { .. }
+        | Call::Downgrade(_)
         | Call::Cancel { .. } => Ok(()),
         Call::Acquire(acquire) => wants(authorizer, &acquire.request.wants),
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(authorizer, &held.wants)),

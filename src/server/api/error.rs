@@ -245,6 +245,7 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::TtlOutOfRange { .. } => Reason::TtlOutOfRange,
         Refusal::LabelTooLong { .. } => Reason::LabelTooLong,
         Refusal::NotHeld => Reason::NotHeld,
+        Refusal::NotOfRequest { .. } => Reason::NotOfRequest,
         Refusal::IdempotencyKeyReused(_) => Reason::IdempotencyKeyReused,
         Refusal::IdempotencyKeyFinished(_) => Reason::IdempotencyKeyFinished,
         Refusal::NotFree => Reason::NotFree,
@@ -315,6 +316,7 @@ fn code(reason: Reason) -> Code {
         Reason::Unauthenticated => Code::Unauthenticated,
         Reason::ForeignLease
         | Reason::NotHeld
+        | Reason::NotOfRequest
         | Reason::IdempotencyKeyFinished
         | Reason::NoReclaimExpected
         | Reason::HelloExpected

@@ -147,6 +147,15 @@ impl Locks for LocksService {
         answer!(self.call(authorizer, call).await?, Reply::Released => proto::ReleaseResponse {})
     }
 
+    async fn downgrade(
+        &self,
+        request: Request<proto::DowngradeRequest>,
+    ) -> Result<Response<proto::DowngradeResponse>, Status> {
+        let (authorizer, message) = self.enter(request)?;
+        let call = lock::downgrade(&message, ProofBy::Secret)?;
+        answer!(self.call(authorizer, call).await?, Reply::Downgraded => proto::DowngradeResponse {})
+    }
+
     async fn cancel(
         &self,
         request: Request<proto::CancelRequest>,

@@ -14,6 +14,7 @@
 //! Some clients do otherwise, as clients in other languages do ([`behaviour`]).
 
 mod behaviour;
+mod downgrades;
 mod replies;
 mod requests;
 mod transactions;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(in crate::sim) use behaviour::Behaviour;
+pub(in crate::sim) use requests::{Order, Request, State};
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
 
 use transactions::TxnCall;
@@ -31,11 +33,11 @@ use transactions::TxnCall;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 use crate::replica::call::store::Read;
-use crate::replica::call::{Call, Grant, IdempotencyKey, OnDisconnect, Proof, Reclaim, SessionId, Wait};
+use crate::replica::call::{Call, Grant, IdempotencyKey, OnDisconnect, Proof, Reclaim, SessionId};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::TxnKey;
 use crate::sim::queue::Moment;
-use geolock_api::names::{DcId, FencingToken, LeaseId, RequestId, Secret};
+use geolock_api::names::{DcId, FencingToken, LeaseId, LockName, RequestId, Secret};
 
 /// An output of a client, for its world.
 #[derive(Debug)]
@@ -59,6 +61,11 @@ pub(super) enum Out {
     Ends {
         key: IdempotencyKey,
         why: HoldEnd,
+    },
+    /// It holds that lock shared from now on, and no more exclusively.
+    Downgrades {
+        key: IdempotencyKey,
+        lock: LockName,
     },
     /// That request, which was never held, is over.
     Over {
@@ -115,6 +122,8 @@ pub(super) enum Timer {
     LeaseOver,
     Release(IdempotencyKey),
     Cancel(IdempotencyKey),
+    /// It needs the exclusive locks of that request only shared from now on.
+    Downgrade(IdempotencyKey),
     Reconnect,
     /// It had been refused a lease.
     OpenLease,
@@ -165,37 +174,6 @@ struct Lease {
     lapsed: bool,
 }
 
-/// A wish for locks.
-#[derive(Clone, Debug)]
-pub(super) struct Order {
-    pub wants: Wants,
-    pub wait: Wait,
-    /// Time after the grant at which it releases by itself.
-    pub hold: Option<Duration>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub order: Order,
-    pub issued: Moment,
-    pub state: State,
-    /// The server may not know it any more: it restarted, or the lease ran out.
-    shaken: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Waiting,
-    Held {
-        id: RequestId,
-        token: FencingToken,
-    },
-    /// Released or cancelled; the answer is outstanding.
-    Ending {
-        id: Option<RequestId>,
-    },
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     Open {
@@ -210,6 +188,7 @@ enum Pending {
     },
     Acquire(IdempotencyKey),
     End(IdempotencyKey),
+    Downgrade(IdempotencyKey),
     Reclaim,
     /// The release of a lock that it does not want.
     Drop(RequestId),

@@ -53,6 +53,7 @@ impl Client {
                 }
                 self.over(key, out);
             }
+            (Pending::Downgrade(key), Reply::Downgraded) => self.on_downgraded(key),
             (Pending::Drop(id), Reply::Released) => self.unwanted.retain(|unwanted| *unwanted != id),
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
                 let given_back = kept.iter().filter(|id| self.unwanted.contains(id)).count();
@@ -246,6 +247,8 @@ impl Client {
             }
             // An earlier reclaim was accepted, and its answer was lost with its session.
             (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => self.drop_unwanted(out),
+            (Pending::Downgrade(_), Refusal::NotAttached(lease)) if self.lease() != Some(*lease) => {}
+            (Pending::Downgrade(key), refusal) if self.on_downgrade_refused(now, key, refusal, out) => {}
             (
                 Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop(_) | Pending::Reclaim,
                 Refusal::NotAttached(lease),

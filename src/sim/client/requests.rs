@@ -2,17 +2,51 @@
 
 use std::time::Duration;
 
+use crate::causal_log::Wants;
 use crate::replica::call::{Acquire, Call, IdempotencyKey, LockRequest, Proof, Reclaim, Target, Wait};
-use crate::sim::client::{Client, HoldEnd, Order, Out, Pending, Request, State, transactions};
+use crate::sim::client::{Client, HoldEnd, Out, Pending, transactions};
 use crate::sim::queue::Moment;
+use geolock_api::names::{FencingToken, LockName, RequestId};
+
+/// A wish for locks.
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct Order {
+    pub wants: Wants,
+    pub wait: Wait,
+    /// Time after the grant at which it releases by itself.
+    pub hold: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct Request {
+    pub order: Order,
+    pub issued: Moment,
+    pub state: State,
+    /// The server may not know it any more: it restarted, or the lease ran out.
+    pub(super) shaken: bool,
+    /// Locks whose downgrade was not answered yet.
+    pub(super) downgrades: Vec<LockName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sim) enum State {
+    Waiting,
+    Held {
+        id: RequestId,
+        token: FencingToken,
+    },
+    /// Released or cancelled; the answer is outstanding.
+    Ending {
+        id: Option<RequestId>,
+    },
+}
 
 impl Client {
     /// Acquires these locks. The call is sent at once if the lease is attached, else as soon as it is.
     pub fn acquire(&mut self, now: Moment, order: Order, out: &mut Vec<Out>) -> IdempotencyKey {
         let key = self.next_key;
         self.next_key += 1;
-        let request = Request { order, issued: now, state: State::Waiting, shaken: self.is_lapsed() };
-        self.requests.insert(key, request);
+        self.requests.insert(key, Request::new(order, now, State::Waiting, self.is_lapsed()));
         self.send_acquire(now, key, out);
         key
     }
@@ -33,7 +67,7 @@ impl Client {
         let key = self.next_key;
         self.next_key += 1;
         let state = State::Ending { id: None };
-        self.requests.insert(key, Request { order, issued: now, state, shaken: self.is_lapsed() });
+        self.requests.insert(key, Request::new(order, now, state, self.is_lapsed()));
         self.send_end(key, out);
         self.call_acquire(now, key, out);
     }
@@ -105,6 +139,7 @@ impl Client {
             if self.txns.get(&key).is_some_and(|txn| txn.stage != transactions::Stage::InDoubt) {
                 self.resend_txn(key, out);
             }
+            self.send_downgrades(key, out);
             self.send_end(key, out);
             let given_up = self.requests.get(&key).is_some_and(|request| {
                 let limit = match request.order.wait {

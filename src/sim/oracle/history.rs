@@ -16,6 +16,14 @@ pub(crate) struct Interval {
     pub until: Moment,
 }
 
+impl Interval {
+    /// Returns true if this exclusive hold was downgraded to that one, which has its token.
+    fn becomes(&self, hold: &Interval) -> bool {
+        let is_downgrade = self.mode == Mode::Exclusive && hold.mode == Mode::Shared;
+        is_downgrade && self.token == hold.token && self.until == hold.from
+    }
+}
+
 /// Checks that no two holds in conflict overlap, and that tokens of conflicting ones grow with time. O(n log
 /// n).
 pub(crate) fn verify(mut intervals: Vec<Interval>) -> Result<(), Broken> {
@@ -48,7 +56,7 @@ impl<'a> Worst<'a> {
             let what = format!("these holds overlap: {other:?} and {hold:?}");
             return Err(Broken::new(FailureKind::ConflictingHolders, what));
         }
-        if let Some(other) = self.token.filter(|other| other.token >= hold.token) {
+        if let Some(other) = self.token.filter(|other| other.token >= hold.token && !other.becomes(hold)) {
             let what = format!("the token of {hold:?} is not above that of {other:?}");
             return Err(Broken::new(FailureKind::TokenOrder, what));
         }
@@ -101,6 +109,16 @@ mod tests {
             hold("a", X, 1, 0..20),
         ];
         assert_eq!(verify(history), Ok(()));
+    }
+
+    #[test]
+    fn a_downgraded_hold_keeps_its_token_and_lets_readers_in_and_no_writer() {
+        let downgraded = [hold("a", X, 7, 0..20), hold("a", S, 7, 20..60)];
+        let with = |other| downgraded.iter().cloned().chain([other]).collect();
+        assert_eq!(kind(with(hold("a", S, 8, 20..30))), None);
+        assert_eq!(kind(with(hold("a", X, 9, 60..70))), None);
+        assert_eq!(kind(with(hold("a", X, 9, 40..70))), Some(FailureKind::ConflictingHolders));
+        assert_eq!(kind(with(hold("a", S, 7, 30..40))), Some(FailureKind::TokenOrder), "it is another hold");
     }
 
     #[test]

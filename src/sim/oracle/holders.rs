@@ -134,6 +134,16 @@ impl Holders {
         }
     }
 
+    /// The client holds a lock shared from now on, no more exclusively: others may share it, and none may
+    /// hold it exclusively before this hold ends.
+    pub fn downgrade(&mut self, now: Moment, id: HolderId, name: &LockName) {
+        let Some(lock) = self.locks.get_mut(name) else { return };
+        let Some(holding) = lock.holdings.iter_mut().find(|h| h.id == id) else { return };
+        let Holding { mode, token, since, .. } = *holding;
+        (holding.mode, holding.since) = (Mode::Shared, now);
+        self.finished.push(Interval { lock: name.clone(), mode, token, from: since, until: now });
+    }
+
     /// Returns a held lock, and the datacenter of a holder.
     pub fn some_held(&self, rng: &mut Rng) -> Option<(LockName, DcId)> {
         let held = self.locks.iter().filter_map(|(name, lock)| Some((name, lock.holdings.first()?.dc)));

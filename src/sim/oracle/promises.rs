@@ -248,6 +248,9 @@ impl Promises {
             Call::Release { lease, target, .. } | Call::Cancel { lease, target, .. } => {
                 self.held.remove_target(*lease, *target);
             }
+            Call::Downgrade(downgrade) => {
+                self.held.downgrade(downgrade.lease, downgrade.target, &downgrade.lock);
+            }
             Call::Reclaim { lease, held, .. } => {
                 let claim = |Reclaim { request, key, wants, .. }: &Reclaim| {
                     let (key, wants) = (key.unwrap_or_default(), wants.locks().to_vec());

@@ -39,6 +39,15 @@ impl ToldGrants {
         self.0.get_mut(&lease)?.remove(request)
     }
 
+    /// A client holds one lock of a grant shared, and no more exclusively.
+    pub fn downgrade(&mut self, lease: LeaseId, target: Target, lock: &LockName) {
+        let Target::Id(request) = target else { return };
+        let told = self.0.get_mut(&lease).and_then(|of_lease| of_lease.grants.get_mut(&request));
+        if let Some((_, mode)) = told.and_then(|told| told.wants.iter_mut().find(|(name, _)| name == lock)) {
+            *mode = Mode::Shared;
+        }
+    }
+
     /// Removes the grants that a client names.
     pub fn remove_target(&mut self, lease: LeaseId, target: Target) {
         let Some(of_lease) = self.0.get_mut(&lease) else { return };

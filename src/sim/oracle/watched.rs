@@ -11,7 +11,7 @@ use crate::crdt::value::Dot;
 use crate::replica::call::watch::{Changed, Holding, LockEvent, LockMove, Subject};
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Broken, Transactions};
-use geolock_api::names::{DcId, DcSet, LockName, RequestId};
+use geolock_api::names::{DcId, DcSet, LockName, Mode, RequestId};
 
 /// One watcher.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Watched {
             return broken(format!("a watch was told of {holding:?} while {other:?} is held"));
         }
         let before = self.held.insert(holding.request, holding.clone());
-        if before.is_some() && self.is_current {
+        if before.is_some_and(|before| !is_downgraded(&before, holding)) && self.is_current {
             return broken(format!("a watch was told twice of {holding:?}"));
         }
         Ok(())
@@ -198,6 +198,15 @@ impl Watched {
             None => Ok(()),
         }
     }
+}
+
+/// Returns true if `after` is the same hold after a downgrade. While the present holders were reported, each
+/// of its locks came alone.
+fn is_downgraded(before: &Holding, after: &Holding) -> bool {
+    let is_weaker = |(lock, mode): &(LockName, Mode)| {
+        after.locks.iter().any(|(name, as_mode)| name == lock && as_mode <= mode)
+    };
+    before.token == after.token && before.locks != after.locks && before.locks.iter().all(is_weaker)
 }
 
 /// Returns the moves in an entry, as a watch of all locks gets them.
@@ -219,7 +228,7 @@ fn moves_of(entry: &Entry) -> Vec<LockMove> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use geolock_api::names::{FencingToken, Mode};
+    use geolock_api::names::FencingToken;
 
     fn dc(id: u8) -> DcId {
         DcId::new(id).expect("a small id")

@@ -25,6 +25,8 @@ pub(in crate::sim) struct Habits {
     pub overload_every: Option<Duration>,
     /// Maximum number of requests that wait in a server, and of transactions that are open.
     pub most: Option<usize>,
+    /// Percentage of grants whose exclusive locks their clients downgrade before they release them.
+    pub downgrade_percent: u64,
     /// Number of clients that watch all locks, or all keys.
     pub watchers: usize,
 }
@@ -40,6 +42,7 @@ impl Habits {
         twice_percent: 0,
         overload_every: None,
         most: None,
+        downgrade_percent: 0,
         watchers: 0,
     };
 

@@ -14,6 +14,7 @@ mod hold;
 mod load;
 mod majority;
 mod profile;
+mod read_write;
 mod transactions;
 
 use std::time::Duration;
@@ -154,6 +155,7 @@ impl Plan {
             Profile::ReadersEverywhere => general.calm().readers_everywhere(),
             Profile::DeadWriter => general.calm().dead_writer(),
             Profile::LongCut => general.calm().long_cut(),
+            Profile::ReadWrite => Plan { habits, ..general.calm() }.read_write(&mut Rng::new(seed, 45)),
             Profile::Resets => general.calm().resets(),
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),

@@ -17,6 +17,8 @@ pub enum Profile {
     DeadWriter,
     /// One pair is cut for almost the whole run: entries must be relayed.
     LongCut,
+    /// Readers and writers, whose holders downgrade, among crashes, lost links and force releases.
+    ReadWrite,
     /// Links lose everything in flight all the time; nothing else.
     Resets,
     /// Nodes crash often, disks are slow, wall clocks are off at each restart.
@@ -69,12 +71,13 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 27] = [
+    pub const NAMED: [(&str, Profile); 28] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
         ("dead-writer", Profile::DeadWriter),
         ("long-cut", Profile::LongCut),
+        ("read-write", Profile::ReadWrite),
         ("resets", Profile::Resets),
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),

@@ -154,6 +154,7 @@ impl World {
                 self.max_wait = self.max_wait.max(waited);
                 self.check_wait(client, key, waited);
                 self.at_home_since.remove(&holder.id);
+                self.plan_downgrade(client, key);
             }
             Out::Ends { key, why } => {
                 self.holders.end(self.now, HolderId { client, key });
@@ -162,6 +163,12 @@ impl World {
                 if let (Driver::Repeat(_), HoldEnd::Released) = (&self.drivers[client], why) {
                     self.act_later(client, Duration::ZERO);
                 }
+            }
+            Out::Downgrades { key, lock } => {
+                self.tally.downgrades += 1;
+                self.trace
+                    .line(self.now, format_args!("c{client}"), || format!("downgrades {lock} of {key}"));
+                self.holders.downgrade(self.now, HolderId { client, key }, &lock);
             }
             Out::Over { key } => {
                 self.tally.ungranted += 1;
@@ -355,6 +362,7 @@ impl World {
                     self.with_client(number, |client, _, out| client.end(key, out));
                 }
             }
+            Timer::Downgrade(key) => self.with_client(number, |client, _, out| client.downgrade(key, out)),
             Timer::Reconnect => {
                 if client.session().is_none() && !client.retired {
                     self.connect_client(number);

@@ -9,6 +9,7 @@ mod behind;
 mod checks;
 mod clients;
 mod disks;
+mod downgrades;
 mod durability;
 mod effects;
 mod faults;

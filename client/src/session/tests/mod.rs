@@ -1,6 +1,7 @@
 //! The session as transcripts.
 
 mod closing;
+mod downgrades;
 mod failover;
 mod requests;
 mod talk;

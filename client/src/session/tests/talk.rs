@@ -11,7 +11,8 @@ use geolock_api::names::LockName;
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{
-    self, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request, release_request,
+    self, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request,
+    downgrade_request, release_request,
 };
 use geolock_api::time::Instant;
 
@@ -135,6 +136,12 @@ pub(super) fn in_short(call: Call) -> String {
         Call::Cancel(cancel) => match cancel.target {
             Some(cancel_request::Target::IdempotencyKey(key)) => format!("cancel key {key}"),
             other => panic!("cancellations go by key, this is {other:?}"),
+        },
+        Call::Downgrade(downgrade) => match downgrade.target {
+            Some(downgrade_request::Target::IdempotencyKey(key)) => {
+                format!("downgrade {} key {key}", String::from_utf8_lossy(&downgrade.name))
+            }
+            other => panic!("downgrades go by key, this is {other:?}"),
         },
         Call::Reclaim(reclaim) => {
             let keys: Vec<u64> = reclaim.held.iter().map(|held| held.idempotency_key).collect();

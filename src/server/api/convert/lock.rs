@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::fields::{
     ProofBy, idempotency_key, label, lease, proof, request_id, request_id_message, snapshot_message, wants,
 };
-use crate::replica::call::{Acquire, Call, Grant, LockRequest, Proof, Reclaim, Target, Wait};
+use crate::replica::call::{Acquire, Call, Downgrade, Grant, LockRequest, Proof, Reclaim, Target, Wait};
 use crate::server::api::error::BorderError;
-use geolock_api::names::{FencingToken, LeaseId, RequestId};
-use geolock_api::proto::{self, acquire_request, cancel_request, release_request};
+use geolock_api::names::{FencingToken, LeaseId, LockName, RequestId};
+use geolock_api::proto::{self, acquire_request, cancel_request, downgrade_request, release_request};
 
 use BorderError::Malformed;
 
@@ -54,6 +54,20 @@ pub(in crate::server::api) fn release(
         None => return Err(NO_TARGET),
     };
     Ok(Call::Release { lease: lease(message.lease)?, proof: proof(&message.secret, by)?, target })
+}
+
+pub(in crate::server::api) fn downgrade(
+    message: &proto::DowngradeRequest,
+    by: ProofBy,
+) -> Result<Call, BorderError> {
+    let target = match &message.target {
+        Some(downgrade_request::Target::Request(id)) => Target::Id(request_id(*id)?),
+        Some(downgrade_request::Target::IdempotencyKey(key)) => target_key(*key)?,
+        None => return Err(NO_TARGET),
+    };
+    let lock = LockName::from_fields(&message.name, message.home)?;
+    let (lease, proof) = (lease(message.lease)?, proof(&message.secret, by)?);
+    Ok(Call::Downgrade(Downgrade { lease, proof, target, lock }))
 }
 
 pub(in crate::server::api) fn cancel(

@@ -46,6 +46,7 @@ pub(in crate::server::api) fn answer(
         (Reply::Granted(grant), _) => Answer::Acquired(lock::granted(&grant)),
         (Reply::Released, Some(Asked::Cancel)) => Answer::Cancelled(proto::CancelResponse {}),
         (Reply::Released, _) => Answer::Released(proto::ReleaseResponse {}),
+        (Reply::Downgraded, _) => Answer::Downgraded(proto::DowngradeResponse {}),
         (Reply::Renewed { ttl }, _) => Answer::KeptAlive(lease::kept_alive(info, ttl)),
         (Reply::Refused(refusal), _) => Answer::Error(error::refused(&refusal)),
         (Reply::LeaseOpened { lease, ttl }, Some(Asked::OpenLease(secret))) => {

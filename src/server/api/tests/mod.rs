@@ -1,6 +1,7 @@
 //! Tests of the API layer: accepted messages, refusals, answers; then the whole server on loopback.
 
 mod access;
+mod downgrades;
 mod forced;
 mod guards;
 mod held_back;
