@@ -7,6 +7,7 @@
 //! | elect a leader that observers can see | [`Election`] |
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
+//! | many readers or one writer, who may become a reader | [`RwLock`] |
 //! | wait until others have counted down | [`Latch`] |
 //! | begin and end together with others | [`Barrier`] |
 //! | order the transactions of a contract, each once | [`Sequencer`](sequencer::Sequencer) |
@@ -25,6 +26,7 @@
 //! | `election.rs`, `valued.rs` | elections and locks with a value, for callers |
 //! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
 //! | `reentrant.rs` | its driver |
+//! | `rwlock.rs` | read-write locks: shared and exclusive requests, and downgrades |
 //! | `barrier_state.rs` | pure: a member of a double barrier |
 //! | `barrier.rs`, `barrier/` | its driver |
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
@@ -53,6 +55,7 @@ mod periodic_state;
 mod reentrant;
 mod reentrant_state;
 mod retry;
+mod rwlock;
 pub mod sequencer;
 mod sequencer_state;
 mod valued;
@@ -66,4 +69,5 @@ pub use once::{CriticalSection, OnceError, Outcome, Progress, Run, Status};
 pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, Takeover};
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 pub use reentrant::{Reentrant, ReentrantError, ReentrantGuard};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use valued::{ValuedGuard, ValuedLock};

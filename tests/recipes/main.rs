@@ -1,5 +1,5 @@
-//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks, latches,
-//! barriers. Guarantees: docs/guarantees.md#recipes.
+//! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks,
+//! read-write locks, latches, barriers. Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
 //! share a binary and run in parallel.
@@ -15,4 +15,5 @@ mod every;
 mod instances;
 mod latch;
 mod reentrant;
+mod rwlock;
 mod valued;
