@@ -53,6 +53,8 @@ pub(crate) enum Bug {
     BeatsAtRest,
     /// An endorser does not look at the height.
     EndorsesAnyRange,
+    /// Assemblies that rest on one that the committee refuses are dispatched.
+    DeniedKept,
     /// The inputs of dispatched transactions are not kept from later assemblies.
     SpentNotTold,
 }

@@ -21,17 +21,22 @@
 
 mod assembling;
 mod dispatches;
+mod endorsing;
+mod footing;
 mod lock;
 mod pipeline;
 mod pool;
+mod ready;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use self::assembling::{Ready, Work};
+use self::assembling::Assembling;
 use self::dispatches::Dispatches;
+use self::endorsing::Endorsing;
 use self::lock::{Blocked, LockState};
 use self::pool::Pool;
+use self::ready::Ready;
 use super::bugs::Bug;
 use super::events::{Effect, Grant, LockEffect, Restored};
 use super::options::Stickiness;
@@ -64,7 +69,8 @@ pub(super) struct Coordinator {
     /// It has nothing in flight since then.
     empty_since: Duration,
     pool: Pool,
-    work: Option<Work>,
+    assembling: Option<Assembling>,
+    endorsing: Endorsing,
     ready: Ready,
     dispatches: Dispatches,
     /// Transactions of the coordinators before this one that the ledger has not decided.
@@ -85,7 +91,8 @@ impl Coordinator {
             beat_at: Duration::ZERO,
             empty_since: Duration::ZERO,
             pool: Pool::default(),
-            work: None,
+            assembling: None,
+            endorsing: Endorsing::default(),
             ready: Ready::default(),
             dispatches: Dispatches::new(shared, restored),
             handed_over: Vec::new(),
@@ -114,7 +121,7 @@ impl Coordinator {
     }
 
     fn has_work(&self) -> bool {
-        !self.pool.is_empty() || self.work.is_some() || self.ready.len() > 0
+        !self.pool.is_empty() || self.assembling.is_some() || self.endorsing.len() + self.ready.len() > 0
     }
 
     fn is_in_flight(&self) -> bool {
@@ -142,12 +149,12 @@ impl Coordinator {
         };
         let beat_at = (self.state != State::Resting).then_some(self.beat_at);
         let is_open = matches!(self.state, State::Electing | State::Prepared { .. } | State::Active);
-        let work = self.work.as_ref().map(|work| work.deadline(shared));
-        let waits =
-            [beat_at, own, self.dispatches.deadline(), self.solo_at(shared), work, self.ready.deadline()];
+        let assembling = self.assembling.as_ref().map(|it| it.deadline(shared));
+        let work = [assembling, self.endorsing.deadline(shared), self.ready.deadline()];
+        let waits = [beat_at, own, self.dispatches.deadline(), self.solo_at(shared)];
         // The pool is only looked at when nothing else is being assembled.
-        let pool = self.pool.deadline(now).filter(|_| is_open && self.work.is_none());
-        waits.into_iter().flatten().chain(pool).min()
+        let pool = self.pool.deadline(now).filter(|_| is_open && self.assembling.is_none());
+        waits.into_iter().chain(work).flatten().chain(pool).min()
     }
 
     /// Elects itself when it is first and another one works, gives up when it is first no longer.
@@ -223,16 +230,17 @@ impl Coordinator {
         for intent in self.undispatched() {
             given.entry(intent.sender.clone()).or_default().push(intent);
         }
-        (self.pool, self.work, self.ready) = (Pool::default(), None, Ready::default());
+        (self.pool, self.assembling) = (Pool::default(), None);
+        (self.endorsing, self.ready) = (Endorsing::default(), Ready::default());
         for (sender, intents) in given {
             shared.send(&sender, Message::Returned { intents, why: None });
         }
     }
 
     fn undispatched(&self) -> BTreeSet<IntentId> {
-        let work = self.work.iter().map(|work| &work.intent);
-        let ready = self.ready.assemblies().map(|it| &it.intent);
-        self.pool.intents().chain(work).chain(ready).cloned().collect()
+        let assembling = self.assembling.iter().map(|it| &it.intent);
+        let assembled = self.endorsing.assemblies().chain(self.ready.assemblies()).map(|it| &it.intent);
+        self.pool.intents().chain(assembling).chain(assembled).cloned().collect()
     }
 
     /// Ends waits that are over.
@@ -331,8 +339,9 @@ impl Coordinator {
     }
 
     fn undispatched_has(&self, intent: &IntentId) -> bool {
-        let is_worked_on = self.work.as_ref().is_some_and(|work| work.intent == *intent);
-        is_worked_on || self.pool.contains(intent) || self.ready.contains(intent)
+        let is_asked_for = self.assembling.as_ref().is_some_and(|it| it.intent == *intent);
+        let is_assembled = self.endorsing.contains(intent) || self.ready.contains(intent);
+        is_asked_for || is_assembled || self.pool.contains(intent)
     }
 
     /// Returns why it does not take a delegation, if it does not. It takes the sender's word that a node is

@@ -10,7 +10,9 @@ use super::super::words::{
     Assembled, Assembly, AssemblyHash, Endorsement, Epoch, IntentId, Message, Node, Refusal, Speculation,
     StateId,
 };
-use super::assembling::{Footing, Progress, Step, Work};
+use super::assembling::Assembling;
+use super::endorsing::NotEndorsed;
+use super::footing::Footing;
 use super::{Coordinator, State};
 
 /// Confirmed assemblies that are remembered, in units of those that may be on the way to the ledger at a
@@ -36,13 +38,21 @@ impl Coordinator {
         if !self.may_assemble() {
             return;
         }
-        let epoch = self.epoch();
-        if let Some(work) = &mut self.work {
-            let progress = work.step(now, shared, epoch);
-            self.follow(now, shared, progress);
+        if let Some(assembling) = &mut self.assembling
+            && !assembling.step(now, shared)
+        {
+            let sender = assembling.intent.sender.clone();
+            self.forget_sender(now, &sender);
         }
-        let ahead = self.ready.len() + self.dispatches.len() + self.handed_over.len();
-        if self.work.is_none()
+        for (assembly, why) in self.endorsing.step(now, shared, self.epoch()) {
+            self.on_not_endorsed(now, shared, assembly, why);
+        }
+        while let Some(assembly) = self.endorsing.pop(shared) {
+            self.ready.push(assembly);
+        }
+        let on_the_way = self.dispatches.len() + self.handed_over.len();
+        let ahead = self.endorsing.len() + self.ready.len() + on_the_way;
+        if self.assembling.is_none()
             && ahead < shared.options().max_ahead
             && let Some(intent) = self.pool.take(now)
         {
@@ -51,7 +61,7 @@ impl Coordinator {
                 true => Speculation::default(),
                 false => self.footing(BTreeSet::new()).speculation(),
             };
-            self.work = Some(Work::begin(now, shared, intent, self.round, speculation));
+            self.assembling = Some(Assembling::begin(now, shared, intent, self.round, speculation));
         }
         if let Some(epoch) = self.may_dispatch(shared)
             && let Some(silent) = self.ready.ask(now, shared, epoch)
@@ -63,7 +73,7 @@ impl Coordinator {
     /// Returns everything that the next assembly rests on.
     fn footing(&self, broken: BTreeSet<StateId>) -> Footing {
         let mut footing = self.dispatched_footing(broken);
-        self.ready.assemblies().for_each(|assembly| footing.add(assembly));
+        self.ready.assemblies().chain(self.endorsing.assemblies()).for_each(|assembly| footing.add(assembly));
         footing
     }
 
@@ -80,27 +90,20 @@ impl Coordinator {
     pub(super) fn recheck(&mut self, now: Duration, broken: BTreeSet<StateId>) {
         let mut is_shaken = !broken.is_empty();
         let mut footing = self.dispatched_footing(broken);
-        let mut removed = self.ready.sieve(|assembly| {
+        let mut carries = |assembly: &Assembly| {
             let is_carried = footing.carries(assembly);
             match is_carried {
                 true => footing.add(assembly),
                 false => footing.break_off(assembly),
             }
             is_carried
-        });
-        if let Some(Work { step: Step::Endorsing { assembly, .. }, .. }) = &self.work
-            && !footing.carries(assembly)
-        {
-            removed.push(assembly.clone());
-            self.work = None;
-        }
+        };
+        let mut removed = self.ready.sieve(&mut carries);
+        removed.extend(self.endorsing.sieve(&mut carries));
         // The sender was told of outputs that will not be there: it is asked again.
         is_shaken |= !removed.is_empty();
-        if let Some(Work { intent, step: Step::Assembling { .. }, .. }) = &self.work
-            && is_shaken
-        {
-            self.pool.put_back(intent.clone(), now);
-            self.work = None;
+        if let Some(assembling) = self.assembling.take_if(|_| is_shaken) {
+            self.pool.put_back(assembling.intent, now);
         }
         for assembly in removed.into_iter().rev() {
             self.pool.put_back(assembly.intent, now);
@@ -111,10 +114,9 @@ impl Coordinator {
     #[must_use]
     pub(super) fn forget(&mut self, is_gone: impl Fn(&IntentId) -> bool) -> BTreeSet<StateId> {
         self.pool.retain(|intent| !is_gone(intent));
-        if self.work.as_ref().is_some_and(|work| is_gone(&work.intent)) {
-            self.work = None;
-        }
-        let removed = self.ready.sieve(|assembly| !is_gone(&assembly.intent));
+        self.assembling.take_if(|it| is_gone(&it.intent));
+        let mut removed = self.ready.sieve(|assembly| !is_gone(&assembly.intent));
+        removed.extend(self.endorsing.sieve(|assembly| !is_gone(&assembly.intent)));
         removed.into_iter().flat_map(|assembly| assembly.outputs).collect()
     }
 
@@ -125,18 +127,17 @@ impl Coordinator {
         self.recheck(now, broken);
     }
 
-    fn follow(&mut self, now: Duration, shared: &mut Shared, progress: Progress) {
-        if progress == Progress::Waits {
-            return;
+    /// Returns an assembly that the committee refuses, or has too little time for, and all that rest on it.
+    fn on_not_endorsed(&mut self, now: Duration, shared: &mut Shared, assembly: Assembly, why: NotEndorsed) {
+        let Assembly { intent, outputs, .. } = assembly;
+        // First those behind it: of one sender they are put back after it.
+        if !shared.has(Bug::DeniedKept) {
+            self.recheck(now, outputs.into_iter().collect());
         }
-        let Some(work) = self.work.take() else { return };
-        match progress {
-            Progress::Waits => {}
-            Progress::Endorsed(assembly) => self.ready.push(assembly),
-            Progress::TooLong => self.pool.put_back(work.intent, now + shared.options().retry),
-            Progress::SenderSilent => self.forget_sender(now, &work.intent.sender),
-            Progress::Denied(why) => {
-                let (sender, intents) = (work.intent.sender.clone(), vec![work.intent]);
+        match why {
+            NotEndorsed::TooLong => self.pool.put_back(intent, now + shared.options().retry),
+            NotEndorsed::Denied(why) => {
+                let (sender, intents) = (intent.sender.clone(), vec![intent]);
                 shared.send(&sender, Message::Returned { intents, why: Some(why) });
             }
         }
@@ -150,19 +151,16 @@ impl Coordinator {
         round: u64,
         answer: Assembled,
     ) {
-        let epoch = self.epoch();
-        let is_asked = |work: &&mut Work| {
-            work.intent == *intent && work.round == round && matches!(work.step, Step::Assembling { .. })
-        };
-        let footing = self.footing(BTreeSet::new());
-        let is_trusting = shared.has(Bug::SpentNotTold);
-        let Some(work) = self.work.as_mut().filter(is_asked) else { return };
+        let is_asked = |it: &mut Assembling| it.intent == *intent && it.round == round;
+        if self.assembling.take_if(is_asked).is_none() {
+            return;
+        }
         let retry_at = now + shared.options().retry;
         match answer {
             Assembled::Done(assembly) if assembly.intent == *intent => {
                 // Something else may have been dispatched or confirmed since the question.
-                if footing.carries(&assembly) || is_trusting {
-                    return work.endorse(now, shared, assembly, epoch);
+                if self.footing(BTreeSet::new()).carries(&assembly) || shared.has(Bug::SpentNotTold) {
+                    return self.endorsing.push(now, shared, (assembly, round), self.epoch());
                 }
                 self.pool.put_back(intent.clone(), now);
             }
@@ -171,7 +169,6 @@ impl Coordinator {
             }
             Assembled::NotYours => {}
         }
-        self.work = None;
     }
 
     pub fn on_endorsed(
@@ -179,13 +176,12 @@ impl Coordinator {
         now: Duration,
         shared: &mut Shared,
         from: &Node,
-        (intent, round): (&IntentId, u64),
+        asked: (&IntentId, u64),
         answer: Endorsement,
     ) {
-        let is_asked = |work: &&mut Work| work.intent == *intent && work.round == round;
-        let Some(work) = self.work.as_mut().filter(is_asked) else { return };
-        let progress = work.on_endorsed(now, shared, from, answer);
-        self.follow(now, shared, progress);
+        if let Some((assembly, why)) = self.endorsing.on_answer(now, shared, from, asked, answer) {
+            self.on_not_endorsed(now, shared, assembly, why);
+        }
     }
 
     pub fn on_dispatch_granted(

@@ -121,6 +121,11 @@ fn options() -> SequencerOptions {
     }
 }
 
+/// No trouble, much work at a time, and a committee that refuses many intents.
+pub fn denying() -> Plan {
+    Plan { denied: 20, submit_within: 2_000, states: 2, ..calm() }
+}
+
 /// All kinds of trouble.
 pub fn trouble() -> Plan {
     Plan {

@@ -2,7 +2,7 @@
 
 use super::super::events::End;
 use super::super::words::Epoch;
-use super::plan::{Plan, any, calm, impatient, solo, steady, stubborn, trouble, widowed};
+use super::plan::{Plan, any, calm, denying, impatient, solo, steady, stubborn, trouble, widowed};
 use super::world::World;
 
 /// Seeds of each kind, unless `SEQUENCER_SEEDS` says another number. A run of ten thousand takes some minutes
@@ -49,6 +49,14 @@ fn without_trouble_each_intent_is_dispatched_once_and_none_reverts() {
     let counts = run_all("calm", |_| calm());
     assert_eq!((counts.failed, counts.reverts), (0, 0));
     assert_eq!(counts.dispatches, counts.intents as u64);
+}
+
+/// An intent is refused while others that rest on it are endorsed: those are assembled again.
+#[test]
+fn nothing_that_rests_on_a_refused_intent_is_dispatched() {
+    let counts = run_all("denying", |_| denying());
+    assert_eq!(counts.reverts, 0);
+    assert!(counts.failed * 10 > counts.intents, "many are refused");
 }
 
 #[test]
