@@ -61,6 +61,11 @@ impl DeferredCalls {
         self.first_lease = n;
     }
 
+    /// Returns true if a lease of this datacenter was opened before the start.
+    pub fn is_of_before(&self, lease: LeaseId) -> bool {
+        lease.n() < self.first_lease
+    }
+
     /// Drops the calls of a session. A transaction keeps its turn if a copy of its call waits that came on
     /// another session.
     pub fn close_session(&mut self, session: SessionId) {
@@ -270,8 +275,7 @@ impl Deferral<'_> {
             _ => return None,
         };
         let id = TxnId { lease, key };
-        let is_of_before =
-            lease.dc() == Some(self.config.dc) && lease.n() < self.clients.deferred.first_lease;
+        let is_of_before = lease.dc() == Some(self.config.dc) && self.clients.deferred.is_of_before(lease);
         // Nor before earlier deferred calls, which resume when all reclaims are judged.
         let is_judged = knows_earlier_runs(self.lifecycle, self.log) && !self.clients.deferred.has_reclaims();
         (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)

@@ -227,7 +227,7 @@ impl Cluster {
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }
 
-    fn clock(&self, id: u8) -> Now {
+    pub fn clock(&self, id: u8) -> Now {
         Now {
             mono: Instant::ZERO + Duration::from_millis(self.now),
             wall: Wall(

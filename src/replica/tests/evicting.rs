@@ -59,7 +59,7 @@ impl Story {
         self.up.retain(|id| *id != 2);
     }
 
-    fn begin(&mut self) -> AttemptId {
+    pub(super) fn begin(&mut self) -> AttemptId {
         let members =
             vec![Evictee { dc: dc(2), generation: Generation(0), last_heard: Timestamp::default() }];
         self.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
@@ -67,7 +67,7 @@ impl Story {
     }
 
     /// Every member that is up reports what it has, and the eviction ends.
-    fn end(&mut self, attempt: AttemptId, reports: &[(u8, VersionVector)]) {
+    pub(super) fn end(&mut self, attempt: AttemptId, reports: &[(u8, VersionVector)]) {
         for (id, vector) in reports {
             let by = Voter::Member { dc: dc(*id), generation: Generation(0) };
             self.decide(Command::Have { attempt, by, vector: vector.clone() });
@@ -76,7 +76,7 @@ impl Story {
     }
 
     /// A server joins with this id; dc0 gives it its state.
-    fn admit(&mut self, dc: DcId, generation: Generation) {
+    pub(super) fn admit(&mut self, dc: DcId, generation: Generation) {
         self.admit_by(dc, generation, super::cluster::dc(0));
     }
 
@@ -116,7 +116,7 @@ impl Story {
         self.c.inspect(usize::from(id)).applied().get(dc(2))
     }
 
-    fn vector(&self, id: u8) -> VersionVector {
+    pub(super) fn vector(&self, id: u8) -> VersionVector {
         self.c.inspect(usize::from(id)).applied().clone()
     }
 }

@@ -26,6 +26,7 @@ mod recovering;
 mod regained;
 mod rehoming;
 mod restarts;
+mod returned;
 mod rolled_back;
 mod started_again;
 mod state_transfer;

@@ -12,7 +12,7 @@ use crate::causal_log::Log;
 use crate::crdt::VersionVector;
 use crate::leases::{LeaseIndex, Proof};
 use crate::replica::call::store::{
-    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, STATE_WAIT, Stepped, Then,
+    AtLeast, Begin, Durability, Durable, MAX_SNAPSHOT_WAIT, NextStep, Read, STATE_WAIT, Step, Stepped, Then,
     TxnRefusal, TxnState, reads_weight,
 };
 use crate::replica::call::{CallId, Limit, Refusal, Reply};
@@ -47,8 +47,7 @@ impl TxnCalls<'_> {
             match self.clients.authorise(self.config.lease_time(self.now), begin.lease, begin.proof, call) {
                 Ok(lease) => lease,
                 Err(refusal) => {
-                    let durability = begin.step.durability;
-                    let told = self.tell_ended(call, id, (begin.proof, Some(begin)), durability, refusal);
+                    let told = self.tell_ended(call, id, (begin.proof, Some(begin)), &begin.step, refusal);
                     return told.map(|()| Begun::Again);
                 }
             };
@@ -96,12 +95,13 @@ impl TxnCalls<'_> {
         call: CallId,
         id: TxnId,
         (proof, begin): (Proof, Option<&Begin>),
-        durability: Durability,
+        step: &Step,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
-        if matches!(refusal, Refusal::UnknownLease(_))
-            && self.data.transactions.outcomes.is_lost(id.lease, id.key)
-        {
+        let commits = step.then == Then::Commit;
+        let is_unknown = matches!(refusal, Refusal::UnknownLease(_));
+        let is_lost = self.data.transactions.outcomes.is_lost(id.lease, id.key);
+        if is_unknown && (is_lost || commits && self.may_be_of_an_earlier_member(id.lease)) {
             return Err(TxnRefusal::OutcomeUnknown(id.key).into());
         }
         let (Refusal::UnknownLease(_), Proof::Secret(secret)) = (&refusal, proof) else {
@@ -114,8 +114,19 @@ impl TxnCalls<'_> {
         if begin.is_some_and(|begin| !outcome.content.may_be_of(begin)) {
             return Err(Refusal::IdempotencyKeyReused(id.key));
         }
-        self.tell_committed(call, id, &outcome, durability);
+        self.tell_committed(call, id, &outcome, step.durability);
         Ok(())
+    }
+
+    /// Returns true if an earlier member with this id may have opened the lease: it was evicted or has left,
+    /// what it committed may count, and nobody knows its leases any more. A lease of an earlier run of this
+    /// member that has ended is not distinguished from that.
+    fn may_be_of_an_earlier_member(&self, lease: LeaseId) -> bool {
+        let decided = &self.members.decided;
+        let has_opened_none = decided.awaits_state();
+        let may_follow_another = has_opened_none || decided.own_base() > 0;
+        let is_of_before = has_opened_none || self.clients.deferred.is_of_before(lease);
+        lease.dc() == Some(self.config.dc) && may_follow_another && is_of_before
     }
 
     /// Handles a begin whose transaction is known already. Returns false if it is new.
@@ -282,8 +293,8 @@ impl TxnCalls<'_> {
         if let Err(refusal) =
             self.clients.authorise(self.config.lease_time(self.now), next_step.lease, next_step.proof, call)
         {
-            let (proof, durability) = (next_step.proof, next_step.step.durability);
-            if let Err(refusal) = self.tell_ended(call, id, (proof, None), durability, refusal) {
+            let asked = (next_step.proof, None);
+            if let Err(refusal) = self.tell_ended(call, id, asked, &next_step.step, refusal) {
                 self.out.refuse(call, refusal);
             }
             return;

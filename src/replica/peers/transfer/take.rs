@@ -184,6 +184,8 @@ impl Replica {
         if is_new && !self.lifecycle.own_log.has_joined() {
             // Nobody has a log of its generation. In any other directory leases may live that it has lost.
             lend!(LogRecovery, self).join();
+            // The leases of an earlier server with this id have lower numbers, also if its clock was ahead.
+            self.clients.deferred.begin_at(self.ids.next_n);
         }
         self.out.counts.state_transfers_received += 1;
         self.out.report(Report::StateTaken { peer, vector });
