@@ -17,7 +17,7 @@ use crate::fixture::holders::Holders;
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::said::run;
 use crate::fixture::trouble::Dice;
-use crate::fixture::{Cluster, lock, until};
+use crate::fixture::{Cluster, lock, until, within};
 use crate::growth::{AUTO, all_settled, listed};
 use geolock::client::{AcquireRequest, Client, ClientConfig, Durability};
 
@@ -107,10 +107,17 @@ impl Run {
         });
     }
 
-    /// Kills a datacenter while one of its clients holds a lock.
+    /// Kills a datacenter while one of its clients holds a lock, and with commits that only it has.
     async fn kill_holder(&mut self, dc: u8, name: &str) {
-        self.holders.keep(dc, &self.clients[usize::from(dc)], name).await;
+        let client = self.clients[usize::from(dc)].clone();
+        self.holders.keep(dc, &client, name).await;
+        let others = (0..3).filter(|other| *other != dc);
+        others.clone().for_each(|other| self.cluster.server(other).stop());
+        let is_alone =
+            async { while client.status().await.expect("it is up").counts["waiting_for_majority"] == 0 {} };
+        within(is_alone).await;
         self.cluster.kill(dc);
+        others.for_each(|other| self.cluster.server(other).signal(Signal::CONT));
     }
 
     /// A client of a datacenter gets the lock that one of a lost datacenter held.
