@@ -4,6 +4,7 @@
 mod fixture;
 
 mod clocks;
+mod joins;
 mod network;
 mod script;
 mod steps;

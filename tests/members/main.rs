@@ -9,7 +9,6 @@ mod fixture;
 mod evicting;
 mod explained;
 mod founding;
-mod growth;
 mod homes;
 mod joining;
 mod larger;
@@ -23,3 +22,5 @@ mod soak;
 mod through_all;
 mod timed;
 mod witnesses;
+
+use fixture::growth;

@@ -48,6 +48,22 @@ pub enum Step {
     Checkpoint,
     /// Log files that a checkpoint covers are deleted.
     Truncate,
+    /// The decision that admits a server is passed to the journal.
+    Admit,
+    /// A new epoch is entered: the entry is passed to the journal.
+    Enter,
+    /// A piece of the state is sent.
+    Give,
+    /// A piece of a state is passed to the journal.
+    Take,
+    /// A state is installed: the record that says so is passed to the journal.
+    Install,
+    /// The part of a joining member is split off: the entry is passed to the journal.
+    Split,
+    /// A member names no further locks for a joining one: the entry is passed to the journal.
+    Done,
+    /// The decision that a joining member is settled is passed to the journal.
+    Settle,
 }
 
 /// Called when the code is about to take this step.
