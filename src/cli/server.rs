@@ -28,7 +28,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     fit_connections(&mut config);
     let mut signals = Signals { stop: StopSignals::listen()?, hang_up: signal(SignalKind::hangup())? };
     #[cfg(feature = "faults")]
-    let wan = super::server_faults::begin(args.faults, &config).await?;
+    let wan = super::server_faults::begin(args.faults, &mut config).await?;
     #[cfg(not(feature = "faults"))]
     let wan = None;
     while let Some(Departure::Returns) = run_once(&config, wan.clone(), &mut signals).await? {

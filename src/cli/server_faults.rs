@@ -23,7 +23,7 @@ struct Faults {
 
 /// Executes the script in `file` from now on, and reads it again at every SIGUSR2. Returns the network that
 /// the script controls.
-pub(super) async fn begin(file: Option<PathBuf>, config: &Config) -> Result<Option<Wan>, Failure> {
+pub(super) async fn begin(file: Option<PathBuf>, config: &mut Config) -> Result<Option<Wan>, Failure> {
     let Some(file) = file else { return Ok(None) };
     let me = config.replica.dc;
     let mut peers = Vec::new();
@@ -34,7 +34,9 @@ pub(super) async fn begin(file: Option<PathBuf>, config: &Config) -> Result<Opti
     let faults = Faults { file, wan: Wan::new(me.get().into()), peers };
     let wan = faults.wan.clone();
     let mut again = signal(SignalKind::user_defined2())?;
-    faults.read().or_fail(Code::Usage)?;
+    if let Some(speaks) = faults.read().or_fail(Code::Usage)?.speak {
+        config.replica.speaks = speaks;
+    }
     spawn(async move {
         while again.recv().await.is_some() {
             if let Err(error) = faults.read() {
@@ -46,7 +48,7 @@ pub(super) async fn begin(file: Option<PathBuf>, config: &Config) -> Result<Opti
 }
 
 impl Faults {
-    fn read(&self) -> Result<(), ScriptError> {
+    fn read(&self) -> Result<Script, ScriptError> {
         let script = Script::load(&self.file)?;
         for (dc, address) in &self.peers {
             self.wan.set(*address, wan_path(&script.path(*dc)));
@@ -54,7 +56,7 @@ impl Faults {
         let WanTally { lost, delayed, twice } = self.wan.tally();
         tracing::warn!(lost, delayed, twice, "faults of datagrams so far");
         faults::arm(&script);
-        Ok(())
+        Ok(script)
     }
 }
 

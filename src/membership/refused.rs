@@ -29,7 +29,9 @@ pub enum Refused {
         "the members or policies changed since the command was checked (revision {checked}, now {now}): repeat it"
     )]
     Changed { checked: Revision, now: Revision },
-    #[error("the cluster has no members yet: start the members of its configuration, which found it")]
+    #[error(
+        "the cluster has no list of decisions yet: that needs all members of its configuration, running this release"
+    )]
     NotFounded,
     #[error("the cluster is founded already: more members join with `geolock server --join`")]
     AlreadyFounded,

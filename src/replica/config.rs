@@ -4,6 +4,7 @@ use crate::base::bugs::{Bug, Bugs};
 use std::time::Duration;
 
 use crate::base::time::{Instant, Now};
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::Change;
 use crate::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use crate::membership::ServerId;
@@ -23,6 +24,9 @@ pub struct ReplicaConfig {
     /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
     /// members come with the decisions.
     pub joins: bool,
+    /// The highest version of the protocol that it speaks. Below [`PROTOCOL_VERSION`] only in tests, as an
+    /// earlier release.
+    pub speaks: u16,
     /// A deliberate bug, to prove that the simulator's checks can fail.
     pub bugs: Bugs,
 }
@@ -30,7 +34,8 @@ pub struct ReplicaConfig {
 impl ReplicaConfig {
     /// Returns the options of a founder, with no id of the data directory yet.
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
-        ReplicaConfig { dc, agreed, local, server: ServerId::default(), joins: false, bugs: Bugs::default() }
+        let (server, bugs) = (ServerId::default(), Bugs::default());
+        ReplicaConfig { dc, agreed, local, server, joins: false, speaks: PROTOCOL_VERSION, bugs }
     }
 
     /// Returns the clock that measures leases: the monotonic one, which nobody sets.

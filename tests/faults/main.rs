@@ -8,3 +8,4 @@ mod joins;
 mod network;
 mod script;
 mod steps;
+mod upgrades;

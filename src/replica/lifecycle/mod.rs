@@ -104,6 +104,8 @@ pub(in crate::replica) struct Parameters {
     pub max_log: usize,
     /// False for a new member whose part is not settled.
     pub may_serve: bool,
+    /// The highest version of the protocol that this datacenter speaks.
+    pub speaks: u16,
 }
 
 /// The last announcements: of the phase to the operator, and to the peers of the reason why this datacenter
@@ -138,7 +140,7 @@ pub(in crate::replica) struct Settled {
 impl Lifecycle {
     /// Returns the lifecycle of a datacenter whose directory is empty.
     pub fn new(parameters: &Parameters) -> Lifecycle {
-        let Parameters { me, peers, peer_timeout, max_log, may_serve } = *parameters;
+        let Parameters { me, peers, peer_timeout, max_log, may_serve, speaks } = *parameters;
         Lifecycle {
             state: State::Running,
             own_log: OwnLog::new(me, peers, peer_timeout),
@@ -148,7 +150,7 @@ impl Lifecycle {
             stalls: Stalls::new(max_log),
             member_lease: MemberLeaseState::default(),
             admission: Admission::default(),
-            versions: PeerVersions::new(me, peers),
+            versions: PeerVersions::new(me, peers, speaks),
             run: Run::default(),
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,

@@ -36,6 +36,8 @@ const _: () = assert!(CHAINED < HOMED && HOMED < UNDER && UNDER <= VERSION);
 /// The protocol versions of the members.
 pub(in crate::replica) struct PeerVersions {
     peers: DcSet,
+    /// The highest version that this datacenter speaks.
+    own: u16,
     /// The highest version that each member is known to speak; 1 if nothing is known of it.
     spoken: [u16; MAX_DCS],
     /// All members speak this version, now or earlier. Never falls.
@@ -45,11 +47,11 @@ pub(in crate::replica) struct PeerVersions {
 }
 
 impl PeerVersions {
-    pub(super) fn new(me: DcId, peers: DcSet) -> PeerVersions {
+    pub(super) fn new(me: DcId, peers: DcSet, own: u16) -> PeerVersions {
         // A cluster of one member has no other one to wait for.
-        let all = if peers.is_empty() { VERSION } else { 1 };
-        let mut versions = PeerVersions { peers, spoken: [1; MAX_DCS], all, recorded: all };
-        versions.spoken[me.index()] = VERSION;
+        let all = if peers.is_empty() { own } else { 1 };
+        let mut versions = PeerVersions { peers, own, spoken: [1; MAX_DCS], all, recorded: all };
+        versions.spoken[me.index()] = own;
         versions
     }
 
@@ -71,8 +73,8 @@ impl PeerVersions {
 
     fn raise(&mut self) {
         let of_peers = self.peers.iter().map(|peer| self.spoken[peer.index()]);
-        let least = of_peers.min().unwrap_or(VERSION);
-        self.all = self.all.max(least.min(VERSION));
+        let least = of_peers.min().unwrap_or(self.own);
+        self.all = self.all.max(least.min(self.own));
     }
 
     /// An entry, a record or a checkpoint shows that all members speak this version.
@@ -202,7 +204,7 @@ mod tests {
     }
 
     fn versions() -> PeerVersions {
-        PeerVersions::new(dc(0), DcSet::only(dc(1)).union(DcSet::only(dc(2))))
+        PeerVersions::new(dc(0), DcSet::only(dc(1)).union(DcSet::only(dc(2))), VERSION)
     }
 
     #[test]

@@ -25,7 +25,14 @@ fn fork() -> Fork {
 /// Datacenter 0 of two, with an empty directory.
 fn new() -> Lifecycle {
     let (peers, peer_timeout) = (DcSet::only(dc(1)), Duration::from_secs(3));
-    Lifecycle::new(&Parameters { me: dc(0), peers, peer_timeout, max_log: MAX_LOG, may_serve: true })
+    Lifecycle::new(&Parameters {
+        me: dc(0),
+        peers,
+        peer_timeout,
+        max_log: MAX_LOG,
+        may_serve: true,
+        speaks: super::peer_versions::VERSION,
+    })
 }
 
 /// The same at its first step after a restart, with `leases` in grace.

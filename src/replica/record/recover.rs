@@ -51,7 +51,8 @@ impl Recovery {
             .with_bugs(config.bugs);
         let log = Log::new(dc, all, config.bugs);
         let (me, peer_timeout, max_log) = (dc, config.agreed.peer_timeout, local.max_log);
-        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve: members.may_serve() };
+        let (may_serve, speaks) = (members.may_serve(), config.speaks);
+        let lifecycle = Parameters { me, peers, peer_timeout, max_log, may_serve, speaks };
         let replica = Replica {
             out: Outputs::new(config.bugs),
             ids: Ids::new(now),

@@ -12,8 +12,8 @@ use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
 use crate::membership::{
-    Attempt, Command, Config, Evictee, Eviction, MemberName, Phase, Policy, Prefix, PrefixRule, Refused,
-    Vouch,
+    Attempt, Command, Config, Evictee, Eviction, Generation, MemberName, Phase, Policy, Prefix, PrefixRule,
+    Refused, Vouch,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -135,7 +135,7 @@ impl MembersApi {
             return Ok(decision);
         }
         let command = |config: &Config| {
-            let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
+            let generation = generation_of(config, dc)?;
             Ok(Command::Leaving { dc, generation })
         };
         self.decide(command, leaves).await
@@ -270,7 +270,7 @@ fn begin(config: &Config, lost: &[Lost]) -> Result<Command, Refused> {
     let lost = lost.iter().filter(|lost| !config.slots().has_ended(lost.dc));
     let lost: BTreeMap<DcId, Timestamp> = lost.map(|lost| (lost.dc, lost.last_heard)).collect();
     let evictee = |(dc, last_heard)| {
-        let generation = config.slots().generation(dc).ok_or(Refused::NotMember { dc })?;
+        let generation = generation_of(config, dc)?;
         Ok(Evictee { dc, generation, last_heard })
     };
     let members = lost.into_iter().map(evictee).collect::<Result<_, Refused>>()?;
@@ -281,4 +281,12 @@ fn begin(config: &Config, lost: &[Lost]) -> Result<Command, Refused> {
 async fn known(control: &ControlGroup<DecisionList>, index: u64) -> Result<Config, ProposalError> {
     control.reaches(index, KNOWN_WITHIN).await.map_err(|_| ProposalError::NotKnown(index))?;
     Ok(control.state().0)
+}
+
+/// Returns the generation of a member. Before all founders run this release there is no list of members.
+fn generation_of(config: &Config, dc: DcId) -> Result<Generation, Refused> {
+    if config.cluster().is_none() {
+        return Err(Refused::NotFounded);
+    }
+    config.slots().generation(dc).ok_or(Refused::NotMember { dc })
 }

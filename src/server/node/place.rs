@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::NodeError;
 use super::lost_history::{self, LostHistory};
-use crate::base::wire::CONTROL_VERSION;
+use crate::base::wire::{CONTROL_VERSION, VERSIONS};
 use crate::control::{ControlFile, MemberId, Timing};
 use crate::interdc::{InterdcConfig, Links, Wan};
 use crate::journal::MemberNames;
@@ -119,6 +119,7 @@ impl Place {
         let links = InterdcConfig {
             peers: peers.into_iter().filter(|(dc, _)| *dc != me).collect(),
             peer_timeout: config.replica.agreed.peer_timeout,
+            versions: *VERSIONS.start()..=config.replica.speaks,
             wan,
             control: Some(control),
             joins: Some(joins),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Step;
+use crate::base::wire::VERSIONS;
 use geolock_api::names::DcId;
 
 /// A fault script. An empty one has no effect.
@@ -18,6 +19,9 @@ pub struct Script {
     /// A step that fails instead of being taken.
     pub fail: Option<Nth>,
     pub clock: Clock,
+    /// The highest version of the protocol between datacenters that the server speaks, as an earlier release
+    /// does. Read at its start only.
+    pub speak: Option<u16>,
     /// By the other datacenter, such as `dc1`: the path to it. Paths to datacenters that are not named have
     /// no faults.
     net: BTreeMap<String, Path>,
@@ -86,6 +90,8 @@ pub enum ScriptError {
     Parse { file: PathBuf, source: Box<toml::de::Error> },
     #[error("the fault script {}: {name:?} is no datacenter: say dc0, dc1, ...", file.display())]
     Datacenter { file: PathBuf, name: String },
+    #[error("the fault script {}: speak = {version}: 1 to {}", file.display(), VERSIONS.end())]
+    Version { file: PathBuf, version: u16 },
     #[error("the fault script {}: {key} = {value} of {name}: 0 to 1", file.display())]
     Share { file: PathBuf, name: String, key: &'static str, value: f64 },
 }
@@ -100,6 +106,9 @@ impl Script {
         let text = std::fs::read_to_string(file).map_err(read)?;
         let script: Script = toml::from_str(&text)
             .map_err(|source| ScriptError::Parse { file: file.into(), source: Box::new(source) })?;
+        if let Some(version) = script.speak.filter(|version| !VERSIONS.contains(version)) {
+            return Err(ScriptError::Version { file: file.into(), version });
+        }
         for (name, path) in &script.net {
             if datacenter(name).is_none() {
                 return Err(ScriptError::Datacenter { file: file.into(), name: name.clone() });

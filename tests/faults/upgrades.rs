@@ -1,0 +1,87 @@
+//! Three servers that speak an earlier version of the protocol between datacenters are restarted with the
+//! newest one by one, under load: what needs the newest version is refused until the last one speaks it, and
+//! works then.
+//!
+//! Guarantee: docs/guarantees.md#homed-locks.
+
+use std::time::Duration;
+
+use crate::fixture::calls::acquire;
+use crate::fixture::growth::{AUTO, all_settled, joined, listed};
+use crate::fixture::history::serving_at;
+use crate::fixture::lists::{HOLD, Lists};
+use crate::fixture::said::run;
+use crate::fixture::trouble::Dice;
+use crate::fixture::{Cluster, within};
+use geolock::client::{AcquireError, AcquireRequest, Client, DcId, LockName, Reason, Wait};
+use rustix::process::Signal;
+
+const MEMBERS: [u8; 3] = [0, 1, 2];
+const NEW: u8 = 3;
+/// The least that each datacenter appends after each restart.
+const SHARE: u64 = 3;
+
+fn homed(home: u8) -> AcquireRequest {
+    let home = DcId::new(home).expect("a small id");
+    AcquireRequest::exclusive(LockName::homed(home, b"x").expect("a short name"))
+}
+
+/// Returns true if a homed lock is refused because some member may not understand it.
+async fn is_too_early(client: &Client, home: u8) -> bool {
+    let briefly = homed(home).wait(Wait::AtMost(Duration::from_millis(200)));
+    matches!(within(client.acquire(briefly)).await, Err(AcquireError::Refused(Reason::NotYet, _)))
+}
+
+/// No change of the members is made, and the reason is said.
+fn refuses_changes(cluster: &Cluster, at: u8) {
+    for change in [&["remove", "2"][..], &["add", "city3"], &["policy", "--evict", "wait"]] {
+        let said = run(&mut cluster.command(at, [&["member"], change].concat()));
+        assert!(said.code != 0 && said.stderr.contains("no list of decisions"), "{change:?}: {said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_needs_the_newest_version_waits_for_the_last_server_that_is_upgraded() {
+    let mut dice = Dice::from_environment();
+    let mut cluster = Cluster::prepare(4);
+    let tables = [AUTO, HOLD].concat();
+    for dc in MEMBERS {
+        cluster.write_founders(dc, 3, &tables);
+        cluster.write_faults(dc, "speak = 2\n");
+        cluster.launch(dc);
+    }
+    cluster.write_joiner(NEW, cluster.quic_address(0), "city3", HOLD);
+    let mut clients = Vec::new();
+    for dc in MEMBERS {
+        cluster.server(dc).line("listening");
+        clients.push(serving_at(&cluster, dc).await);
+    }
+    let lists = Lists::begin(&clients, &mut dice);
+    let load = lists.load();
+    for dc in MEMBERS {
+        load.works_in(&MEMBERS, SHARE).await;
+        for at in MEMBERS {
+            assert!(is_too_early(&clients[usize::from(at)], at).await, "before the upgrade of dc{dc}");
+            refuses_changes(&cluster, at);
+        }
+        cluster.server(dc).signal(Signal::TERM);
+        assert_eq!(cluster.server(dc).wait(), 0, "it stops");
+        cluster.write_faults(dc, "");
+        cluster.restart(dc);
+    }
+    load.works_in(&MEMBERS, SHARE).await;
+
+    for (dc, client) in (0..).zip(&clients) {
+        while is_too_early(client, dc).await {}
+        acquire(client, homed(dc)).await.release().await.expect("it was held");
+        listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
+    }
+    drop(joined(&mut cluster, NEW).await);
+    for dc in 0..=NEW {
+        listed(&cluster, dc, "four settled members", |list| all_settled(list, 4));
+    }
+    load.works_in(&MEMBERS, SHARE).await;
+    let figures = lists.end(&clients).await;
+    println!("{figures:?}");
+    assert!(figures.least > 0 && figures.unknown == 0, "{figures:?}");
+}
