@@ -252,6 +252,7 @@ only_echo! {
     close_lease: CloseLeaseRequest -> CloseLeaseResponse,
     acquire: AcquireRequest -> AcquireResponse,
     release: ReleaseRequest -> ReleaseResponse,
+    downgrade: DowngradeRequest -> DowngradeResponse,
     cancel: CancelRequest -> CancelResponse,
     reclaim: ReclaimRequest -> ReclaimResponse,
     transact: BeginRequest -> StepResponse,
