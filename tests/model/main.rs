@@ -16,6 +16,12 @@
 //! and later is the same as a slow message. For the same reason a datacenter that will not crash any more is
 //! durable at once: that reduces the number of states, not the observable behaviour.
 //!
+//! **Homes**: a lock may have one in its name, or get one by a rule about a prefix while it is used, and
+//! another one after that, or none again. Each datacenter enters the rule in its own log, keeps what it owns
+//! by default of a lock that is held there, and gives the rest; that is one entry here, or two if it has to
+//! wait for a client of before its restart. Idle returns are not modelled, so what is kept stays until
+//! somebody asks.
+//!
 //! **Left open**: when an owner transfers parts that are due (the hold policy), so all policies are covered.
 //! **Not modelled**: parking and cuts as such (they only delay), state transfer, truncation, the wall clock
 //! (a reading is the last one plus one), more than one client per datacenter; the simulator has all of them.
@@ -26,6 +32,8 @@
 //! |---|---|
 //! | `View::initial` | `src/crdt/default_owner.rs` |
 //! | `View::registers`, `View::apply` of a transfer | `src/crdt/ownership.rs`, `src/lock_state/owners.rs` |
+//! | `HomeRules`, `View::give` | `src/crdt/home_rules.rs` |
+//! | `Protocol::may_enter`, `Protocol::given` | `src/replica/members/rehoming.rs` |
 //! | `View::table` | `src/lock_state/queue.rs`, `RequestRow` |
 //! | `Protocol::publish` | `Schedule::publish` (`src/lock_state/schedule/publish.rs`) |
 //! | `Protocol::can_serve`, `is_earlier_wanted` | `serve_remote` (`src/lock_state/schedule/hand_over.rs`) |
@@ -39,6 +47,7 @@
 //! The checker identifies states by 64 bits of their hash: with a million states, the chance that it confuses
 //! two of them is about 1 in 30 million.
 
+mod homes;
 mod properties;
 mod protocol;
 mod state;
@@ -49,7 +58,7 @@ use properties::{
     EXCLUSION, NOBODY_STUCK, ONE_OWNER, RECLAIMED, SAME_VECTOR_SAME_STATE, TOKENS_GROW, TOLD_IS_KEPT,
 };
 use protocol::{Mutation, Protocol};
-use state::{DCS, Homes, Mode, Wants};
+use state::{DCS, Homes, Mode, Rules, Wants};
 
 const X: Option<Mode> = Some(Mode::Exclusive);
 const S: Option<Mode> = Some(Mode::Shared);
@@ -64,7 +73,22 @@ const NO_HOMES: Homes = [None, None];
 /// The home of the first lock is a datacenter that wants nothing, or one that does; the second is plain.
 const HOMES: [Homes; 2] = [[Some(2), None], [Some(0), None]];
 
+/// No rule about the home of the first lock.
+const NO_RULES: Rules = [None, None];
+/// Its home becomes a datacenter that wants nothing, or one that wants the lock.
+const RULES: [Rules; 2] = [[Some(Some(2)), None], [Some(Some(0)), None]];
+/// Its home becomes dc2, and then dc1, or none again.
+const TWO_RULES: [Rules; 2] = [[Some(Some(2)), Some(Some(1))], [Some(Some(2)), Some(None)]];
+
 type Scenario = [Vec<Wants>; DCS];
+
+fn one_writer() -> Scenario {
+    [vec![[X, NOT]], vec![], vec![]]
+}
+
+fn a_reader() -> Scenario {
+    [vec![], vec![[S, NOT]], vec![]]
+}
 
 /// Two datacenters want one lock; the third, which wants nothing, has to give its part.
 fn two_writers() -> Scenario {
@@ -110,7 +134,7 @@ fn check(name: &str, model: Protocol, depth: Option<usize>, seen: &[&str]) {
 }
 
 fn protocol(scenarios: Vec<Scenario>, crashes: &[[u8; DCS]]) -> Protocol {
-    Protocol { scenarios, crashes: crashes.to_vec(), homes: NO_HOMES, mutation: None }
+    Protocol { scenarios, crashes: crashes.to_vec(), homes: NO_HOMES, rules: NO_RULES, mutation: None }
 }
 
 #[test]
@@ -130,6 +154,30 @@ fn a_homed_lock_in_all_orders_and_with_a_crash_of_anybody() {
         check("a homed lock, one crash", model, Some(DEPTH), &[properties::HELD_OVER_RESTART]);
     }
 }
+
+#[test]
+fn a_lock_gets_a_home_while_it_is_used_in_all_orders() {
+    for rules in RULES {
+        let model = Protocol { rules, ..protocol(vec![one_writer(), a_reader()], &[NO_CRASH]) };
+        let seen = [properties::ALL_SERVED, properties::REHOMED, properties::KEPT];
+        check("a lock gets a home, no crash", model, None, &seen);
+        let scenarios = vec![two_writers(), a_reader_and_a_writer()];
+        let model = Protocol { rules, ..protocol(scenarios, &ONE_CRASH) };
+        check("a lock gets a home, one crash", model, Some(RULE_DEPTH), &[]);
+    }
+}
+
+#[test]
+fn a_lock_gets_another_home_and_none_again() {
+    for rules in TWO_RULES {
+        let model = Protocol { rules, ..protocol(vec![one_writer()], &[NO_CRASH]) };
+        check("two rules, no crash", model, Some(TWO_RULES_DEPTH), &[]);
+    }
+}
+
+/// The depths of the tests above.
+const RULE_DEPTH: usize = 7;
+const TWO_RULES_DEPTH: usize = 12;
 
 #[test]
 fn two_locks_and_a_crash_of_anybody() {
@@ -181,7 +229,23 @@ fn catch_with(
     expected: &'static str,
 ) {
     let (scenarios, crashes) = (vec![scenario], crashes.to_vec());
-    let model = Protocol { scenarios, crashes, homes, mutation: Some(mutation) };
+    let model = Protocol { scenarios, crashes, homes, rules: NO_RULES, mutation: Some(mutation) };
+    caught(model, expected);
+}
+
+/// Checks that a deliberate bug about the rules of homes violates the expected property.
+fn catch_rule(
+    mutation: Mutation,
+    (scenario, rules): (Scenario, Rules),
+    crashes: &[[u8; DCS]],
+    expected: &'static str,
+) {
+    let model = Protocol { rules, mutation: Some(mutation), ..protocol(vec![scenario], crashes) };
+    caught(model, expected);
+}
+
+fn caught(model: Protocol, expected: &'static str) {
+    let mutation = model.mutation.expect("a deliberate bug");
     let checker = model.checker().finish_when(HasDiscoveries::AnyOf([expected].into())).spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discovery(expected) else {
@@ -241,4 +305,27 @@ fn a_request_that_is_not_withdrawn_is_caught() {
 fn a_home_that_is_forgotten_is_caught() {
     let scenario = [vec![[X, NOT]], vec![[S, NOT]], vec![]];
     catch_with(Mutation::HomeForgotten, (scenario, [Some(0), None]), &[[0, 1, 0]], ONE_OWNER);
+}
+
+/// One that has entered the rule and one that has not read the home of the same name differently.
+#[test]
+fn a_rule_that_counts_before_parts_are_given_is_caught() {
+    catch_rule(Mutation::RuleAtOnce, (one_writer(), RULES[0]), &[NO_CRASH], ONE_OWNER);
+}
+
+#[test]
+fn a_rule_that_moves_a_lock_in_use_is_caught() {
+    let used_at_home = [vec![[S, NOT]], vec![], vec![[X, NOT]]];
+    catch_rule(Mutation::RehomedInUse, (used_at_home, RULES[0]), &[NO_CRASH], EXCLUSION);
+}
+
+#[test]
+fn a_restarted_datacenter_that_gives_what_its_client_holds_is_caught() {
+    catch_rule(Mutation::GivesInGrace, (a_reader(), RULES[0]), &[[0, 1, 0]], RECLAIMED);
+}
+
+#[test]
+fn homes_that_are_judged_by_the_receiver_are_caught() {
+    let scenario = a_reader_and_a_writer();
+    catch_rule(Mutation::RuleJudgedHere, (scenario, RULES[0]), &[NO_CRASH], SAME_VECTOR_SAME_STATE);
 }

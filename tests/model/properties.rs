@@ -3,7 +3,7 @@
 use stateright::{Model, Property};
 
 use crate::protocol::{Action, Protocol, locks_of};
-use crate::state::{Broken, Client, DCS, Dc, LOCKS, Mode, State, covers};
+use crate::state::{BELOW, Broken, Client, DCS, Dc, LOCKS, Mode, Parts, State, covers};
 
 pub const ONE_OWNER: &str = "a part has at most one owner in the eyes of the owners";
 pub const EXCLUSION: &str = "no two hold a lock in conflict";
@@ -18,6 +18,9 @@ pub const ALL_SERVED: &str = "everybody was served";
 pub const TWO_READ: &str = "two read one lock";
 pub const HELD_OVER_RESTART: &str = "a lock is held over a restart that lost a tail";
 pub const SERVED_IN_SPITE: &str = "everybody is served although a tail was lost";
+
+pub const REHOMED: &str = "all read all parts at the home of the last rule";
+pub const KEPT: &str = "a part is kept where it is used, and all have given";
 
 pub fn all() -> Vec<Property<Protocol>> {
     vec![
@@ -40,6 +43,19 @@ pub fn all() -> Vec<Property<Protocol>> {
             "somebody holds both locks alone that were used elsewhere",
             |model: &Protocol, state: &State| (0..DCS).any(|dc| holds_all_after_others(model, state, dc)),
         ),
+        Property::sometimes(REHOMED, |model: &Protocol, state: &State| {
+            let home = model.rules.iter().flatten().last().copied().flatten();
+            home.is_some_and(|home| {
+                let at_home = |dc: Dc| state.sites[dc].view.parts_of(BELOW, home.into());
+                (0..DCS).all(|dc| at_home(dc) == Parts::needed(dc, Mode::Exclusive))
+            })
+        }),
+        Property::sometimes(KEPT, |_, state: &State| {
+            state.sites.iter().all(|site| {
+                let is_kept = |dc: Dc| site.view.registers[BELOW][dc].version > 0;
+                site.view.homes.have_given(0) && (0..DCS).any(is_kept)
+            })
+        }),
         Property::sometimes(TWO_READ, |model: &Protocol, state: &State| {
             (0..LOCKS).any(|lock| holders(model, state, lock).filter(|(_, m)| *m == Mode::Shared).count() > 1)
         }),

@@ -4,8 +4,8 @@ use stateright::{Model, Property};
 
 use crate::properties;
 use crate::state::{
-    Broken, Client, DCS, Dc, Entry, Homes, LOCKS, Mode, Op, Parts, Row, Site, State, Vector, View, Wants,
-    covers,
+    BELOW, Broken, Client, DCS, Dc, Entry, HomeRules, Homes, LOCKS, Mode, Op, Parts, Row, Rules, Site, State,
+    Vector, View, Wants, covers,
 };
 
 /// A deliberate bug, to prove that the properties catch it.
@@ -31,6 +31,14 @@ pub enum Mutation {
     NotWithdrawn,
     /// After a restart the parts of homed locks are where their names say.
     HomeForgotten,
+    /// A member that has entered a rule reads the homes as if all had given.
+    RuleAtOnce,
+    /// A member gives the parts of a lock that is in use, too.
+    RehomedInUse,
+    /// A restarted member gives before its client has reclaimed.
+    GivesInGrace,
+    /// The default owner is judged by what is known where an entry is applied.
+    RuleJudgedHere,
 }
 
 pub struct Protocol {
@@ -39,6 +47,8 @@ pub struct Protocol {
     /// How often each may crash, by datacenter: each of these with each scenario.
     pub crashes: Vec<[u8; DCS]>,
     pub homes: Homes,
+    /// The rules about the first lock, which are decided one after the other.
+    pub rules: Rules,
     pub mutation: Option<Mutation>,
 }
 
@@ -66,6 +76,10 @@ pub enum Action {
         dc: Dc,
         kept: usize,
     },
+    /// The datacenter enters the next rule, in its log.
+    Enter(Dc),
+    /// It has entered it while a client of before its restart had not come back, and gives now.
+    Give(Dc),
     /// A client reclaims its locks from the restarted server.
     Reclaim(Dc),
     /// Its lease ran out before it could.
@@ -98,6 +112,12 @@ impl Model for Protocol {
                 let sent = (1..=state.logs[maker].len() as u8).filter(|seq| state.is_sent(maker, *seq));
                 actions.extend(sent.map(|seq| Action::Receive { dc, maker, seq }));
             }
+            if self.may_enter(state, dc) {
+                actions.push(Action::Enter(dc));
+            }
+            if self.may_give(state, dc) {
+                actions.push(Action::Give(dc));
+            }
             let tail = state.sites[dc].tail.len();
             if tail > 0 {
                 actions.push(Action::Sync(dc));
@@ -123,6 +143,8 @@ impl Model for Protocol {
                 state.sites[dc].done += 1;
             }
             Action::Serve { dc, row, lock } => self.serve(&mut state, dc, row, lock),
+            Action::Enter(dc) => self.enter(&mut state, dc),
+            Action::Give(dc) => self.give(&mut state, dc),
             Action::Sync(dc) => self.sync(&mut state, dc),
             Action::Receive { dc, maker, seq } => self.receive(&mut state, dc, maker, seq),
             Action::Crash { dc, kept } => self.crash(&mut state, dc, kept),
@@ -143,7 +165,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    fn is(&self, mutation: Mutation) -> bool {
+    pub fn is(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
 
@@ -152,7 +174,7 @@ impl Protocol {
             applied: [0; DCS],
             durable: [0; DCS],
             tail: Default::default(),
-            view: View::initial(self.homes),
+            view: View::initial(self.homes, self.home_rules()),
             clock: 0,
             told: [0; DCS],
             client: Client::Idle,
@@ -168,6 +190,10 @@ impl Protocol {
             lost_a_tail: false,
             broken: None,
         }
+    }
+
+    fn home_rules(&self) -> HomeRules {
+        HomeRules::new(self.rules, self.is(Mutation::RuleJudgedHere))
     }
 
     pub fn orders(&self, state: &State, dc: Dc) -> &[Wants] {
@@ -206,7 +232,7 @@ impl Protocol {
 
     /// The invariant of publishing (`docs/algorithm.md#52-publishing`), with one local waiter: a request that
     /// waits and lacks a part is in the log.
-    fn publish(&self, state: &mut State, dc: Dc) {
+    pub fn publish(&self, state: &mut State, dc: Dc) {
         let Client::Waiting { at, published: false } = state.sites[dc].client else { return };
         let Some(wants) = self.wants(state, dc) else { return };
         if !self.has_parts(&state.sites[dc], dc, wants) {
@@ -318,7 +344,10 @@ impl Protocol {
         if seq <= applied[maker] {
             return self.is(Mutation::ApplyTwice) && seq == applied[maker];
         }
-        seq == applied[maker] + 1 && covers(applied, &state.entry(maker, seq).deps)
+        // One of a rule that is not entered here waits for that.
+        let entry = state.entry(maker, seq);
+        let is_entered = entry.epoch <= state.sites[dc].view.homes.entered[dc];
+        seq == applied[maker] + 1 && covers(applied, &entry.deps) && is_entered
     }
 
     fn receive(&self, state: &mut State, dc: Dc, maker: Dc, seq: u8) {
@@ -332,11 +361,11 @@ impl Protocol {
             site.applied[maker] = seq;
             site.tail.push(maker as u8);
         }
-        site.view.apply(maker, &entry);
+        site.view.apply(maker, seq, &entry);
         if !self.is(Mutation::ClockIgnoresOthers) {
             site.clock = site.clock.max(entry.stamp);
         }
-        if replay(state, &state.sites[dc].applied).0 != state.sites[dc].view {
+        if self.replay(state, &state.sites[dc].applied).0 != state.sites[dc].view {
             state.broken = Some(Broken::StateDiffers);
         }
         self.publish(state, dc);
@@ -360,7 +389,7 @@ impl Protocol {
             state.logs[dc].truncate(recovered[dc].into());
         }
         let homes = if self.is(Mutation::HomeForgotten) { [None; LOCKS] } else { state.homes };
-        let (view, newest) = replay_from(View::initial(homes), state, &recovered);
+        let (view, newest) = replay_from(View::initial(homes, self.home_rules()), state, &recovered);
         let site = &mut state.sites[dc];
         site.view = view;
         site.told = raised(site.told, recovered);
@@ -370,6 +399,12 @@ impl Protocol {
         // Withdraws own requests that no client waits for any more.
         let abandoned = site.view.table.clone().into_iter().filter(|row| usize::from(row.dc) == dc);
         abandoned.for_each(|row| append(state, dc, Op::Withdraw { at: row.at }));
+    }
+
+    /// Returns the view after the entries of a vector, applied in a causal order, and the highest stamp among
+    /// them.
+    fn replay(&self, state: &State, vector: &Vector) -> (View, u8) {
+        replay_from(View::initial(state.homes, self.home_rules()), state, vector)
     }
 
     fn reclaim(&self, state: &mut State, dc: Dc) {
@@ -392,35 +427,35 @@ fn tick(site: &mut Site) -> u8 {
     site.clock
 }
 
-fn append(state: &mut State, dc: Dc, op: Op) {
+pub fn append(state: &mut State, dc: Dc, op: Op) {
     let site = &mut state.sites[dc];
-    let entry = Entry { stamp: tick(site), deps: site.applied, op };
-    site.view.apply(dc, &entry);
+    let entered = site.view.homes.entered[dc];
+    let epoch = if let Op::Enter { rule, .. } = op { rule + 1 } else { entered };
+    let entry = Entry { stamp: tick(site), deps: site.applied, epoch, op };
+    site.view.apply(dc, site.applied[dc] + 1, &entry);
     site.applied[dc] += 1;
     site.tail.push(dc as u8);
     state.logs[dc].push(entry);
 }
 
-/// Returns true if parts of these locks arrived with an entry that is not durable yet.
+/// Returns true if parts of these locks came with an entry that is not durable yet: by a transfer, or because
+/// their default owner has given them.
 fn has_fresh_parts(state: &State, dc: Dc, wants: Wants) -> bool {
     let site = &state.sites[dc];
     let mut vector = site.durable;
     site.tail.iter().any(|maker| {
         let maker = usize::from(*maker);
         vector[maker] += 1;
-        let op = state.entry(maker, vector[maker]).op;
-        matches!(op, Op::Transfer { to, lock, .. } if usize::from(to) == dc && wants[usize::from(lock)].is_some())
+        match state.entry(maker, vector[maker]).op {
+            Op::Transfer { to, lock, .. } => usize::from(to) == dc && wants[usize::from(lock)].is_some(),
+            Op::Enter { .. } | Op::Give { .. } => maker != dc && wants[BELOW].is_some(),
+            Op::Request { .. } | Op::Withdraw { .. } => false,
+        }
     })
 }
 
 fn raised(one: Vector, other: Vector) -> Vector {
     std::array::from_fn(|dc| one[dc].max(other[dc]))
-}
-
-/// Returns the view after the entries of a vector, applied in a causal order, and the highest stamp among
-/// them.
-pub fn replay(state: &State, vector: &Vector) -> (View, u8) {
-    replay_from(View::initial(state.homes), state, vector)
 }
 
 fn replay_from(mut view: View, state: &State, vector: &Vector) -> (View, u8) {
@@ -432,7 +467,7 @@ fn replay_from(mut view: View, state: &State, vector: &Vector) -> (View, u8) {
         let maker = (0..DCS).find(ready).expect("what was applied is causally closed");
         at[maker] += 1;
         let entry = state.entry(maker, at[maker]);
-        view.apply(maker, entry);
+        view.apply(maker, at[maker], entry);
         newest = newest.max(entry.stamp);
     }
     (view, newest)

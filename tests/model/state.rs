@@ -4,6 +4,10 @@ use smallvec::SmallVec;
 
 pub const DCS: usize = 3;
 pub const LOCKS: usize = 2;
+/// Most rules about homes, one after the other.
+pub const RULES: usize = 2;
+/// The lock that the rules are about.
+pub const BELOW: usize = 0;
 
 /// A datacenter, from 0.
 pub type Dc = usize;
@@ -11,6 +15,8 @@ pub type Dc = usize;
 pub type Wants = [Option<Mode>; LOCKS];
 /// The home of each lock, if its name has one.
 pub type Homes = [Option<Dc>; LOCKS];
+/// Rules about the home of the first lock, which is below their prefix: each names one, or none again.
+pub type Rules = [Option<Option<u8>>; RULES];
 /// The number of entries of each datacenter's log.
 pub type Vector = [u8; DCS];
 
@@ -57,9 +63,36 @@ impl Parts {
 /// An operation in a log. A request is identified by its datacenter and `at`, which no datacenter uses twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    Request { at: u8, wants: Wants },
-    Withdraw { at: u8 },
-    Transfer { to: u8, lock: u8, parts: Parts, versions: [u8; DCS] },
+    Request {
+        at: u8,
+        wants: Wants,
+    },
+    Withdraw {
+        at: u8,
+    },
+    Transfer {
+        to: u8,
+        lock: u8,
+        parts: Parts,
+        versions: [u8; DCS],
+    },
+    /// From this entry on its entries are of the epoch of this rule. In most cases it gives in the same step.
+    Enter {
+        rule: u8,
+        gives: Option<Given>,
+    },
+    /// It gives later than it has entered.
+    Give {
+        rule: u8,
+        gives: Given,
+    },
+}
+
+/// These parts, which it owned by default, are kept by registers. From here on all others that it owned so
+/// belong to the next owner.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Given {
+    pub kept: Parts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -67,10 +100,13 @@ pub struct Entry {
     pub stamp: u8,
     /// The vector that its datacenter had applied when it made this entry.
     pub deps: Vector,
+    /// The number of rules that its datacenter had entered.
+    pub epoch: u8,
     pub op: Op,
 }
 
-/// The owner of a part: the higher version wins.
+/// The owner of a part: the higher version wins. Version 0 is no register; its owner is the default one
+/// before all rules.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Register {
     pub version: u8,
@@ -85,36 +121,92 @@ pub struct Row {
     pub wants: Wants,
 }
 
+/// The homes of the locks below a prefix, as far as members have given what they owned by default.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HomeRules {
+    pub rules: Rules,
+    /// A mutation: the default owner is judged by what is known where an entry is applied.
+    pub judged_here: bool,
+    /// By rule, by datacenter: the number of the entry by which it gave, or 0.
+    pub given: [Vector; RULES],
+    /// By datacenter: the number of rules that it has entered.
+    pub entered: Vector,
+}
+
+impl HomeRules {
+    pub fn new(rules: Rules, judged_here: bool) -> HomeRules {
+        HomeRules { rules, judged_here, given: [[0; DCS]; RULES], entered: [0; DCS] }
+    }
+
+    /// Returns the default owner of a part, for who has entered so many rules and applied so many entries.
+    fn owner(&self, base: u8, part: Dc, entered: u8, applied: &Vector) -> u8 {
+        let mut owner = base;
+        for (rule, given) in self.given.iter().enumerate().take(entered.into()) {
+            let seq = given[usize::from(owner)];
+            if seq > 0 && applied[usize::from(owner)] >= seq {
+                owner = self.rules[rule].flatten().unwrap_or(part as u8);
+            }
+        }
+        owner
+    }
+
+    /// Returns true if all have given by a rule.
+    pub fn have_given(&self, rule: u8) -> bool {
+        self.given[usize::from(rule)].iter().all(|seq| *seq > 0)
+    }
+}
+
 /// The state derived from entries. All other state of a datacenter is lost in a crash.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
     pub registers: [[Register; DCS]; LOCKS],
+    pub homes: HomeRules,
     /// In order.
     pub table: SmallVec<[Row; 4]>,
 }
 
 impl View {
     /// Before any entry: a part of a homed lock is at the home, one of another lock where its name says.
-    pub fn initial(homes: Homes) -> View {
+    pub fn initial(homes: Homes, rules: HomeRules) -> View {
         let owner = |lock: usize, part: Dc| homes[lock].unwrap_or(part) as u8;
         let row = |lock| std::array::from_fn(|part| Register { version: 0, owner: owner(lock, part) });
-        View { registers: std::array::from_fn(row), table: SmallVec::new() }
+        View { registers: std::array::from_fn(row), homes: rules, table: SmallVec::new() }
+    }
+
+    pub fn owner(&self, lock: usize, part: Dc) -> Dc {
+        let Register { version, owner } = self.registers[lock][part];
+        if version > 0 || lock != BELOW {
+            return owner.into();
+        }
+        self.homes.owner(owner, part, RULES as u8, &[u8::MAX; DCS]).into()
     }
 
     pub fn parts_of(&self, lock: usize, dc: Dc) -> Parts {
-        let mine = (0..DCS).filter(|part| usize::from(self.registers[lock][*part].owner) == dc);
-        Parts(mine.fold(0, |parts, part| parts | 1 << part))
+        Parts((0..DCS).filter(|part| self.owner(lock, *part) == dc).fold(0, |parts, part| parts | 1 << part))
     }
 
-    /// Returns true if the entry keeps the rule that only the owner transfers a part.
+    /// Returns the parts of the lock below the prefix that a datacenter owns by default.
+    pub fn owned_by_default(&self, dc: Dc) -> Parts {
+        let is_default = |part: &Dc| self.registers[BELOW][*part].version == 0;
+        let owned = (0..DCS).filter(is_default).filter(|part| self.owner(BELOW, *part) == dc);
+        Parts(owned.fold(0, |parts, part| parts | 1 << part))
+    }
+
+    /// Returns true if the entry keeps the rule that only the owner transfers a part, and only the default
+    /// owner keeps one.
     pub fn allows(&self, maker: Dc, entry: &Entry) -> bool {
         match entry.op {
             Op::Transfer { lock, parts, .. } => self.parts_of(lock.into(), maker).covers(parts),
-            Op::Request { .. } | Op::Withdraw { .. } => true,
+            Op::Enter { rule, gives: Some(given) } | Op::Give { rule, gives: given } => {
+                self.homes.given[usize::from(rule)][maker] == 0
+                    && self.owned_by_default(maker).covers(given.kept)
+            }
+            Op::Request { .. } | Op::Withdraw { .. } | Op::Enter { gives: None, .. } => true,
         }
     }
 
-    pub fn apply(&mut self, maker: Dc, entry: &Entry) {
+    /// Applies entry `seq` of its maker's log.
+    pub fn apply(&mut self, maker: Dc, seq: u8, entry: &Entry) {
         match entry.op {
             Op::Request { at, wants } => {
                 let row = Row { at, dc: maker as u8, wants };
@@ -126,12 +218,37 @@ impl View {
             }
             Op::Transfer { to, lock, parts, versions } => {
                 for part in (0..DCS).filter(|part| parts.has(*part)) {
-                    let register = &mut self.registers[usize::from(lock)][part];
-                    if versions[part] > register.version {
-                        *register = Register { version: versions[part], owner: to };
-                    }
+                    self.transfer(usize::from(lock), part, to, versions[part], entry);
                 }
             }
+            Op::Enter { rule, gives } => {
+                self.homes.entered[maker] = rule + 1;
+                gives.into_iter().for_each(|given| self.give(maker, seq, rule, given));
+            }
+            Op::Give { rule, gives } => self.give(maker, seq, rule, gives),
+        }
+    }
+
+    fn give(&mut self, maker: Dc, seq: u8, rule: u8, Given { kept }: Given) {
+        let register = Register { version: 1, owner: maker as u8 };
+        (0..DCS).filter(|part| kept.has(*part)).for_each(|part| self.registers[BELOW][part] = register);
+        self.homes.given[usize::from(rule)][maker] = seq;
+    }
+
+    /// A part that moves to its default owner, as the maker of the entry knew it, loses its register.
+    fn transfer(&mut self, lock: usize, part: Dc, to: u8, version: u8, entry: &Entry) {
+        let register = &mut self.registers[lock][part];
+        if version <= register.version {
+            return;
+        }
+        *register = Register { version, owner: to };
+        let base = part as u8;
+        let default = match self.homes.judged_here {
+            true => self.homes.owner(base, part, RULES as u8, &[u8::MAX; DCS]),
+            false => self.homes.owner(base, part, entry.epoch, &entry.deps),
+        };
+        if lock == BELOW && self.homes.rules[0].is_some() && default == to {
+            *register = Register { version: 0, owner: base };
         }
     }
 }
