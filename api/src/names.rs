@@ -20,6 +20,35 @@ pub const MAX_LABEL: usize = 256;
 /// Maximum length of the reason of a force release, in bytes.
 pub const MAX_FORCE_REASON: usize = 256;
 
+/// The number of an entry in the log of a datacenter, for people: `1/5` is the fifth entry of generation 1,
+/// the second server that had that id; of the first one it is `5`. For programs it is one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EntryNumber(pub u64);
+
+impl EntryNumber {
+    /// Number of bits that count within a generation. The upper ones are the generation.
+    pub const COUNT_BITS: u32 = 48;
+
+    /// Returns how many servers had the id of the datacenter before.
+    pub const fn generation(self) -> u64 {
+        self.0 >> EntryNumber::COUNT_BITS
+    }
+
+    /// Returns the number of the entry in the log of its server. The first one has number 1.
+    pub const fn count(self) -> u64 {
+        self.0 & ((1 << EntryNumber::COUNT_BITS) - 1)
+    }
+}
+
+impl fmt::Display for EntryNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.generation() {
+            0 => write!(f, "{}", self.count()),
+            generation => write!(f, "{generation}/{}", self.count()),
+        }
+    }
+}
+
 /// A datacenter (DC): a member of the cluster. A small integer, below [`MAX_DCS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -1,8 +1,10 @@
 //! Numbers of entries. A datacenter's entries are numbered without gaps within one *generation* of its slot;
 //! the generation is in the upper bits. So a number is never used again, though a slot is.
 
+pub use geolock_api::names::EntryNumber;
+
 /// Number of bits that count within a generation.
-pub const COUNT_BITS: u32 = 48;
+pub const COUNT_BITS: u32 = EntryNumber::COUNT_BITS;
 
 /// Returns the number that the first entry of the generation of entry `seq` follows.
 pub const fn base_of(seq: u64) -> u64 {
@@ -30,6 +32,12 @@ pub const fn entries_between(after: u64, upto: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_read_the_generation_and_the_count() {
+        let shown = [5, (1 << COUNT_BITS) + 5, 3 << COUNT_BITS].map(|seq| EntryNumber(seq).to_string());
+        assert_eq!(shown, ["5", "1/5", "3/0"]);
+    }
 
     #[test]
     fn numbers_follow_one_another_within_a_generation_and_across() {

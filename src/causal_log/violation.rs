@@ -4,13 +4,13 @@
 use crate::base::time::Timestamp;
 use crate::causal_log::commit::CommitFault;
 use crate::causal_log::entry::WantsError;
-use geolock_api::names::{ClusterId, DcId, DcSet, LockName, RequestId};
+use geolock_api::names::{ClusterId, DcId, DcSet, EntryNumber, LockName, RequestId};
 
 /// A peer broke the protocol. Nothing of the message was applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages explain the variants")]
 pub enum Violation {
-    #[error("entry {dc}:{seq} {fault}")]
+    #[error("entry {dc}:{} {fault}", EntryNumber(*.seq))]
     Entry { dc: DcId, seq: u64, fault: EntryFault },
     #[error("{entries} entries of {bytes} bytes wait for others that do not come")]
     TooManyHeldBack { entries: usize, bytes: usize },
@@ -44,7 +44,7 @@ pub enum EntryFault {
     Epoch { epoch: u64, before: u64 },
     #[error("is of a datacenter that is no member")]
     UnknownDc,
-    #[error("does not follow its predecessor: it says that it was made at {deps_on_self}")]
+    #[error("does not follow its predecessor: it says that it was made at {}", EntryNumber(*.deps_on_self))]
     Gap { deps_on_self: u64 },
     #[error("depends on {dc}, which is no member")]
     UnknownDependency { dc: DcId },

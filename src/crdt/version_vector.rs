@@ -7,7 +7,7 @@ use crdts::CvRDT;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use geolock_api::names::{DcId, MAX_DCS, MAX_ENTRY};
+use geolock_api::names::{DcId, EntryNumber, MAX_DCS, MAX_ENTRY};
 
 /// `DcId -> seq`: the entries `1..=seq` of that datacenter. Absent means 0. Trailing zeros are never stored,
 /// so equal vectors are equal bytes.
@@ -106,19 +106,25 @@ impl<'de> Deserialize<'de> for VersionVector {
     }
 }
 
-impl fmt::Display for VersionVector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl VersionVector {
+    fn show<N: fmt::Display>(&self, f: &mut fmt::Formatter<'_>, number: fn(u64) -> N) -> fmt::Result {
         f.write_str("{")?;
         for (i, (dc, seq)) in self.iter().enumerate() {
-            write!(f, "{}{dc}:{seq}", if i == 0 { "" } else { " " })?;
+            write!(f, "{}{dc}:{}", if i == 0 { "" } else { " " }, number(seq))?;
         }
         f.write_str("}")
     }
 }
 
+impl fmt::Display for VersionVector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(f, EntryNumber)
+    }
+}
+
 impl fmt::Debug for VersionVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        self.show(f, |seq| seq)
     }
 }
 

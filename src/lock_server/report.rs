@@ -7,7 +7,7 @@ use crate::base::time::Instant;
 use crate::replica::call::Phase;
 use crate::replica::force_release::ForceReleased;
 use crate::replica::{Fork, Report, Summed};
-use geolock_api::names::{DcId, LeaseId};
+use geolock_api::names::{DcId, EntryNumber, LeaseId};
 
 /// Expired leases that are not logged yet. A client can let a hundred thousand leases expire at once, and
 /// each line costs time of the thread that steps the machine.
@@ -89,7 +89,7 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             tracing::warn!(%peer, ahead_ms, "clocks drift apart: check time synchronisation");
         }
         Report::EntryTooFarAhead { peer, dc, seq, ahead_ms } => {
-            tracing::warn!(%peer, %dc, seq, ahead_ms, "an entry of the future waits: check the clocks");
+            tracing::warn!(%peer, %dc, seq = %EntryNumber(*seq), ahead_ms, "an entry of the future waits: check the clocks");
         }
         Report::ClockSkew { .. }
         | Report::ClockBehind { .. }
@@ -202,7 +202,7 @@ fn log_disk_space(space: DiskSpace) {
 fn log_fork(Fork { dc, seq, ours, theirs, peer }: &Fork) {
     let (ours, theirs) = (format!("{ours:016x}"), format!("{theirs:016x}"));
     tracing::error!(
-        %dc, seq, %ours, %theirs, %peer,
+        %dc, seq = %EntryNumber(*seq), %ours, %theirs, %peer,
         "there are two entries of that number in the log of that datacenter: two histories. Nothing is granted, moved or \
          committed until an operator has decided which one is kept"
     );
@@ -220,7 +220,8 @@ fn log_phase(phase: Phase) {
         Phase::Grace { leases } => tracing::info!(leases, "waiting for clients to reclaim their locks"),
         Phase::Serving => tracing::info!("serving"),
         Phase::Forked { dc, seq } => {
-            tracing::error!(%dc, seq, "forked: only reads are served, see Two histories in docs/operations.md");
+            let seq = EntryNumber(seq);
+            tracing::error!(%dc, %seq, "forked: only reads are served, see Two histories in docs/operations.md");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::command::{Command, Vouch};
 use super::refused::Dcs;
 use super::rules::PrefixRule;
+use geolock_api::names::EntryNumber;
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +35,9 @@ impl fmt::Display for Command {
             Command::End { attempt } => write!(f, "eviction {attempt} ends"),
             Command::Abort { attempt } => write!(f, "eviction {attempt} is given up"),
             Command::Leaving { dc, .. } => write!(f, "{dc} leaves"),
-            Command::Left { dc, cut, .. } => write!(f, "{dc} has left with its entry {cut}"),
+            Command::Left { dc, cut, .. } => {
+                write!(f, "{dc} has left with its entry {}", EntryNumber(*cut))
+            }
             Command::Silent { mark, .. } => write!(f, "{} hears nothing of {}", mark.by, mark.of),
             Command::Heard { mark } => write!(f, "{} hears {} again", mark.by, mark.of),
             Command::SetPolicy(policy) => write!(f, "the policy is: {policy}"),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use geolock_api::names::{ClusterId, DcId, DcSet};
+use geolock_api::names::{ClusterId, DcId, DcSet, EntryNumber};
 
 use super::config::{MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS};
 use super::ids::{AttemptId, Epoch, Generation, Lineage, MemberName, Revision, ServerId, Voter, WitnessId};
@@ -112,7 +112,7 @@ pub enum Refused {
     NotLeaving { dc: DcId },
     #[error("{joiner} is joining with parts of {dc}: wait until it is settled")]
     SponsorNeeded { dc: DcId, joiner: DcId },
-    #[error("entry {cut} is not of generation {generation} of {dc}: the cut is the `Leave` of its log")]
+    #[error("entry {} is not of generation {generation} of {dc}: the cut is the `Leave` of its log", EntryNumber(*.cut))]
     WrongCut { dc: DcId, generation: Generation, cut: u64 },
 
     // Evicting.
@@ -148,7 +148,7 @@ pub enum Refused {
     AlreadyReported { by: Voter },
     #[error("{by} is to be evicted by this attempt: its report does not count")]
     ReportOfEvicted { by: Voter },
-    #[error("the report of {by} has entry {seq} of {dc}, of a generation that never was: look at its log")]
+    #[error("the report of {by} has entry {} of {dc}, of a generation that never was: look at its log", EntryNumber(*.seq))]
     WrongReport { by: Voter, dc: DcId, seq: u64 },
     #[error("the reports of {missing} are missing: wait for them, or give the attempt up and evict them, too", missing = Dcs(*.missing))]
     ReportsMissing { missing: DcSet },

@@ -16,6 +16,8 @@ use crate::crdt::VersionVector;
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::call::{Counts, MembersStatus, PeerStatus, Phase, Status};
 
+use geolock_api::names::EntryNumber;
+
 use super::logs::lines_lost;
 use super::memory::resident_bytes;
 use super::snapshot::{Board, CertificateFigures, LinkFigures, Places, Snapshot};
@@ -290,7 +292,9 @@ impl Page<'_> {
     fn vector(&mut self, (name, help): (&str, &str), vector: &VersionVector) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (dc, seq) in vector.iter() {
-            metric.encode_family(&[("dc", dc.to_string())])?.encode_gauge(&seq)?;
+            let number = EntryNumber(seq);
+            let labels = [("dc", dc.to_string()), ("generation", number.generation().to_string())];
+            metric.encode_family(&labels)?.encode_gauge(&number.count())?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::base::capacity::DiskSpace;
 use crate::base::histogram::Histogram;
 use crate::journal;
 use crate::replica::call::{Phase, Status};
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, EntryNumber};
 
 /// An actor that published nothing for this long hangs: 100 of its periods.
 const STALE: Duration = Duration::from_secs(10);
@@ -163,8 +163,9 @@ impl Snapshot {
                     .into())
             }
             Phase::Forked { dc, seq } => Err(format!(
-                "forked: entry {seq} of the log of {dc} is not the same everywhere; an operator has to decide which \
-                 history is kept"
+                "forked: entry {} of the log of {dc} is not the same everywhere; an operator has to decide which \
+                 history is kept",
+                EntryNumber(seq)
             )),
             Phase::Grace { leases } => {
                 Err(format!("grace after a restart: {leases} leases have not reclaimed their locks"))

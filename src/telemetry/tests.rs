@@ -194,7 +194,7 @@ const METRICS: [&str; 48] = [
     "geolock_peer_unacked_entries{peer=\"dc1\"} 12.0",
     "geolock_peer_lag_seconds{peer=\"dc1\"} 2.5",
     "geolock_peer_missing_entries{peer=\"dc1\"} 4.0",
-    "geolock_log_applied{dc=\"dc1\"} 9",
+    "geolock_log_applied{dc=\"dc1\",generation=\"0\"} 9",
     "geolock_values_bytes 0.0",
     "geolock_sessions 7",
     "geolock_sessions_limit 10",

@@ -36,7 +36,7 @@ use crate::server::node::{Node, NodeError};
 use crate::telemetry::{LogOptions, flush_log};
 use calls::{Calls, Request};
 pub(super) use data::DataDir;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, EntryNumber};
 use plan::Server;
 pub(super) use plan::{Plan, Playground};
 use running::Running;
@@ -313,7 +313,8 @@ pub(super) fn obstacle(handle: &LockServerHandle, dcs: usize) -> Option<String> 
         Phase::Starting => Some(format!("{dc} starts")),
         Phase::ReadOnly => Some(format!("{dc} waits to hear from the others how much they have of its log")),
         Phase::Forked { dc: of, seq } => {
-            Some(format!("{dc} and another have two histories of {of} from entry {seq} on"))
+            let entry = EntryNumber(seq);
+            Some(format!("{dc} and another have two histories of {of} from entry {entry} on"))
         }
         Phase::Grace { leases } => Some(format!(
             "{dc} waits up to a lease's time to live for {leases} clients of the last time (--fresh forgets them)"

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cli::{at_stake, describe, witnesses};
+use geolock_api::names::EntryNumber;
 use geolock_api::proto::{CertificateStatus, CheckpointStatus, Histogram, JournalStatus, PeerStatus};
 use geolock_client::Status;
 
@@ -54,6 +55,7 @@ pub(super) fn status(status: &Status) -> Value {
         "waiting_is_least": status.waiting_is_least,
         "applied": seqs(status.applied.as_ref()),
         "durable": seqs(status.durable.as_ref()),
+        "logs": logs(status),
         "journal": status.journal.as_ref().map(journal),
         "resident_bytes": status.resident_bytes,
         "certificates": status.certificates.iter().map(certificate).collect::<Vec<_>>(),
@@ -94,6 +96,25 @@ fn journal(journal: &JournalStatus) -> Value {
         "since_checkpoint_bytes": journal.since_checkpoint_bytes,
         "last_checkpoint": journal.last_checkpoint.as_ref().map(checkpoint),
     })
+}
+
+/// Returns how many entries of each log are here, of which generation of that datacenter: its number in a
+/// vector is both.
+fn logs(status: &Status) -> Vec<Value> {
+    let of = |vector: &[u64], dc: usize| EntryNumber(vector.get(dc).copied().unwrap_or(0));
+    let (applied, durable) = (seqs(status.applied.as_ref()), seqs(status.durable.as_ref()));
+    let log = |dc: usize| {
+        let (applied, durable) = (of(applied, dc), of(durable, dc));
+        // Of an earlier generation none of these is on disk yet.
+        let is_same = applied.generation() == durable.generation();
+        json!({
+            "dc": dc,
+            "generation": applied.generation(),
+            "applied": applied.count(),
+            "durable": if is_same { durable.count() } else { 0 },
+        })
+    };
+    (0..applied.len()).filter(|dc| applied[*dc] > 0).map(log).collect()
 }
 
 fn seqs(snapshot: Option<&geolock_client::Snapshot>) -> &[u64] {

@@ -168,6 +168,7 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use geolock_api::names::EntryNumber;
     use geolock_api::proto::{AtStake, CheckpointStatus, JournalStatus, Witness};
     use geolock_client::Snapshot;
 
@@ -309,6 +310,30 @@ certificates
 grants_total  3
 held          12";
         assert_eq!(text(&status()), expected);
+    }
+
+    #[test]
+    fn entries_of_later_generations_are_shown_with_them() {
+        let later = |generation: u64, count| (generation << EntryNumber::COUNT_BITS) + count;
+        let mut status = status();
+        status.applied = Some(Snapshot { seqs: vec![7, later(1, 5), later(2, 0)] });
+        status.durable = Some(Snapshot { seqs: vec![7, later(1, 4), 9] });
+        let text = text(&status);
+        let lines =
+            ["here             7          1/5          2/0", "here on disk     7          1/4          9"];
+        assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+        let json = json::status(&status);
+        assert_eq!(json["applied"], serde_json::json!([7, 281_474_976_710_661_u64, later(2, 0)]));
+        let log = |generation, applied, durable| (generation, applied, durable);
+        let logs: Vec<_> = json["logs"].as_array().expect("logs").iter().collect();
+        let shown: Vec<_> = logs
+            .iter()
+            .map(|it| {
+                [&it["generation"], &it["applied"], &it["durable"]].map(|it| it.as_u64().expect("a number"))
+            })
+            .map(|[generation, applied, durable]| log(generation, applied, durable))
+            .collect();
+        assert_eq!(shown, [log(0, 7, 7), log(1, 5, 4), log(2, 0, 0)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::base::time::brief;
 use crate::cli::dc_names::DcNames;
 use crate::cli::print::{size, table};
 use crate::cli::{at_stake, witnesses};
+use geolock_api::names::EntryNumber;
 use geolock_api::proto::{CheckpointStatus, JournalStatus, PeerStatus};
 use geolock_client::{Snapshot, Status};
 
@@ -66,7 +67,7 @@ pub(super) fn vectors(status: &Status, names: &DcNames) -> String {
     dcs.sort_unstable();
     let row = |who: String, has: Option<&Snapshot>| {
         let seq = |dc: &u32| has.and_then(|has| has.seqs.get(*dc as usize)).copied().unwrap_or(0);
-        [who].into_iter().chain(dcs.iter().map(|dc| seq(dc).to_string())).collect()
+        [who].into_iter().chain(dcs.iter().map(|dc| EntryNumber(seq(dc)).to_string())).collect()
     };
     let mut rows: Vec<Vec<String>> = vec![
         ["LOG OF".to_owned()].into_iter().chain(dcs.iter().map(|dc| names.show(*dc))).collect(),

@@ -16,7 +16,7 @@ use crate::replica::call::LockRequest;
 use crate::replica::clients::force_release::ForceReleased;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, DcSet, FencingToken, IdempotencyKey, LeaseId, RequestId};
+use geolock_api::names::{DcId, DcSet, EntryNumber, FencingToken, IdempotencyKey, LeaseId, RequestId};
 use geolock_api::value::Reading;
 
 /// Most bytes of one change, approximately.
@@ -243,12 +243,14 @@ pub enum TxnRefusal {
     #[error("transaction {0} is over: it is committed")]
     Committed(IdempotencyKey),
     #[error(
-        "the snapshot asked for has entry {seq} of this datacenter, which has made {made}: it is not from here, or not from this past"
+        "the snapshot asked for has entry {} of this datacenter, which has made {}: it is not from here, or not from this past",
+        EntryNumber(*.seq), EntryNumber(*.made)
     )]
     SnapshotAhead { seq: u64, made: u64 },
     #[error(
-        "the snapshot asked for has entry {seq} of {dc}, which was lost with that server: its entries count up to {cut}; \
-         read again, without that snapshot"
+        "the snapshot asked for has entry {} of {dc}, which was lost with that server: its entries count up to {}; \
+         read again, without that snapshot",
+        EntryNumber(*.seq), EntryNumber(*.cut)
     )]
     SnapshotLost { dc: DcId, seq: u64, cut: u64 },
     #[error("{0} is no member of this cluster")]
