@@ -95,7 +95,16 @@ impl AdminClient {
     /// [`AdminClient::members`] lists it no more. After [`ClientError::Unreachable`] the outcome is unknown:
     /// repeat it.
     pub async fn remove_member(&self, dc: u32) -> Result<u64, ClientError> {
-        let request = RemoveMemberRequest { dc };
+        let request = RemoveMemberRequest { dc, cancel: false };
+        let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
+        Ok(answer.decision)
+    }
+
+    /// Takes the leave of the datacenter that this client asks back: it stays. Returns the number of the
+    /// decision. Refused once its log says that it leaves, and elsewhere. After [`ClientError::Unreachable`]
+    /// the outcome is unknown: repeat it.
+    pub async fn cancel_removal(&self, dc: u32) -> Result<u64, ClientError> {
+        let request = RemoveMemberRequest { dc, cancel: true };
         let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
         Ok(answer.decision)
     }

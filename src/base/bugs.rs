@@ -162,6 +162,10 @@ pub enum Bug {
     LeavesWithParts,
     /// A member that has restarted leaves before its clients have reclaimed.
     LeavesInGrace,
+    /// A member leaves though it has proposed to stay.
+    LeavesAfterCancel,
+    /// A member proposes to stay before its promise not to leave is on disk.
+    StayNotOnDisk,
     /// A member says that nothing is still to come that names one that has ended, before all others have
     /// entered that end.
     FreedUnseen,

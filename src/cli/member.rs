@@ -68,7 +68,8 @@ enum MemberCommand {
     ///
     /// It refuses new requests of its clients. Once no client holds a lock there, it returns its parts to
     /// the others, and its server ends. No lock elsewhere waits for it. Another server may join with its
-    /// id. May be repeated, also to wait.
+    /// id. May be repeated, also to wait. With `--cancel` the datacenter stays after all: run that there,
+    /// before it has returned everything.
     Remove {
         /// The id of the datacenter, such as 2
         #[arg(value_name = "ID", value_parser = dc_names::parse)]
@@ -76,6 +77,9 @@ enum MemberCommand {
         /// Wait until it has left
         #[arg(long)]
         wait: bool,
+        /// Take the removal back: it stays, and serves its clients again
+        #[arg(long, conflicts_with = "wait")]
+        cancel: bool,
     },
     /// Evict datacenters that are lost for good
     ///
@@ -183,7 +187,11 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
                 admin.add_member(&name, sponsor.map(|dc| dc.get().into())).await.map_err(connect::failure)?;
             print(format_args!("{name} may join (decision {decision})."))
         }
-        MemberCommand::Remove { dc, wait } => {
+        MemberCommand::Remove { dc, cancel: true, .. } => {
+            let decision = admin.cancel_removal(dc.get().into()).await.map_err(connect::failure)?;
+            print(format_args!("{dc} stays (decision {decision})."))
+        }
+        MemberCommand::Remove { dc, wait, cancel: false } => {
             let decision = admin.remove_member(dc.get().into()).await.map_err(connect::failure)?;
             print(format_args!("{dc} leaves (decision {decision})."))?;
             if wait { gone(&admin, dc).await } else { Ok(()) }

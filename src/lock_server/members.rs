@@ -13,7 +13,7 @@ use crate::base::time::Timestamp;
 use crate::membership::{
     Command, Config, Epoch, Facts, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
 };
-use crate::replica::{Event, RecoveryView};
+use crate::replica::{Event, RecoveryView, StayView};
 use geolock_api::names::{DcId, DcSet};
 
 /// Most decisions that wait for the actor; a sender waits for space.
@@ -30,6 +30,8 @@ pub enum MembersInput {
     Propose(Box<Command>),
     /// An operator says that a majority of the members is gone for good.
     Recover(RecoveryPlan),
+    /// An operator takes the leave of this datacenter back.
+    CancelLeave,
 }
 
 impl From<MembersInput> for Event {
@@ -37,6 +39,7 @@ impl From<MembersInput> for Event {
         match input {
             MembersInput::Decided { lineage, index, proposal } => Event::Decided { lineage, index, proposal },
             MembersInput::Recover(plan) => Event::Recover { plan },
+            MembersInput::CancelLeave => Event::CancelLeave,
             MembersInput::Propose(command) => Event::Propose { command },
         }
     }
@@ -71,6 +74,8 @@ pub struct MembersView {
     pub freed: BTreeMap<DcId, DcSet>,
     /// The forced recovery that an operator has asked this one for.
     pub recovery: RecoveryView,
+    /// The leaves that operators have taken back.
+    pub stay: StayView,
     /// The state after the last forced recovery, once its decision is on disk.
     pub recovered: Option<Config>,
     /// The forced recoveries that are entered here.
@@ -154,6 +159,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             config.slots().members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
+        let stay = self.machine.stay();
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let last_clocks = self.machine.last_clocks();
         let view = &self.outlets.members.view;
@@ -164,7 +170,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
-            is_same && is_heard && is_recovered && is_reported
+            is_same && is_heard && is_recovered && is_reported && known.stay == stay
         };
         if !is_known {
             for (dc, member) in config.slots().members() {
@@ -184,6 +190,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 left,
                 freed,
                 recovery,
+                stay,
                 recovered,
                 losses,
             });

@@ -9,7 +9,7 @@ use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
 use crate::membership::{Config, Epoch, LossReport};
-use crate::replica::{Effect, Event, Position, RecoveryView, Replica, Urgency, Witness};
+use crate::replica::{Effect, Event, Position, RecoveryView, Replica, StayView, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
 
@@ -57,6 +57,11 @@ pub trait Machine: Send + 'static {
     /// Returns the forced recovery that an operator has asked for.
     fn recovery(&self) -> RecoveryView {
         RecoveryView::default()
+    }
+
+    /// Returns the leaves that operators have taken back.
+    fn stay(&self) -> StayView {
+        StayView::default()
     }
 
     /// Returns the state after the last forced recovery, once its decision is on disk.
@@ -113,6 +118,10 @@ impl Machine for Replica {
 
     fn recovery(&self) -> RecoveryView {
         self.inspect().recovery()
+    }
+
+    fn stay(&self) -> StayView {
+        self.inspect().stay()
     }
 
     fn recovered(&self) -> Option<&Config> {

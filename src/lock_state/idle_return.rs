@@ -52,6 +52,8 @@ pub const MAX_AWAY_LOCKS: usize = 1_000_000;
 pub(super) struct IdleReturn {
     /// See [`crate::replica::LocalConfig::max_away_locks`].
     max_away: usize,
+    /// This datacenter leaves: none is kept.
+    keeps_none: bool,
     /// Time of the first round. A lock of whose use nothing is known was unused since then, at least.
     first_round: Option<NonZeroU32>,
     /// Index of the next row to examine by age.
@@ -79,6 +81,7 @@ impl IdleReturn {
     pub fn new(max_away: usize) -> IdleReturn {
         IdleReturn {
             max_away,
+            keeps_none: false,
             first_round: None,
             next: 0,
             rows: 0,
@@ -90,9 +93,9 @@ impl IdleReturn {
         }
     }
 
-    /// From now on no foreign part is kept here that is not in use.
-    pub fn keep_none(&mut self) {
-        self.max_away = 0;
+    /// From now on no foreign part is kept here that is not in use; or again as usual.
+    pub fn keep_none(&mut self, keeps_none: bool) {
+        self.keeps_none = keeps_none;
     }
 
     /// The next rounds examine all rows: those of locks that have fallen home leave.
@@ -142,7 +145,7 @@ impl IdleReturn {
     fn surplus_of(&self, tables: &Tables) -> usize {
         let counts_all = tables.view.bugs.has(Bug::AwayElsewhereCounted);
         let away = if counts_all { tables.owners.map().len() } else { tables.owners.away_here() };
-        away.saturating_sub(self.max_away)
+        away.saturating_sub(if self.keeps_none { 0 } else { self.max_away })
     }
 
     fn run_by_number(

@@ -112,6 +112,11 @@ impl<'a> Inspect<'a> {
         made.len() == locks.len() && made.iter().zip(locks).all(is_it)
     }
 
+    /// Returns true if no other member is unreachable.
+    pub fn hears_all(self) -> bool {
+        self.0.view.away.is_empty()
+    }
+
     /// Returns true if nothing is left here but what is at home.
     pub fn has_nothing(self) -> bool {
         let Tables { view, owners, requests, request_table, .. } = self.0;

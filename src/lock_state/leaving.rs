@@ -27,9 +27,18 @@ impl MemberChanges<'_> {
     /// This datacenter gives nothing to `dc`, which leaves, any more.
     pub fn begin_leaving(&mut self, dc: DcId) {
         if dc == self.tables.view.me {
-            return self.idle_return.keep_none();
+            return self.idle_return.keep_none(true);
         }
         self.tables.view.leaving.insert(dc);
+        self.schedule.repark_all();
+    }
+
+    /// `dc` does not leave: this datacenter gives it what it asks for again.
+    pub fn stay(&mut self, dc: DcId) {
+        if dc == self.tables.view.me {
+            return self.idle_return.keep_none(false);
+        }
+        self.tables.view.leaving.remove(dc);
         self.schedule.repark_all();
     }
 

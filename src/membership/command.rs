@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! join:   (Invite) -> Admit -> Settled -> (Vote)
-//! leave:  Leaving -> Left
+//! leave:  Leaving -> Left                                              or CancelLeave
 //! evict:  (Silent of a majority) -> Begin -> Have of every other member -> End     or Abort
 //! ```
 //!
@@ -110,6 +110,9 @@ pub enum Command {
     ConfirmDead { dc: DcId, generation: Generation },
     /// Forced recovery: the first decision of a new control group, made by survivors that are no majority.
     Recover(Recovery),
+    /// A leaving member stays. Only that member proposes it, once it has on disk that it appends no `Leave`
+    /// before the outcome is known: a log that ends with `Leave` is that of no member that stays.
+    CancelLeave { dc: DcId, generation: Generation },
 }
 
 impl Command {

@@ -35,6 +35,7 @@ impl fmt::Display for Command {
             Command::End { attempt } => write!(f, "eviction {attempt} ends"),
             Command::Abort { attempt } => write!(f, "eviction {attempt} is given up"),
             Command::Leaving { dc, .. } => write!(f, "{dc} leaves"),
+            Command::CancelLeave { dc, .. } => write!(f, "{dc} stays: its leave is cancelled"),
             Command::Left { dc, cut, .. } => {
                 write!(f, "{dc} has left with its entry {}", EntryNumber(*cut))
             }

@@ -78,6 +78,9 @@ impl Config {
                 nobody_joins(self, *dc)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
             }
+            // The others may be lost before they have entered that it leaves: of two, only this one can
+            // evict the other. They enter both epochs at once, and the next leave needs that all have.
+            Command::CancelLeave { .. } => one_version(self, facts)?,
             Command::SetPolicy(policy) if policy.evict == EvictPolicy::Auto => {
                 all_entered(self, facts, DcSet::EMPTY)?;
             }

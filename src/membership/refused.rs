@@ -110,6 +110,12 @@ pub enum Refused {
     AlreadyLeaving { dc: DcId },
     #[error("{dc} is not leaving: run `geolock member remove` first")]
     NotLeaving { dc: DcId },
+    #[error("{dc} has said in its log that it leaves, or its end is decided: that cannot be taken back")]
+    HasLeft { dc: DcId },
+    #[error("only {dc} itself can take its leave back: run the command there, with --connect")]
+    CancelElsewhere { dc: DcId },
+    #[error("{dc} does not know all of its own log yet: wait until it serves, and repeat the command")]
+    LogNotKnown { dc: DcId },
     #[error("{joiner} is joining with parts of {dc}: wait until it is settled")]
     SponsorNeeded { dc: DcId, joiner: DcId },
     #[error("entry {} is not of generation {generation} of {dc}: the cut is the `Leave` of its log", EntryNumber(*.cut))]

@@ -41,6 +41,8 @@ pub enum Event {
     Propose { command: Box<Command> },
     /// An operator says that the lost members of this plan are gone for good, and the survivors go on.
     Recover { plan: RecoveryPlan },
+    /// An operator takes the leave of this datacenter back.
+    CancelLeave,
     /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
     /// The server shuts down: it opens no leases and accepts no new acquires and transactions. Never ends.

@@ -11,9 +11,9 @@ use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, LossReport, Proposal};
-use crate::replica::RecoveryView;
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
+use crate::replica::{RecoveryView, StayView};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
 use geolock_api::names::{DcId, DcSet, FencingToken, LockName, Position};
@@ -209,6 +209,16 @@ impl<'a> Inspect<'a> {
     /// Returns the forced recovery that an operator has asked for here.
     pub fn recovery(self) -> RecoveryView {
         self.0.members.recovering.view()
+    }
+
+    /// Returns true if this datacenter leaves, and has promised not to.
+    pub fn is_to_stay(self) -> bool {
+        self.0.members.stay.is_promised()
+    }
+
+    /// Returns the leaves that operators have taken back.
+    pub fn stay(self) -> StayView {
+        self.0.members.stay_view()
     }
 
     /// Returns the decisions that are known here, from the first one on.

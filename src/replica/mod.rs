@@ -38,7 +38,7 @@ pub use event::Event;
 pub use geolock_api::names::Position;
 pub use inspect::Inspect;
 pub use lifecycle::{Fork, NotServing};
-pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView};
+pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView, StayView};
 pub use members::{Witness, WitnessConfig, WitnessRecoveryError};
 pub use message::{Heartbeat, Message, Urgency};
 pub use peers::anti_entropy::Summed;
@@ -134,6 +134,7 @@ impl Replica {
                 lend!(Decisions, self).on_decided(lineage, index, *proposal)
             }
             Event::Recover { plan } => lend!(ForcedRecovery, self).on_recover(plan),
+            Event::CancelLeave => lend!(Decisions, self).on_cancel_leave(),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.admission.drain(),

@@ -73,6 +73,7 @@ impl Facts {
             | Record::Decided { .. }
             | Record::Silent { .. }
             | Record::RecoveryPromised(_)
+            | Record::StayPromised
             | Record::Recovered(_)
             | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}

@@ -152,6 +152,7 @@ hunts! {
     bm_a_silent_voter_acknowledges: AcknowledgesSilent, TimedEvictions, 20 s, seeds 11..12, as ConflictingHolders | TokenOrder | NotAnswered | Starved;
     bn_a_new_part_is_named_in_grace: NamesInGrace, TimedEvictions, 20 s, seeds 21300000000542..21300000000543, as HoldLost | ConflictingHolders;
     bo_a_member_leaves_in_grace: LeavesInGrace, TimedEvictions, 20 s, seeds 22200000000455..22200000000456, as ConflictingHolders | HoldLost;
+    cd_a_member_leaves_that_is_to_stay: LeavesAfterCancel, Staying, 20 s, seeds 12..13, as Panic;
     bp_a_slot_is_freed_too_soon: FreedUnseen, Returns, 20 s, seeds 24600000000814..24600000000815, as Diverged;
     bq_registers_name_an_earlier_member: RowsNotForgotten, Returns, 20 s, seeds 24600000000006..24600000000007, as Panic | Forgotten;
     bx_a_state_is_taken_without_need: StateUnneeded, Returns, 20 s, seeds 68000000002844..68000000002845, as Contract;

@@ -17,6 +17,8 @@ pub struct Outcome {
     pub joins: u64,
     /// Datacenters that left.
     pub leaves: u64,
+    /// Leaves that were taken back.
+    pub stays: u64,
     /// Datacenters that were lost and evicted.
     pub evictions: u64,
     /// Servers that joined with the slot of one that had ended.
@@ -100,6 +102,7 @@ impl Outcome {
         self.most_work = self.most_work.max(other.most_work);
         self.joins += other.joins;
         self.leaves += other.leaves;
+        self.stays += other.stays;
         self.evictions += other.evictions;
         self.returns += other.returns;
         self.rules += other.rules;
@@ -195,10 +198,10 @@ impl fmt::Display for Outcome {
             self.keys_expired,
             self.large_changes
         )?;
-        if self.joins + self.leaves + self.evictions + self.rules > 0 {
-            let Outcome { joins, leaves, evictions, returns, rules, .. } = self;
-            write!(f, "datacenters: {joins} joined, {leaves} left, {evictions} evicted, {returns} returned")?;
-            writeln!(f, ", {rules} rules of homes")?;
+        if self.joins + self.leaves + self.stays + self.evictions + self.rules > 0 {
+            let Outcome { joins, leaves, stays, evictions, returns, rules, .. } = self;
+            write!(f, "datacenters: {joins} joined, {leaves} left, {stays} stayed, {evictions} evicted")?;
+            writeln!(f, ", {returns} returned, {rules} rules of homes")?;
         }
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

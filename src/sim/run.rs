@@ -261,7 +261,7 @@ fn too_little(world: &World) -> Option<String> {
     }
     // After one change there may be too few members for the other.
     let ended = world.tally.leaves + world.tally.evictions;
-    if world.plan.leaves > 0 && ended == 0 {
+    if world.plan.leaves > 0 && ended + world.tally.stays == 0 {
         return Some("no datacenter left".to_owned());
     }
     // One that is cut off may be back in time.

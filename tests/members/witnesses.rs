@@ -82,6 +82,43 @@ async fn one_of_two_that_is_lost_is_evicted_and_returns() {
     assert!(token(&second, "used there").await > before);
 }
 
+/// It could neither go, without the other one, nor evict it, because then nobody would stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_leaves_stays_and_evicts_the_only_other_one_that_is_lost() {
+    let (mut cluster, mut clients) = two_and_a_witness().await;
+    let held = acquire(&clients[1], AcquireRequest::exclusive(lock("held"))).await;
+    let cancel = |cluster: &Cluster, at| run(&mut cluster.command(at, ["member", "remove", "1", "--cancel"]));
+    let said = cancel(&cluster, 1);
+    assert!(said.code != 0 && said.stderr.contains("dc1 is not leaving"), "{said:?}");
+    let said = run(&mut cluster.command(1, ["member", "remove", "1"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    for dc in 0..2 {
+        listed(&cluster, dc, "dc1 leaves", |list| list["members"][1]["phase"] == "leaving");
+    }
+    let said = cancel(&cluster, 0);
+    assert!(said.code != 0 && said.stderr.contains("only dc1 itself can take its leave back"), "{said:?}");
+    cluster.kill(0);
+    drop(clients.remove(0));
+    until("nobody hears dc0 any more, and it is needed", || {
+        evict(&cluster, 1, "0").stderr.contains("no member would remain").then_some(())
+    });
+    assert_eq!(held.is_lost(), None);
+    let said = cancel(&cluster, 1);
+    assert!(said.code == 0 && said.stdout.starts_with("dc1 stays (decision "), "{said:?}");
+    assert_eq!(cancel(&cluster, 1).stdout, said.stdout, "it is so already");
+    let evicted = until("dc0 is evicted", || {
+        let said = evict(&cluster, 1, "0");
+        (said.code == 0).then_some(said)
+    });
+    assert!(evicted.stdout.contains("dc0 evicted"), "{evicted:?}");
+    let audit = run(&mut cluster.command(1, ["audit"]));
+    assert!(audit.stdout.contains("dc1 stays: its leave is cancelled"), "{audit:?}");
+    held.release().await.expect("it was held");
+    for name in ["held", "never used"] {
+        token(&clients[0], name).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_that_is_killed_is_evicted_by_time() {
     let (mut cluster, mut clients) = two_and_a_witness().await;

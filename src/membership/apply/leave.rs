@@ -32,6 +32,23 @@ pub(super) fn leaving(
     Ok(Effect::Epoch)
 }
 
+/// Begins an epoch: a member that has entered it gives that member what it asks for again.
+pub(super) fn cancel(
+    config: &mut Config,
+    index: Index,
+    dc: DcId,
+    generation: Generation,
+) -> Result<Effect, Refused> {
+    if config.slots().current(dc, generation)?.phase != Phase::Leaving {
+        return Err(Refused::NotLeaving { dc });
+    }
+    no_attempt(config)?;
+    begin_epoch(config, index, config.voters().clone());
+    let member = config.slots.member_mut(dc);
+    member.expect("it was found above").phase = Phase::Settled;
+    Ok(Effect::Epoch)
+}
+
 pub(super) fn left(
     config: &mut Config,
     index: Index,

@@ -92,6 +92,7 @@ fn decide(config: &mut Config, index: Index, proposal: &Proposal) -> Result<Effe
         Command::End { attempt } => evict::end(config, index, *attempt),
         Command::Abort { attempt } => evict::abort(config, *attempt),
         Command::Leaving { dc, generation } => leave::leaving(config, index, *dc, *generation),
+        Command::CancelLeave { dc, generation } => leave::cancel(config, index, *dc, *generation),
         Command::Left { dc, generation, cut } => leave::left(config, index, *dc, *generation, *cut),
         Command::Silent { mark, policy } => silence::silent(config, mark, *policy),
         Command::Heard { mark } => silence::heard(config, mark),

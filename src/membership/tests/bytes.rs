@@ -75,6 +75,7 @@ fn commands() -> Vec<Command> {
         Command::RemoveRule { prefix },
         Command::ConfirmDead { dc: dc(2), generation },
         Command::Recover(Recovery { lineage: Lineage(1), survivors: vec![(dc(1), vector([(1, 3)]))] }),
+        Command::CancelLeave { dc: dc(2), generation },
     ]
 }
 
@@ -176,7 +177,7 @@ fn bytes_of_recoveries() {
     );
 }
 
-const GOLDEN_COMMANDS: [&str; 23] = [
+const GOLDEN_COMMANDS: [&str; 24] = [
     "fb2c0100070101abababababababababababababababab016106683a3730303001020101fb1027fb3075fb983afbf401\
      fbb80bfb881303",
     "fb2c010101610101",
@@ -201,6 +202,7 @@ const GOLDEN_COMMANDS: [&str; 23] = [
     "fb2c011402612f",
     "fb2c011502fb2c01",
     "fb2c0116010101020003",
+    "fb2c011702fb2c01",
 ];
 const GOLDEN_CONFIG: &str = "0107000f0e0b020301050001000000000000000000000000000000000009666f756e6465722\
      d300b686f73742d303a3730303001000001000101000101010101010101010101010101010109666f756e6465722d310\

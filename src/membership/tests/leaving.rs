@@ -93,3 +93,40 @@ fn nobody_leaves_during_an_eviction_of_another() {
     list.decide(Command::Abort { attempt });
     list.decide(list.left(1, 1));
 }
+
+#[test]
+fn a_leave_that_is_cancelled_leaves_a_member_like_any_other() {
+    let mut list = List::of(3);
+    assert_eq!(list.refused(list.cancel_leave(1)), Refused::NotLeaving { dc: dc(1) });
+    assert_eq!(list.refused(list.cancel_leave(9)), Refused::NotMember { dc: dc(9) });
+    let voters = list.config.voters().clone();
+    list.decide(list.leaving(1));
+    let applied = list.decide(list.cancel_leave(1));
+    // A member that has entered that epoch gives it parts again.
+    assert_eq!(applied, Applied { epoch: Some(list.config.epoch()), cuts: vec![] });
+    assert_eq!((list.config.staying(), list.config.voters()), (set([0, 1, 2]), &voters));
+    assert_eq!(list.refused(list.left(1, 9)), Refused::NotLeaving { dc: dc(1) });
+    list.begin([0]);
+}
+
+#[test]
+fn a_leave_is_not_cancelled_during_an_eviction() {
+    let mut list = List::of(3);
+    list.decide(list.leaving(1));
+    let attempt = list.begin([1]);
+    let under_way = Refused::EvictionUnderWay { attempt, members: set([1]) };
+    assert_eq!(list.refused(list.cancel_leave(1)), under_way);
+}
+
+/// A proposal may be decided late: after another leave of the same member has begun.
+#[test]
+fn an_old_cancellation_does_not_cancel_a_later_leave() {
+    let mut list = List::of(2);
+    list.decide(list.leaving(1));
+    let old = Proposal { checked: list.config.revision(), command: list.cancel_leave(1) };
+    list.decide(list.cancel_leave(1));
+    list.decide(list.leaving(1));
+    let refused = list.config.apply(list.config.index().next(), &old);
+    assert!(matches!(refused, Err(Refused::Changed { .. })), "{refused:?}");
+    assert_eq!(list.config.staying(), set([0]));
+}

@@ -187,6 +187,13 @@ impl List {
         }
     }
 
+    fn cancel_leave(&self, id: u8) -> Command {
+        Command::CancelLeave {
+            dc: dc(id),
+            generation: self.config.slots().generation(dc(id)).unwrap_or_default(),
+        }
+    }
+
     fn left(&self, id: u8, count: u64) -> Command {
         let generation = self.config.slots().generation(dc(id)).unwrap_or_default();
         Command::Left { dc: dc(id), generation, cut: generation.base() + count }

@@ -10,7 +10,7 @@ use crate::base::wire::{decode, encode};
 type Seed = (u8, u8, u8, u64);
 
 fn seeds() -> impl Strategy<Value = Vec<Seed>> {
-    proptest::collection::vec((0_u8..24, 0_u8..6, 0_u8..6, 0_u64..40), 1..120)
+    proptest::collection::vec((0_u8..25, 0_u8..6, 0_u8..6, 0_u64..40), 1..120)
 }
 
 /// Returns the mark of a voter about a member, by default the next one.
@@ -104,6 +104,7 @@ fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
         22 => {
             Command::RemoveRule { prefix: Prefix::new(&b"abcdef"[..1 + usize::from(b)]).expect("a prefix") }
         }
+        24 => Command::CancelLeave { dc: dc(a), generation },
         _ if number < 10 => Command::ConfirmDead { dc: dc(a), generation },
         _ if number < 20 => {
             Command::SetOptions(AgreedOptions { heartbeat_ms: 20, ..AgreedOptions::default() })
@@ -117,9 +118,9 @@ fn command(list: &List, (kind, a, b, number): Seed, salt: u8) -> Command {
 }
 
 /// Decides the commands, and checks each step. Returns the list with the number of effects per kind.
-fn run(seeds: Vec<Seed>) -> (List, [u32; 24]) {
+fn run(seeds: Vec<Seed>) -> (List, [u32; 25]) {
     let mut list = List::of(1 + seeds[0].1);
-    let mut effects = [0; 24];
+    let mut effects = [0; 25];
     let mut epochs = vec![(Epoch(0), list.members_at(Epoch(0)))];
     for (salt, seed) in (10..).zip(seeds) {
         let command = command(&list, seed, salt);
@@ -219,17 +220,17 @@ fn proposal_was_refused_before(proposal: &Proposal, replica: &Config) -> bool {
 
 #[test]
 fn random_lists_reach_every_kind_of_command() {
-    let mut effects = [0_u32; 24];
+    let mut effects = [0_u32; 25];
     let mut rng = crate::base::rng::Rng::new(1, 0);
     for _ in 0..400 {
         let mut seeds = Vec::new();
         for _ in 0..120 {
             let mut below = |bound: u64| rng.below(bound);
-            seeds.push((below(24) as u8, below(6) as u8, below(6) as u8, below(40)));
+            seeds.push((below(25) as u8, below(6) as u8, below(6) as u8, below(40)));
         }
         run(seeds).1.iter().zip(&mut effects).for_each(|(once, all)| *all += once);
     }
     // Founding is refused, as the cluster is founded.
-    let never: Vec<usize> = (1..24).filter(|kind| effects[*kind] == 0).collect();
+    let never: Vec<usize> = (1..25).filter(|kind| effects[*kind] == 0).collect();
     assert!(effects[0] == 0 && never.is_empty(), "no effect of {never:?}: {effects:?}");
 }

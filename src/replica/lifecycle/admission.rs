@@ -7,6 +7,8 @@ use crate::base::capacity::Load;
 pub(in crate::replica) struct Admission {
     /// The server is about to stop. This never ends.
     draining: bool,
+    /// This datacenter leaves.
+    leaving: bool,
     load: Load,
 }
 
@@ -16,9 +18,14 @@ impl Admission {
         self.draining = true;
     }
 
+    /// This datacenter leaves, or does not leave any more.
+    pub fn set_leaving(&mut self, leaving: bool) {
+        self.leaving = leaving;
+    }
+
     #[inline]
     pub fn is_draining(&self) -> bool {
-        self.draining
+        self.draining || self.leaving
     }
 
     pub fn set_load(&mut self, load: Load) {

@@ -4,6 +4,7 @@
 //! entered (`entered.rs`). So this datacenter does not act by the values here: they say which epochs are to
 //! come, and which numbers and cuts are final.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::MembersState;
@@ -26,6 +27,8 @@ pub(in crate::replica) struct Decided {
     config: Config,
     /// All of them.
     pub(super) list: DecisionList,
+    /// The members whose last leave was cancelled, with that decision.
+    cancelled: BTreeMap<DcId, Index>,
     /// A peer has said that it knows decisions.
     are_elsewhere: bool,
     /// This directory was made to join a running cluster, and has no state yet.
@@ -40,6 +43,7 @@ impl Decided {
             server,
             config: Config::default(),
             list: DecisionList::default(),
+            cancelled: BTreeMap::new(),
             are_elsewhere: false,
             awaits_state: joins,
         }
@@ -60,6 +64,11 @@ impl Decided {
     /// Returns the decisions that are known here.
     pub fn list(&self) -> &DecisionList {
         &self.list
+    }
+
+    /// Returns the members whose last leave was cancelled, with that decision.
+    pub(super) fn cancelled(&self) -> &BTreeMap<DcId, Index> {
+        &self.cancelled
     }
 
     /// Returns true if there is a list of decisions: then it counts, not the configuration.
@@ -106,9 +115,28 @@ impl Decided {
             let kind = |epoch| Change { epoch, kind: self.kind(&proposal.command, evicting, members) };
             applied.epoch.map(kind)
         });
+        if change.is_ok() {
+            self.note_leaves(index, &proposal.command);
+        }
         self.list.push(proposal, Learnt { at_ms: None, is_refused: change.is_err() });
         assert_eq!(self.list.len(), self.config.index().0, "the config is that after all decisions");
         change
+    }
+
+    fn note_leaves(&mut self, index: Index, command: &Command) {
+        match command {
+            Command::CancelLeave { dc, .. } => {
+                self.cancelled.insert(*dc, index);
+            }
+            Command::Leaving { dc, .. } => {
+                self.cancelled.remove(dc);
+            }
+            _ => {
+                let slots = self.config.slots();
+                self.cancelled
+                    .retain(|dc, index| slots.member(*dc).is_some_and(|member| member.admitted.0 < index.0));
+            }
+        }
     }
 
     /// Returns the effect of a command on the members. `evicting`, `members`: those before it.
@@ -120,6 +148,7 @@ impl Decided {
                 sponsor: admission.sponsor,
             }),
             Command::Leaving { dc, .. } => Kind::Leaves(*dc),
+            Command::CancelLeave { dc, .. } => Kind::Stays(*dc),
             Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
             Command::End { .. } => self.evicts(evicting, 1),
             Command::Recover(_) => {

@@ -12,7 +12,7 @@ use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
-use crate::membership::{Command, Facts, Index, Lineage, Proposal, Voter};
+use crate::membership::{Command, Facts, Index, Lineage, Proposal, Refused, Voter};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::effect::{Effect, Report};
 use crate::replica::lend::lend;
@@ -35,6 +35,7 @@ impl Members {
             self.pending.push(change);
         }
         self.recovering.end(&self.decided);
+        self.stay.follow(&self.decided);
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
@@ -151,9 +152,7 @@ impl Decisions<'_> {
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
-        if self.members.decided.is_leaving() {
-            self.lifecycle.admission.drain();
-        }
+        self.lifecycle.admission.set_leaving(self.members.decided.is_leaving());
         let voters = self.members.peers().union(self.members.decided.config().witnesses().dcs());
         self.peers.member_lease.retain(voters);
         self.peers.witnesses.retain(self.members.decided.config());
@@ -168,6 +167,7 @@ impl Decisions<'_> {
         }
         self.members.goes_on_at = None;
         self.propose_settled();
+        self.propose_cancel();
         lend!(ForcedRecovery, self).tell_recovery();
         lend!(ForcedRecovery, self).drive_recovery();
         self.drive_eviction();
@@ -247,6 +247,10 @@ impl Decisions<'_> {
 
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
+        if let Command::CancelLeave { dc, .. } = command {
+            let refused = Refused::CancelElsewhere { dc };
+            return self.out.report(Report::ProposalRefused { why: refused.to_string() });
+        }
         let facts = self.members.facts(self.peers, self.config, self.now);
         match self.members.decided.config().check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),

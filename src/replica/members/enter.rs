@@ -48,7 +48,7 @@ impl Members {
                 self.decided.evict_by_time() && (!may_be_fenced || self.pending.awaits_leases(now))
             }
             Kind::Rules => !self.may_enter_rule(rules),
-            Kind::Leaves(_) | Kind::None => false,
+            Kind::Leaves(_) | Kind::Stays(_) | Kind::None => false,
         };
         (!waits).then_some(change.epoch)
     }
@@ -65,6 +65,7 @@ impl Members {
                 self.joins.admit(admitted, epoch, older);
             }
             Kind::Leaves(dc) => self.entered.begin_leaving(dc),
+            Kind::Stays(dc) => self.entered.stay(dc),
             Kind::Ends(dc, _) => self.end(DcSet::only(dc)),
             Kind::Evicts(evicted) => {
                 self.end(evicted.members);
@@ -169,6 +170,10 @@ impl Writer<'_> {
                 self.log.admit(dc, generation.base());
             }
             Kind::Leaves(dc) => self.locks.member_changes().begin_leaving(dc),
+            Kind::Stays(dc) => {
+                self.data.counter_escrow.stop_handing();
+                self.locks.member_changes().stay(dc);
+            }
             Kind::Ends(dc, cut) => {
                 assert_eq!(self.log.applied().get(dc), cut, "all that {dc} did is known when its end is");
                 self.locks.member_changes().end(DcSet::only(dc), epoch.0);
@@ -214,8 +219,9 @@ impl Decisions<'_> {
         let parting = Parting { leaving: state.parting.leaving.difference(me), left };
         let counting = all.difference(left);
         self.locks.member_changes().install_members(parting, counting, state.sponsors());
-        if state.parting.leaving.contains(self.config.dc) {
-            self.locks.member_changes().begin_leaving(self.config.dc);
+        match state.parting.leaving.contains(self.config.dc) {
+            true => self.locks.member_changes().begin_leaving(self.config.dc),
+            false => self.locks.member_changes().stay(self.config.dc),
         }
         self.log.peers_mut().set_members(all);
         for join in &state.joins {

@@ -155,6 +155,12 @@ impl Entered {
         self.parting.leaving.insert(dc);
     }
 
+    /// A member does not leave: it is given what it asks for again.
+    pub(super) fn stay(&mut self, dc: DcId) {
+        assert!(self.all.contains(dc), "{dc} is to stay in {:?}", self.all);
+        self.parting.leaving.remove(dc);
+    }
+
     /// A member has left: the last entry of its log is applied.
     pub(super) fn note_left(&mut self, dc: DcId) {
         self.parting.leaving.remove(dc);

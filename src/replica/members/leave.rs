@@ -43,8 +43,11 @@ impl Writer<'_> {
     pub(super) fn leave_if_done(&mut self) {
         // After a restart nobody seems to hold anything before clients have reclaimed.
         let may_be_held = self.lifecycle.awaits_reclaims() && !self.config.bugs.has(Bug::LeavesInGrace);
+        // One that is away may be lost for good, and this member the only one that can evict it.
         let is_free = self.members.are_parted()
+            && self.locks.inspect().hears_all()
             && !may_be_held
+            && (!self.members.stay.is_promised() || self.config.bugs.has(Bug::LeavesAfterCancel))
             && self.data.transactions.len() == 0
             && !self.data.expiry.has_done()
             && self.locks.inspect().has_nothing()

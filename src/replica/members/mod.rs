@@ -28,6 +28,7 @@ mod rehoming;
 mod silence;
 mod silences;
 mod state;
+mod stay;
 mod witness;
 
 use std::slice;
@@ -54,6 +55,8 @@ pub(in crate::replica) use silence::FailureDetector;
 use silences::Silences;
 pub(in crate::replica) use state::MembersStateV3;
 pub use state::{JoinState, MembersState};
+use stay::Stay;
+pub use stay::StayView;
 pub use witness::{Witness, WitnessConfig, WitnessRecoveryError};
 
 /// The members of the cluster.
@@ -70,6 +73,8 @@ pub(super) struct Members {
     joins: Joins,
     /// The parts that this member has to give by the last rule about homes.
     rehoming: Rehoming,
+    /// The promise not to leave.
+    pub stay: Stay,
     /// The eviction under way.
     promise: Option<Promise>,
     /// The question of this run whether this server still is a member.
@@ -94,6 +99,7 @@ impl Members {
             ended_slots: EndedSlots::default(),
             joins: Joins::default(),
             rehoming: Rehoming::default(),
+            stay: Stay::default(),
             promise: None,
             asking: Asking::new(),
             silences: Silences::default(),
@@ -189,6 +195,11 @@ impl Members {
         self.ended_slots.check();
         self.ended_slots.check_ended(entered.ended());
         self.pending.check(entered.epoch(), config.epoch());
+        let leaves = |dc: &DcId| {
+            let member = config.slots().member(*dc);
+            member.is_none_or(|it| it.phase == Phase::Leaving || it.admitted > entered.epoch())
+        };
+        assert!(entered.left().iter().all(|dc| leaves(&dc)), "of {:?}, none stays", entered.left());
         let attempt = config.attempt().map(|attempt| attempt.id);
         let promised = self.promise.map(|promise| promise.attempt());
         assert_eq!(promised, attempt, "a promise is about the eviction under way");

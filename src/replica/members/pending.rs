@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Admits(Admitted),
     /// This member is to leave.
     Leaves(DcId),
+    /// This member stays: its leave is cancelled.
+    Stays(DcId),
     /// This member has left. The number of its last entry.
     Ends(DcId, u64),
     /// These members are evicted.

@@ -38,6 +38,8 @@ pub struct MembersState {
     pub losses: Vec<LossReport>,
     /// The homes of prefixes.
     pub rules: HomeRules,
+    /// This member has promised to append no `Leave`. Never in a state.
+    pub stays: bool,
 }
 
 /// The same in version 3 of the disk. Disk type: this never changes.
@@ -69,6 +71,7 @@ impl From<MembersStateV3> for MembersState {
             recovery: state.recovery,
             losses: state.losses,
             rules: HomeRules::default(),
+            stays: false,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Members {
             recovery: self.recovering.promise,
             losses: self.recovering.loss_reports().to_vec(),
             rules: sponsors.rules().clone(),
+            stays: self.stay.is_promised(),
         })
     }
 
@@ -156,6 +160,10 @@ impl Members {
         if let Some(promise) = state.recovery {
             self.note_recovery_promise(promise, Position::default());
         }
+        if state.stays {
+            self.stay.note(Position::default());
+        }
+        self.stay.follow(&self.decided);
         state.losses.iter().for_each(|report| self.recovering.note_loss(report.clone()));
         if !self.decided.awaits_state() {
             self.entered.install_members(&self.decided);

@@ -100,6 +100,7 @@ impl Peering<'_> {
         lend!(LinkHandler, self).tell_links();
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
+        lend!(Decisions, self).propose_cancel();
         lend!(ForcedRecovery, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
         lend!(FailureDetector, self).drive_silence();

@@ -76,6 +76,9 @@ pub enum Record {
     RecoveryPromised(RecoveryPromise),
     /// A forced recovery is entered with the next own entry: what it takes with it.
     Recovered(Box<LossReport>),
+    /// An operator has taken the leave of this member back: it appends no `Leave` until it knows that it
+    /// stays.
+    StayPromised,
 }
 
 impl Checkpoint {

@@ -176,6 +176,7 @@ impl Recovery {
             Record::RecoveryPromised(promise) => {
                 replica.members.note_recovery_promise(promise, Position::default())
             }
+            Record::StayPromised => replica.members.stay.note(Position::default()),
             Record::Recovered(report) => replica.members.recovering.note_loss(*report),
             Record::AllSpeak { version } => replica.lifecycle.versions.note_recorded(version),
             Record::StatePiece(piece) => {

@@ -31,6 +31,7 @@ mod rolled_back;
 mod started_again;
 mod state_transfer;
 mod status;
+mod staying;
 mod store_cluster;
 mod stories;
 mod terms;

@@ -315,8 +315,14 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::RemoveMemberResponse>, Status> {
         let (members, authorizer, message) = self.enter_for_members(authorize::REMOVE_MEMBER, request)?;
         let dc = members::dc(message.dc)?;
-        tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is to leave");
-        let decision = members.remove(dc).await.map_err(BorderError::from)?;
+        let decision = if message.cancel {
+            tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is not to leave any more");
+            members.cancel_removal(dc).await
+        } else {
+            tracing::info!(who = %authorizer.principal(), %dc, "a datacenter is to leave");
+            members.remove(dc).await
+        };
+        let decision = decision.map_err(BorderError::from)?;
         Ok(Response::new(proto::RemoveMemberResponse { decision }))
     }
 

@@ -26,6 +26,9 @@ const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// How often a command of an operator is checked again because others were decided meanwhile.
 const ATTEMPTS: usize = 3;
 
+/// The state of a leave that was taken back without a decision.
+const NOT_CANCELLED: &str = "it does not leave any more, and that it stays is not decided";
+
 /// The members as operators see and change them. Cheap to clone.
 #[derive(Clone)]
 pub struct MembersApi {
@@ -139,6 +142,38 @@ impl MembersApi {
             Ok(Command::Leaving { dc, generation })
         };
         self.decide(command, leaves).await
+    }
+
+    /// Takes the leave of a member back: it stays. Only that member can, since only it knows what its log
+    /// says. Returns the number of the decision. Repeating it is harmless.
+    pub async fn cancel_removal(&self, dc: DcId) -> Result<u64, ProposalError> {
+        let mut view = self.view.clone();
+        let asked = {
+            let view = view.borrow_and_update();
+            if let Some(decision) = cancelled(&view, dc) {
+                return Ok(decision);
+            }
+            let slots = view.config.slots();
+            match slots.member(dc).map(|member| member.phase) {
+                None if slots.has_ended(dc) => return Err(Refused::HasLeft { dc }.into()),
+                None => return Err(Refused::NotMember { dc }.into()),
+                Some(Phase::Joining | Phase::Settled) => return Err(Refused::NotLeaving { dc }.into()),
+                Some(Phase::Leaving) if dc != self.me => return Err(Refused::CancelElsewhere { dc }.into()),
+                Some(Phase::Leaving) => view.stay.asked,
+            }
+        };
+        self.inputs.send(MembersInput::CancelLeave).await.map_err(|_| ProposalError::NoGroup)?;
+        let is_answered = |view: &MembersView| {
+            view.stay.asked > asked && (view.stay.refused.is_some() || cancelled(view, dc).is_some())
+        };
+        let answered = timeout_at(Instant::now() + KNOWN_WITHIN, view.wait_for(is_answered)).await;
+        let answered = answered.map_err(|_| ProposalError::Unfinished(NOT_CANCELLED.into()))?;
+        let answered = answered.map_err(|_| ProposalError::NoGroup)?;
+        match (cancelled(&answered, dc), answered.stay.refused.clone()) {
+            (Some(decision), _) => Ok(decision),
+            (None, Some(refused)) => Err(refused.into()),
+            (None, None) => Err(ProposalError::Unfinished(NOT_CANCELLED.into())),
+        }
     }
 
     async fn remove_witness(&self, dc: DcId) -> Result<u64, ProposalError> {
@@ -257,6 +292,12 @@ impl MembersApi {
             }
         }
     }
+}
+
+/// Returns the decision that has cancelled the last leave of a member.
+fn cancelled(view: &MembersView, dc: DcId) -> Option<u64> {
+    let (_, decision) = view.stay.cancelled.iter().find(|(other, _)| *other == dc)?;
+    Some(decision.0)
 }
 
 /// Returns true if this state is after that one: of a later group, or after more decisions of the same.

@@ -139,6 +139,23 @@ impl Plan {
         Plan { returns: rng.percent(40), ..plan }
     }
 
+    /// Members are to leave, and stay after all in many cases; some others are lost, or evicted by time. Of
+    /// two members and a witness, the one that leaves may be the last one that is left.
+    pub(super) fn staying(self, seed: u64, rng: &mut Rng) -> Plan {
+        let mut plan = match rng.below(4) {
+            0 => self.changes(&mut Rng::new(seed, 35)),
+            1 => self.evictions(&mut Rng::new(seed, 37)),
+            _ => self.witnessed(seed, &mut Rng::new(seed, 43)),
+        };
+        plan.leaves = plan.leaves.max(*rng.pick(&[1, 2, 3]));
+        plan.cancels = *rng.pick(&[50, 80]);
+        if rng.percent(30) {
+            // They leave, and stay, while clients hold locks.
+            plan.load.hold = 3_000 * MS;
+        }
+        plan
+    }
+
     /// A majority of three to five members is lost at once, and the others go on. Nobody joins or leaves.
     pub(super) fn recoveries(mut self, rng: &mut Rng) -> Plan {
         (self.recovers, self.leaves) = (true, 0);

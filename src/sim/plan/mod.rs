@@ -85,6 +85,8 @@ pub(super) struct Plan {
     pub founders: u8,
     /// How often a member is to leave.
     pub leaves: u8,
+    /// Percentage of the leaves that are taken back.
+    pub cancels: u64,
     /// How often a member is lost for good, and evicted.
     pub losses: u8,
     /// Members are evicted by time, and those that are lost may only be cut off or stopped.
@@ -196,6 +198,10 @@ impl Plan {
                 let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
                 growth.witnessed(seed, &mut Rng::new(seed, 43))
             }
+            Profile::Staying => {
+                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
+                growth.staying(seed, &mut Rng::new(seed, 46))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -212,6 +218,7 @@ impl Plan {
             witnesses: 0,
             founders: dcs,
             leaves: 0,
+            cancels: 0,
             losses: 0,
             by_time: false,
             returns: false,
@@ -252,6 +259,7 @@ impl Plan {
             witnesses: 0,
             founders: 3,
             leaves: 0,
+            cancels: 0,
             losses: 0,
             by_time: false,
             net: NetPlan {

@@ -65,6 +65,8 @@ pub enum Profile {
     /// Two or four members and a witness; members are lost and evicted by an operator or by time, and the
     /// witness crashes and is cut off.
     Witnesses,
+    /// Members are to leave, and stay after all in many cases, also when all others are lost meanwhile.
+    Staying,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
@@ -100,6 +102,7 @@ impl Profile {
         ("recoveries", Profile::Recoveries),
         ("rules", Profile::Rules),
         ("witnesses", Profile::Witnesses),
+        ("staying", Profile::Staying),
     ];
 }
 

@@ -95,6 +95,10 @@ pub(in crate::sim) enum Action {
     Return {
         node: DcId,
     },
+    /// A member that leaves is to stay.
+    CancelLeave {
+        node: DcId,
+    },
     /// A member is lost for good.
     Lose {
         node: DcId,

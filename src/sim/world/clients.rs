@@ -56,6 +56,7 @@ impl World {
         client.homes_may_end = self.plan.leaves + self.plan.losses > 0;
         client.disk_was_full = self.node(dc).disk.room != DiskSpace::Enough;
         client.may_be_refused = self.plan.habits.most.is_some() || self.plan.habits.overload_every.is_some();
+        client.is_moving = self.control.stayed.contains(dc);
         self.clients.push(client);
         let active = !matches!(driver, Driver::Manual);
         self.drivers.push(driver);
@@ -230,7 +231,7 @@ impl World {
             self.tally.roamed += 1;
             self.trace.line(self.now, format_args!("c{number}"), || format!("goes to {to}"));
             self.with_client(number, |client, _, out| client.roam(to, out));
-            self.clients[number].is_moving |= self.is_leaving(to);
+            self.clients[number].is_moving |= self.is_leaving(to) || self.control.stayed.contains(to);
             self.clients[number].disk_was_full |= self.node(to).disk.room != DiskSpace::Enough;
         }
     }

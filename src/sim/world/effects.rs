@@ -118,6 +118,7 @@ impl World {
             | Record::Decided { .. }
             | Record::Silent { .. }
             | Record::RecoveryPromised(_)
+            | Record::StayPromised
             | Record::Recovered(_)
             | Record::EntryV1(_) => {}
         }
@@ -202,6 +203,7 @@ impl World {
             let idle = self.holders.idle_for(&moved.lock, dc, node.started, self.now);
             let may_return = self.plan.may_return_idle(idle)
                 || self.is_leaving(dc)
+                || self.control.stayed.contains(dc)
                 || self.is_above_limit(replica, &moves)
                 || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
@@ -253,6 +255,7 @@ impl World {
         moves.iter().any(is_served)
             && (!away.is_empty()
                 || !self.still_leaving().is_empty()
+                || !self.control.stayed.is_empty()
                 // Requests that were parked for one that was evicted are examined again bit by bit.
                 || (self.tally.evictions > 0 && (node.was_examining || replica.inspect().is_examining()))
                 || !replica.inspect().request_table().iter().any(wants))

@@ -103,7 +103,7 @@ impl World {
         settled
             && !self.control.replaces_witness
             && self.can_decide(DcSet::EMPTY, lost)
-            && self.can_decide(self.control.leaving.union(self.control.asked_to_leave), lost)
+            && self.can_decide(self.may_leave(), lost)
     }
 
     /// Returns true if a majority of the voters lives when these have left.

@@ -33,6 +33,8 @@ pub(super) struct Control {
     pub joining: DcSet,
     /// Members that leave.
     pub leaving: DcSet,
+    /// Members that were to leave once, and stayed. A crash may take back what one knows of that.
+    pub stayed: DcSet,
     /// Members that were asked to leave: that may be decided at any time.
     pub asked_to_leave: DcSet,
     /// Members that are lost and not evicted yet.
@@ -130,6 +132,10 @@ impl World {
             self.control.leaving.insert(*dc);
             self.control.asked_to_leave.remove(*dc);
             self.move_clients_from(*dc);
+            self.cancel_some(*dc);
+        }
+        if let (Command::CancelLeave { dc, .. }, Ok(_)) = (&proposal.command, &applied) {
+            self.on_stays(*dc);
         }
         let is_end = matches!(proposal.command, Command::End { .. });
         self.control.decisions.push(proposal);
@@ -290,6 +296,47 @@ impl World {
             self.control.asked_to_leave.insert(dc);
         }
         self.step(asked, Event::Propose { command: Box::new(command) });
+    }
+
+    /// An operator takes some leaves back, soon after they began.
+    fn cancel_some(&mut self, dc: DcId) {
+        let is_possible = self.plan.cancels > 0 && self.phase == RunPhase::Trouble;
+        if is_possible && self.chance.members.percent(self.plan.cancels) {
+            let after = self.chance.members.duration(Duration::ZERO, Duration::from_secs(2));
+            self.queue.push(self.now + after, Action::CancelLeave { node: dc });
+        }
+    }
+
+    /// A member that leaves is to stay: asks it for that until it is decided, or its log says that it leaves.
+    pub(super) fn on_cancel_leave(&mut self, dc: DcId) {
+        let phase = self.control.config.slots().member(dc).map(|member| member.phase);
+        let has_left = self.node(dc).inspect().is_some_and(|replica| replica.has_left());
+        if phase != Some(Phase::Leaving) || self.node(dc).is_gone || has_left {
+            return;
+        }
+        if self.is_running(dc) {
+            self.step(dc, Event::CancelLeave);
+        }
+        self.queue.push(self.now + ASK_AGAIN, Action::CancelLeave { node: dc });
+    }
+
+    /// It is decided that a member stays. It leaves later, unless it is needed.
+    fn on_stays(&mut self, dc: DcId) {
+        self.control.leaving.remove(dc);
+        self.control.stayed.insert(dc);
+        self.tally.stays += 1;
+        if self.phase != RunPhase::Healing && !self.node(dc).is_gone {
+            for _ in 0..2 {
+                self.spawn_client(dc, Driver::Random);
+            }
+        }
+    }
+
+    /// Returns the members that are about to leave, or may be at any moment.
+    pub(super) fn may_leave(&self) -> DcSet {
+        let stays = |dc: &DcId| self.node(*dc).inspect().is_some_and(|replica| replica.is_to_stay());
+        let leaving = self.control.leaving.iter().filter(|dc| !stays(dc)).collect::<DcSet>();
+        leaving.union(self.control.asked_to_leave)
     }
 
     fn stop_who_left(&mut self, dc: DcId) {

@@ -370,6 +370,7 @@ impl World {
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
+            Action::CancelLeave { node } => self.on_cancel_leave(node),
             Action::Return { node } => self.on_return(node),
             Action::Lose { node } => self.on_lose(node),
             Action::Disaster { lost } => self.on_disaster(lost),

@@ -232,8 +232,13 @@ impl Incoming {
                     return Err(StateFault::Epoch(state.entered.0));
                 }
                 *self.ownership.sponsors_mut() = state.sponsors();
-                self.members_state =
-                    Some(MembersState { silent: Vec::new(), recovery: None, losses: Vec::new(), ..state });
+                self.members_state = Some(MembersState {
+                    silent: Vec::new(),
+                    recovery: None,
+                    losses: Vec::new(),
+                    stays: false,
+                    ..state
+                });
             }
             StateItem::Locks(locks) => {
                 self.ownership.extend(locks.into_rows());
