@@ -11,6 +11,7 @@ pub mod histogram;
 pub mod hybrid_clock;
 pub mod keyed_map;
 pub(crate) mod rng;
+pub mod some_names;
 pub mod tables;
 pub mod time;
 pub mod wire;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::connect::{self, ConnectArgs};
 use super::describe::{label, mode, request};
 use super::failure::Failure;
+use super::fallen;
 use super::print::{harmless, lock_name, named, number, print, utc};
 use super::recover;
 use geolock_api::proto::AuditResponse;
@@ -25,15 +26,22 @@ pub struct AuditArgs {
     /// with `decision` is a decision, one with `refused_call` a refused call
     #[arg(long)]
     json: bool,
+    /// Name the locks and counters that the last 16 evictions and forced recoveries concerned: at most 1000
+    /// of each kind
+    #[arg(long)]
+    list: bool,
     #[command(flatten)]
     connect: ConnectArgs,
 }
 
 pub async fn run(args: AuditArgs) -> Result<(), Failure> {
     let audit = args.connect.admin_client().await?.whole_audit().await.map_err(connect::failure)?;
-    let AuditResponse { records, decisions, losses, refusals, refusals_dropped } = audit;
+    let AuditResponse { records, decisions, losses, refusals, refusals_dropped, fallen } = audit;
     for report in &losses {
         if args.json { print(recover::json(report))? } else { print(recover::text(report))? }
+    }
+    for named in fallen.iter().filter(|_| args.list) {
+        if args.json { print(fallen::json(named))? } else { print(fallen::text(named))? }
     }
     if records.is_empty() && !args.json {
         print("No lock was ever taken away here.")?;

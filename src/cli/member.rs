@@ -14,6 +14,7 @@ use super::at_stake;
 use super::connect::{self, ConnectArgs};
 use super::dc_names;
 use super::failure::Failure;
+use super::fallen;
 use super::lock::duration;
 use super::print::{number, print, table};
 use super::recover::{Recover, recover};
@@ -98,6 +99,9 @@ enum MemberCommand {
         /// Confirm that all their clients have stopped: do not wait for the ends of their leases
         #[arg(long)]
         clients_are_dead: bool,
+        /// Name the locks and counters that it concerned: at most 1000 of each kind
+        #[arg(long)]
+        list: bool,
     },
     /// Continue without a majority of the voters that is gone for good (forced recovery)
     ///
@@ -118,7 +122,10 @@ enum MemberCommand {
         /// Confirm that all their clients have stopped: do not wait for the ends of their leases
         #[arg(long)]
         clients_are_dead: bool,
-        /// For programs: one JSON object
+        /// Name the locks and counters that it concerned, too: at most 1000 of each kind
+        #[arg(long)]
+        list: bool,
+        /// For programs: one JSON object; with `--list` a second one
         #[arg(long)]
         json: bool,
     },
@@ -196,11 +203,14 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             print(format_args!("{dc} leaves (decision {decision})."))?;
             if wait { gone(&admin, dc).await } else { Ok(()) }
         }
-        MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead } => {
-            evict(&admin, &dcs, clients_are_dead).await
+        MemberCommand::Evict { dcs, confirm_dead: _, clients_are_dead, list } => {
+            evict(&admin, &dcs, clients_are_dead).await?;
+            let mut ids: Vec<u32> = dcs.iter().map(|dc| dc.get().into()).collect();
+            ids.sort_unstable();
+            if list { fallen::show(&admin, &ids, false).await } else { Ok(()) }
         }
-        MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, json } => {
-            recover(&admin, Recover { survivors, lost, clients_are_dead, json }).await
+        MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, list, json } => {
+            recover(&admin, Recover { survivors, lost, clients_are_dead, list, json }).await
         }
         MemberCommand::Home { prefix: None, json, .. } => homes::show(&admin, json).await,
         MemberCommand::Home { prefix: Some(prefix), dc, remove: _, json } => {

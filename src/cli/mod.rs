@@ -14,6 +14,7 @@ mod dev;
 mod elect;
 mod every;
 mod failure;
+mod fallen;
 mod home;
 mod job;
 mod journal;

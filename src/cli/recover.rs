@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::connect;
 use super::failure::Failure;
+use super::fallen;
 use super::print::{number, print, utc};
 use geolock_api::names::DcId;
 use geolock_api::proto::LostMember;
@@ -20,12 +21,13 @@ pub struct Recover {
     pub survivors: Vec<DcId>,
     pub lost: Vec<DcId>,
     pub clients_are_dead: bool,
+    pub list: bool,
     pub json: bool,
 }
 
 /// Recovers the cluster, and shows the losses.
 pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure> {
-    let Recover { survivors, lost, clients_are_dead, json: as_json } = asked;
+    let Recover { survivors, lost, clients_are_dead, list, json: as_json } = asked;
     let ids = |dcs: &[DcId]| dcs.iter().map(|dc| dc.get().into()).collect::<Vec<u32>>();
     let (survivors, lost) = (ids(&survivors), ids(&lost));
     let check = admin.recover(&survivors, &lost, true).await.map_err(connect::failure)?;
@@ -44,8 +46,12 @@ pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure>
     loop {
         let answer = admin.recover(&survivors, &lost, false).await.map_err(connect::failure)?;
         match answer.report {
-            Some(report) if as_json => return print(json(&report)),
-            Some(report) => return print(text(&report)),
+            Some(report) => {
+                print(if as_json { json(&report).to_string() } else { text(&report) })?;
+                // Witnesses have nothing.
+                let ended: Vec<u32> = report.lost.iter().map(|lost| lost.dc).collect();
+                return if list { fallen::show(admin, &ended, as_json).await } else { Ok(()) };
+            }
             None if told != answer.waits => {
                 eprintln!("geolock: {}", answer.waits);
                 told = answer.waits;

@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::ports::{Links, Machine, Store};
 use crate::base::time::Timestamp;
 use crate::membership::{
-    Command, Config, Epoch, Facts, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
+    Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
 };
 use crate::replica::{Event, RecoveryView, StayView};
 use geolock_api::names::{DcId, DcSet};
@@ -80,6 +80,8 @@ pub struct MembersView {
     pub recovered: Option<Config>,
     /// The forced recoveries that are entered here.
     pub losses: Vec<LossReport>,
+    /// The locks and counters of the last ends of members, by name.
+    pub fallen: Vec<Fallen>,
 }
 
 impl MembersView {
@@ -170,7 +172,9 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
-            is_same && is_heard && is_recovered && is_reported && known.stay == stay
+            let ends = |fallen: &[Fallen]| fallen.last().map(|last| last.epoch);
+            let is_named = ends(&known.fallen) == ends(self.machine.fallen());
+            is_same && is_heard && is_recovered && is_reported && known.stay == stay && is_named
         };
         if !is_known {
             for (dc, member) in config.slots().members() {
@@ -193,6 +197,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 stay,
                 recovered,
                 losses,
+                fallen: self.machine.fallen().to_vec(),
             });
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
-use crate::membership::{Config, Epoch, LossReport};
+use crate::membership::{Config, Epoch, Fallen, LossReport};
 use crate::replica::{Effect, Event, Position, RecoveryView, Replica, StayView, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
@@ -69,6 +69,11 @@ pub trait Machine: Send + 'static {
         None
     }
 
+    /// Returns the locks and counters of the last ends of members, by name.
+    fn fallen(&self) -> &[Fallen] {
+        &[]
+    }
+
     /// Returns the forced recoveries that are entered here.
     fn losses(&self) -> &[LossReport] {
         &[]
@@ -126,6 +131,10 @@ impl Machine for Replica {
 
     fn recovered(&self) -> Option<&Config> {
         self.inspect().recovered()
+    }
+
+    fn fallen(&self) -> &[Fallen] {
+        self.inspect().fallen()
     }
 
     fn losses(&self) -> &[LossReport] {

@@ -40,6 +40,7 @@ mod check;
 mod command;
 mod config;
 mod display;
+mod fallen;
 mod history;
 mod ids;
 mod policy;
@@ -61,6 +62,7 @@ pub use command::{
     Recovery, Vouch,
 };
 pub use config::{Config, FIRST_FENCE, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES, Silence};
+pub use fallen::{Fallen, MAX_FALLEN};
 pub use history::{MAX_VOTER_SETS, VoterSet};
 pub use ids::{
     Address, AttemptId, Epoch, Generation, Index, Lineage, MAX_ADDRESS, MemberName, Revision, ServerId,

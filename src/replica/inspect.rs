@@ -10,7 +10,7 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
-use crate::membership::{Config, Epoch, LossReport, Proposal};
+use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal};
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
 use crate::replica::{RecoveryView, StayView};
@@ -218,7 +218,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the leaves that operators have taken back.
     pub fn stay(self) -> StayView {
-        self.0.members.stay_view()
+        self.0.members.stay.view(&self.0.members.decided)
     }
 
     /// Returns the decisions that are known here, from the first one on.
@@ -234,6 +234,11 @@ impl<'a> Inspect<'a> {
     /// Returns the forced recoveries that are entered here, and what each took with it.
     pub fn losses(self) -> &'a [LossReport] {
         self.0.members.recovering.loss_reports()
+    }
+
+    /// Returns the locks and counters of the last ends of members, the latest last.
+    pub fn fallen(self) -> &'a [Fallen] {
+        self.0.members.ends.all()
     }
 
     /// Returns the state of this datacenter for operators.

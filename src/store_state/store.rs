@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::some_names::SomeNames;
 use crate::base::tables::{Fifo, Keyed, KeyedRows, RowIndex as _, row_index};
 use crate::base::time::Timestamp;
 use crate::base::work;
@@ -20,7 +21,7 @@ use crate::store_state::record::{Effect, Record, Side};
 use crate::store_state::snapshots::Snapshots;
 use crate::store_state::tombstones::Fate;
 use geolock_api::keys::Key;
-use geolock_api::names::{DcId, MAX_ENTRY, Position};
+use geolock_api::names::{DcId, DcSet, MAX_ENTRY, Position};
 use geolock_api::value::OpError;
 
 /// Index of a key's record. It is reused after the record was removed.
@@ -236,6 +237,26 @@ impl Store {
             .collect();
         work::count(end - from);
         (found, (end < self.records.end()).then_some(end))
+    }
+
+    /// Returns the bounded counters to which these have rights, with their sum, as many as there is room for,
+    /// among the first `most` keys; and true if there may be more.
+    pub fn rights_of(&self, owners: DcSet, most: usize) -> (Vec<(Key, u64)>, bool) {
+        let end = most.min(self.records.end());
+        let mut found = SomeNames::default();
+        let mut is_full = false;
+        for record in (0..end).filter_map(|row| self.records.get(RecordIndex::from_row(row))) {
+            let all = record.newest().slots.rights().into_iter();
+            let rights = all.filter(|(dc, _)| owners.contains(*dc));
+            let rights = rights.fold(0_u64, |sum, (_, rights)| sum.saturating_add(rights));
+            let bytes = record.key.bucket().len() + record.key.name().len();
+            if rights > 0 && !found.take((record.key.clone(), rights), bytes) {
+                is_full = true;
+                break;
+            }
+        }
+        work::count(end);
+        (found.into_taken(), is_full || end < self.records.end())
     }
 
     /// Checks that a client of this datacenter may make these changes now, one after the other.

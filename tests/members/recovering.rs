@@ -70,6 +70,16 @@ pub async fn founded(dcs: u8) -> (Cluster, Vec<Client>) {
     (cluster, clients)
 }
 
+/// With `--list` a command names the only lock that was used last at a lost datacenter.
+fn names_the_lock(cluster: &Cluster, command: &str) {
+    let command: Vec<&str> = command.split(' ').collect();
+    let names = "returned to their homes:\n  used there\nLocks that were never used there have no row";
+    let said = run(&mut cluster.command(0, [&command[..], &["--list"]].concat()));
+    assert!(said.code == 0 && said.stdout.contains(names), "{said:?}");
+    let said = run(&mut cluster.command(0, &command));
+    assert!(said.code == 0 && !said.stdout.contains("  used there\n"), "{said:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_three_goes_on_and_grows_again() {
     let (mut cluster, mut clients) = three(AUTO).await;
@@ -98,6 +108,7 @@ async fn one_of_three_goes_on_and_grows_again() {
     assert_eq!(read(&clients[0], "city", &written).await.as_deref(), Some(&b"Oslo"[..]));
     let again = recover(&cluster, 0, "0", "1,2");
     assert_eq!(serde_json::from_str::<Value>(&again.stdout).ok(), Some(report.clone()), "{again:?}");
+    names_the_lock(&cluster, "member recover --clients-are-dead --survivors 0 --confirm-lost 1,2");
 
     // It is remembered over a restart.
     held.release().await.expect("it was held");
@@ -109,6 +120,7 @@ async fn one_of_three_goes_on_and_grows_again() {
     let again = recover(&cluster, 0, "0", "1,2");
     assert_eq!(serde_json::from_str::<Value>(&again.stdout).ok(), Some(report), "{again:?}");
     let audit = run(&mut cluster.command(0, ["audit"]));
+    names_the_lock(&cluster, "audit");
     // Shown if the test fails.
     eprintln!("{}", audit.stdout);
     assert!(audit.stdout.contains("dc0 without dc1, dc2"), "{audit:?}");

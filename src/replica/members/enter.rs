@@ -179,7 +179,10 @@ impl Writer<'_> {
                 self.locks.member_changes().end(DcSet::only(dc), epoch.0);
                 self.log.peers_mut().set_members(self.members.entered.all());
             }
-            Kind::Evicts(evicted) => self.enter_end(evicted.members, epoch),
+            Kind::Evicts(evicted) => {
+                self.name_fallen(evicted, epoch);
+                self.enter_end(evicted.members, epoch);
+            }
             Kind::Rules => self.begin_rule(epoch),
             Kind::Policy | Kind::None => {}
         }

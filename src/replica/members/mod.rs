@@ -17,6 +17,7 @@ mod decisions;
 mod enter;
 mod entered;
 mod evict;
+mod fallen;
 mod free;
 mod join;
 mod leave;
@@ -41,6 +42,7 @@ pub(in crate::replica) use decisions::Decisions;
 use entered::Entered;
 pub(in crate::replica) use evict::Fate;
 use evict::Promise;
+use fallen::Ends;
 use free::EndedSlots;
 use geolock_api::names::{DcId, DcSet, Position};
 use join::{Join, Joins};
@@ -81,6 +83,8 @@ pub(super) struct Members {
     asking: Asking,
     /// The members about which this voter is silent.
     pub silences: Silences,
+    /// The locks and counters of the last ends of members, by name.
+    pub ends: Ends,
     /// Forced recovery, as far as it is under way here.
     pub recovering: Recovering,
     /// An eviction or the own joining goes on when the record at this position is on disk.
@@ -103,6 +107,7 @@ impl Members {
             promise: None,
             asking: Asking::new(),
             silences: Silences::default(),
+            ends: Ends::default(),
             recovering: Recovering::default(),
             goes_on_at: None,
         }

@@ -7,7 +7,7 @@ use super::decided::known_at;
 use super::listing::config_after;
 use crate::crdt::{HomeRules, Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Epoch, Generation, LossReport, Proposal, RecoveryPromise};
+use crate::membership::{Epoch, Fallen, Generation, LossReport, Proposal, RecoveryPromise};
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The members as of a position of the journal. Wire and disk type.
@@ -40,6 +40,8 @@ pub struct MembersState {
     pub rules: HomeRules,
     /// This member has promised to append no `Leave`. Never in a state.
     pub stays: bool,
+    /// The locks and counters of the last ends of members. None in a state.
+    pub fallen: Vec<Fallen>,
 }
 
 /// The same in version 3 of the disk. Disk type: this never changes.
@@ -72,6 +74,7 @@ impl From<MembersStateV3> for MembersState {
             losses: state.losses,
             rules: HomeRules::default(),
             stays: false,
+            fallen: Vec::new(),
         }
     }
 }
@@ -142,6 +145,7 @@ impl Members {
             losses: self.recovering.loss_reports().to_vec(),
             rules: sponsors.rules().clone(),
             stays: self.stay.is_promised(),
+            fallen: self.ends.all().to_vec(),
         })
     }
 
@@ -164,6 +168,7 @@ impl Members {
             self.stay.note(Position::default());
         }
         self.stay.follow(&self.decided);
+        state.fallen.iter().for_each(|fallen| self.ends.note(fallen.clone()));
         state.losses.iter().for_each(|report| self.recovering.note_loss(report.clone()));
         if !self.decided.awaits_state() {
             self.entered.install_members(&self.decided);

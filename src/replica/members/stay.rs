@@ -6,11 +6,10 @@
 //! log       Enter          of every member: it is given what it asks for again
 //! ```
 //!
-//! A proposal may be decided much later, after a crash of its proposer, too. So the promise ends only with the
-//! leave: when this member knows that it stays, or that it is over. An old proposal cannot cancel a later
+//! A proposal may be decided much later, after a crash of its proposer, too. So the promise ends only with
+//! the leave: when this member knows that it stays, or that it is over. An old proposal cannot cancel a later
 //! leave, because every decision that changes something voids the proposals of before.
 
-use super::Members;
 use super::decided::Decided;
 use crate::base::bugs::Bug;
 use crate::membership::{Command, Index, Proposal, Refused};
@@ -50,19 +49,17 @@ impl Stay {
         self.promised = Some(recorded);
     }
 
+    /// Returns the cancelled leaves for operators.
+    pub fn view(&self, decided: &Decided) -> StayView {
+        let cancelled = decided.cancelled().iter().map(|(dc, index)| (*dc, *index)).collect();
+        StayView { asked: self.asked, refused: self.refused.clone(), cancelled }
+    }
+
     /// The decisions that are known have changed.
     pub(super) fn follow(&mut self, decided: &Decided) {
         if !decided.is_leaving() {
             self.promised = None;
         }
-    }
-}
-
-impl Members {
-    /// Returns the cancelled leaves for operators.
-    pub fn stay_view(&self) -> StayView {
-        let cancelled = self.decided.cancelled().iter().map(|(dc, index)| (*dc, *index)).collect();
-        StayView { asked: self.stay.asked, refused: self.stay.refused.clone(), cancelled }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Stories about survivors that go on without a lost majority.
 
-use super::cluster::{Cluster, dc, founding};
+use super::cluster::{Cluster, dc, founding, name};
+use super::store_cluster::{change, key, step};
 use crate::base::bugs::Bug;
 use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan, Refused};
+use crate::replica::call::store::Then;
 use crate::replica::{Event, Message, RecoveryMessage};
 use geolock_api::names::DcSet;
+use geolock_api::value::Op;
 
 /// Long enough for everybody to notice who is silent.
 const SILENT: u64 = 30_000;
@@ -296,4 +299,39 @@ fn a_promise_is_kept_until_the_one_that_asked_gives_it_up() {
     s.ask(1);
     s.go_on();
     assert_eq!((s.refused(1), s.lineage(1)), (None, Lineage(1)));
+}
+
+#[test]
+fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
+    let mut c = Cluster::with_old(3, Default::default(), None);
+    c.pass(1_000);
+    for id in 0..3 {
+        let proposal = Proposal { checked: Default::default(), command: Command::Found(founding(3)) };
+        c.handle(id, Event::Decided { lineage: Lineage(0), index: Index(1), proposal: proposal.into() });
+    }
+    c.use_lock(2, "moved");
+    c.use_lock(0, "elsewhere");
+    c.begin(2, 1, None, step(vec![change("stock", Op::BoundedCounter(10))], &[], Then::Commit));
+    c.run();
+    [1, 2].map(|id| c.isolate(id));
+    c.pass(SILENT);
+    let plan = RecoveryPlan { lineage: Lineage(1), survivors: set([0]), lost: set([1, 2]) };
+    c.handle(0, Event::Recover { plan });
+    c.run();
+    c.pass(1_000);
+    let is_named = |c: &Cluster| {
+        let [fallen] = c.inspect(0).fallen() else { panic!("one end, not {:?}", c.inspect(0).fallen()) };
+        assert_eq!((fallen.epoch.0, fallen.members, fallen.locks), (2, set([1, 2]), 1));
+        assert_eq!((&fallen.names, fallen.more_counters), (&vec![name("moved")], false));
+        assert_eq!(fallen.counters, [(key("stock"), 10)]);
+    };
+    is_named(&c);
+    c.restart(0);
+    is_named(&c);
+    c.pass(30_000);
+    c.handle(0, Event::Checkpoint);
+    c.pass(1_000);
+    let checkpoint = c.nodes[0].checkpoint.clone().expect("it is asked for");
+    c.restart_from(0, checkpoint);
+    is_named(&c);
 }

@@ -286,6 +286,7 @@ impl Locks for LocksService {
             refusals_dropped,
             decisions,
             losses: self.info.members.iter().flat_map(|members| members.losses()).map(members::loss).collect(),
+            fallen: self.info.members.iter().flat_map(|members| members.fallen()).map(members::fallen).collect(),
         })
     }
 

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::operators::{MembersApi, ProposalError};
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Config, LossReport, Refused, Voter};
+use crate::membership::{Config, Fallen, LossReport, Refused, Voter};
 use geolock_api::names::{DcId, DcSet};
 
 /// How long a call waits until the survivors continue; the operator repeats it.
@@ -90,6 +90,11 @@ impl MembersApi {
             // A leader is one that was heard of lately: no event says that.
             sleep(LEADER_PAUSE).await;
         }
+    }
+
+    /// Returns the locks and counters of the last evictions and forced recoveries that are known here.
+    pub fn fallen(&self) -> Vec<Fallen> {
+        self.view.borrow().fallen.clone()
     }
 
     /// Returns the forced recoveries of this cluster, and the losses of each, as far as they are known here.

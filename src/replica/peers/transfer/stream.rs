@@ -237,6 +237,7 @@ impl Incoming {
                     recovery: None,
                     losses: Vec::new(),
                     stays: false,
+                    fallen: Vec::new(),
                     ..state
                 });
             }

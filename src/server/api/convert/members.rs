@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use super::fields::name;
 use crate::base::time::Timestamp;
 use crate::lock_server::MembersView;
 use crate::membership::{
-    Attempt, Config, EndCause, Epoch, EvictPolicy, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS,
+    Attempt, Config, EndCause, Epoch, EvictPolicy, Fallen, JoinPolicy, LossReport, LostMember, MAX_EVICTIONS,
     MemberName, Past, Phase, Policy, Prefix,
 };
 use crate::replica::Decision;
 use crate::replica::call::{PeerStatus, Status};
 use crate::server::api::error::BorderError;
 use crate::server::members::{Lost, MembersApi};
-use geolock_api::names::{ClusterId, DcId, DcSet};
+use geolock_api::keys::Key;
+use geolock_api::names::{ClusterId, DcId, DcSet, LockName};
 use geolock_api::proto::{
     self, AddMemberRequest, AtStake, DecisionRecord, EndedMember, EvictMembersRequest, EvictMembersResponse,
     Invitation, LastHeard, ListMembersResponse, Member, MemberPhase, MemberPolicy, PrefixHome,
@@ -244,6 +246,21 @@ pub(in crate::server::api) fn loss(report: LossReport) -> proto::LossReport {
         survivors: report.survivors.iter().map(id).collect(),
         lost: report.lost.into_iter().map(lost).collect(),
         locks: report.locks,
+    }
+}
+
+pub(in crate::server::api) fn fallen(fallen: Fallen) -> proto::Fallen {
+    let lock = |lock: LockName| proto::FallenLock { name: name(&lock), home: lock.home_field() };
+    let key =
+        |key: &Key| proto::Key { bucket: key.bucket().to_vec().into(), name: key.name().to_vec().into() };
+    let counter = |(of, rights): (Key, u64)| proto::FallenCounter { key: Some(key(&of)), rights };
+    proto::Fallen {
+        decision: fallen.epoch.0,
+        dcs: fallen.members.iter().map(|dc| u32::from(dc.get())).collect(),
+        locks: fallen.locks,
+        names: fallen.names.into_iter().map(lock).collect(),
+        counters: fallen.counters.into_iter().map(counter).collect(),
+        more_counters: fallen.more_counters,
     }
 }
 

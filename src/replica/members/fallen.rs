@@ -1,0 +1,74 @@
+//! The locks and counters that an end of members concerns, by name: noted when it is entered, because the
+//! registers that say so go then. No entry and no record: a replica that replays the log notes the same.
+
+use super::pending::Evicted;
+use crate::base::some_names::SomeNames;
+use crate::base::work;
+use crate::crdt::Ownership;
+use crate::membership::{Epoch, Fallen, MAX_FALLEN, RECOVERY_FENCES};
+use crate::replica::writer::Writer;
+use geolock_api::names::{DcSet, LockName};
+
+/// Most locks, and most keys, that are examined for an eviction: it may come by itself, while others wait.
+const EXAMINED: usize = 4_096;
+
+/// The locks and counters of the last ends of members that were entered here.
+#[derive(Default)]
+pub(in crate::replica) struct Ends(Vec<Fallen>);
+
+impl Ends {
+    /// Returns them, the latest last.
+    pub fn all(&self) -> &[Fallen] {
+        &self.0
+    }
+
+    /// An end is entered, or was, as a checkpoint says.
+    pub(super) fn note(&mut self, fallen: Fallen) {
+        if self.0.iter().any(|known| known.epoch >= fallen.epoch) {
+            return;
+        }
+        if self.0.len() == MAX_FALLEN {
+            self.0.remove(0);
+        }
+        self.0.push(fallen);
+    }
+}
+
+impl Writer<'_> {
+    /// Notes the locks and counters of these members. Call it before they end.
+    pub(super) fn name_fallen(&mut self, evicted: Evicted, epoch: Epoch) {
+        let Evicted { members, fences, .. } = evicted;
+        let owners = self.locks.owners();
+        // After a forced recovery all of them are counted, too.
+        let (most, locks) = match fences == RECOVERY_FENCES {
+            true => (usize::MAX, owners.locks_owned_by(members)),
+            false => (EXAMINED, members.iter().map(|dc| owners.away_in(dc)).sum()),
+        };
+        let names = locks_of(owners.map(), members, most);
+        let (counters, more_counters) = self.data.store.rights_of(members, EXAMINED);
+        self.members.ends.note(Fallen { epoch, members, locks, names, counters, more_counters });
+    }
+}
+
+/// Returns locks of which these own parts that are named after others, as many as there is room for. Examines
+/// the first `most` locks that have a row.
+fn locks_of(map: &Ownership, members: DcSet, most: usize) -> Vec<LockName> {
+    let (mut names, mut last, mut examined) = (SomeNames::default(), None, 0);
+    for (lock, part, register) in map.iter() {
+        if last != Some(lock) {
+            examined += 1;
+            if examined > most {
+                break;
+            }
+        }
+        last = Some(lock);
+        let is_owned = register.owner().is_some_and(|owner| members.contains(owner));
+        // The parts of a lock follow each other.
+        let is_new = names.last() != Some(lock);
+        if is_owned && !members.contains(part) && is_new && !names.take(lock.clone(), lock.as_bytes().len()) {
+            break;
+        }
+    }
+    work::count(examined.min(most));
+    names.into_taken()
+}
