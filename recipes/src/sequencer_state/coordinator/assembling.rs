@@ -1,5 +1,5 @@
-//! The intent whose turn it is: its sender is asked for an assembly. One at a time, as each rests on all before
-//! it.
+//! The intent whose turn it is: its sender is asked for an assembly. One at a time, as each rests on all
+//! before it.
 
 use std::time::Duration;
 

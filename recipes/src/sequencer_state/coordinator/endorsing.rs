@@ -1,5 +1,5 @@
-//! Assemblies that the committee is asked to endorse: any number at a time, each on top of those before it. They
-//! leave in their order, so that a coordinator never dispatches one before those that it rests on.
+//! Assemblies that the committee is asked to endorse: any number at a time, each on top of those before it.
+//! They leave in their order, so that a coordinator never dispatches one before those that it rests on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
