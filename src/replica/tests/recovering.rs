@@ -313,7 +313,7 @@ fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
     c.use_lock(0, "elsewhere");
     c.begin(2, 1, None, step(vec![change("stock", Op::BoundedCounter(10))], &[], Then::Commit));
     c.run();
-    [1, 2].map(|id| c.isolate(id));
+    [1, 2].into_iter().for_each(|id| c.isolate(id));
     c.pass(SILENT);
     let plan = RecoveryPlan { lineage: Lineage(1), survivors: set([0]), lost: set([1, 2]) };
     c.handle(0, Event::Recover { plan });

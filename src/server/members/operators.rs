@@ -155,6 +155,7 @@ impl MembersApi {
             }
             let slots = view.config.slots();
             match slots.member(dc).map(|member| member.phase) {
+                None if view.config.cluster().is_none() => return Err(Refused::NotFounded.into()),
                 None if slots.has_ended(dc) => return Err(Refused::HasLeft { dc }.into()),
                 None => return Err(Refused::NotMember { dc }.into()),
                 Some(Phase::Joining | Phase::Settled) => return Err(Refused::NotLeaving { dc }.into()),

@@ -73,7 +73,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 28] = [
+    pub const NAMED: [(&str, Profile); 29] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
