@@ -146,6 +146,7 @@ fn acquire(lease: u64, key: u64, slot: usize) -> Call {
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
         idempotency_key: key,
         label: String::new(),
+        enough: None,
     })
 }
 
@@ -196,6 +197,7 @@ impl Stream for Echoes {
                     request: Some(proto::RequestId { dc: 0, n: message.tag }),
                     token: 1 << 60,
                     snapshot: Some(proto::Snapshot::default()),
+                    chosen: Vec::new(),
                 }),
                 Some(Call::OpenLease(_)) => Answer::LeaseOpened(proto::OpenLeaseResponse::default()),
                 Some(Call::Hello(_)) => Answer::Welcome(proto::Welcome::default()),

@@ -237,6 +237,7 @@ fn acquire(lease: u64, index: u64, set: &[proto::LockMode]) -> ClientMessage {
         wait: Some(acquire_request::Wait::WaitForever(proto::WaitForever {})),
         idempotency_key: index + 1,
         label: String::new(),
+        enough: None,
     };
     ClientMessage { tag: ACQUIRES + index, call: Some(Call::Acquire(acquire)) }
 }

@@ -45,6 +45,12 @@ impl LockGuard {
         self.grant.request
     }
 
+    /// Returns the candidates that a request for [enough](super::AcquireRequest::enough) locks got, by their
+    /// places in the order in which they were named, from 0 on. Empty for other requests.
+    pub fn chosen(&self) -> &[u32] {
+        &self.grant.chosen
+    }
+
     /// Returns the snapshot of the grant: it contains every commit made under these locks so far.
     pub fn snapshot(&self) -> &Snapshot {
         &self.grant.snapshot

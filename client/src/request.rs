@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::error::AcquireError;
 use geolock_api::names::{LockName, MAX_LABEL, Mode};
-use geolock_api::proto::{self, LockMode, Reason, acquire_request};
+use geolock_api::proto::{self, Enough, LockMode, Reason, acquire_request};
 
 /// Bounds of a request, as the .proto file states them.
 const MAX_LOCKS: usize = 10_000;
@@ -20,6 +20,8 @@ const MAX_NAMES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     pub(super) locks: Vec<LockMode>,
+    /// Instead of `locks`: enough of these.
+    pub(super) enough: Option<Enough>,
     pub(super) wait: Wait,
     pub(super) label: String,
 }
@@ -48,7 +50,42 @@ impl AcquireRequest {
 
     /// Requests `name` in this mode.
     pub fn new(name: LockName, mode: Mode) -> AcquireRequest {
-        AcquireRequest { locks: vec![lock_mode(&name, mode)], wait: Wait::Forever, label: String::new() }
+        let (wait, label) = (Wait::Forever, String::new());
+        AcquireRequest { locks: vec![lock_mode(&name, mode)], enough: None, wait, label }
+    }
+
+    /// Requests enough of many locks: any of the [candidates](AcquireRequest::candidate) whose weights reach
+    /// `amount`, all in exclusive mode, at once or none.
+    ///
+    /// Free candidates are taken in the order in which they are named. While the request waits it holds
+    /// nothing; a candidate that becomes free takes the place of one that is not.
+    /// [`LockGuard::chosen`](super::LockGuard::chosen) tells which it got. The server refuses a list that
+    /// does not reach the amount ([`Reason::NotEnough`]).
+    pub fn enough(amount: u64) -> AcquireRequest {
+        let enough = Some(Enough { amount, most: 0, candidates: Vec::new() });
+        AcquireRequest { locks: Vec::new(), enough, wait: Wait::Forever, label: String::new() }
+    }
+
+    /// Adds a candidate with a weight of at least 1 to a request for [enough](AcquireRequest::enough) locks.
+    /// At most 10 000, each once. Another kind of request stays as it is.
+    #[must_use]
+    pub fn candidate(mut self, name: &LockName, weight: u64) -> AcquireRequest {
+        if let Some(enough) = &mut self.enough {
+            let home = name.home_field();
+            let name = Bytes::copy_from_slice(name.as_bytes());
+            enough.candidates.push(proto::Candidate { name, home, weight });
+        }
+        self
+    }
+
+    /// Bounds the number of locks that a request for [enough](AcquireRequest::enough) locks gets, at most
+    /// 10 000; 0 is no bound. Another kind of request stays as it is.
+    #[must_use]
+    pub fn most(mut self, most: u32) -> AcquireRequest {
+        if let Some(enough) = &mut self.enough {
+            enough.most = most;
+        }
+        self
     }
 
     /// Adds a lock. The same lock twice means the stronger mode; at most 10 000 locks.
@@ -88,9 +125,16 @@ impl AcquireRequest {
     /// Refuses requests that the server would refuse. A message that is too large would make the server close
     /// the stream, and the same request on the next stream would close that one too.
     pub(super) fn check(&self) -> Result<(), AcquireError> {
+        let candidates = self.enough.as_ref().map_or(&[][..], |enough| &enough.candidates);
         let names: usize = self.locks.iter().map(|lock| lock.name.len()).sum();
-        let (reason, what, limit, found) = if self.locks.len() > MAX_LOCKS {
-            (Reason::TooManyLocks, "locks", MAX_LOCKS, self.locks.len())
+        let names = names + candidates.iter().map(|candidate| candidate.name.len()).sum::<usize>();
+        let locks = self.locks.len() + candidates.len();
+        if self.enough.is_some() && !self.locks.is_empty() {
+            let why = "a request for enough locks names candidates, and no other locks";
+            return Err(AcquireError::Refused(Reason::Malformed, why.to_owned()));
+        }
+        let (reason, what, limit, found) = if locks > MAX_LOCKS {
+            (Reason::TooManyLocks, "locks", MAX_LOCKS, locks)
         } else if names > MAX_NAMES {
             (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names)
         } else if self.label.len() > MAX_LABEL {
@@ -121,7 +165,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn lock_mode(name: &LockName, mode: Mode) -> LockMode {
+pub(super) fn lock_mode(name: &LockName, mode: Mode) -> LockMode {
     let mode = match mode {
         Mode::Shared => proto::Mode::Shared,
         Mode::Exclusive => proto::Mode::Exclusive,

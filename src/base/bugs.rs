@@ -231,6 +231,16 @@ pub enum Bug {
     GuardedNotNoted,
     /// A downgrade releases the locks of its request.
     DowngradeLetsGo,
+    /// A request for enough locks asks others only for what is not here.
+    EnoughMissingOnly,
+    /// A request for enough locks that asks again does so with a new time.
+    EnoughAsksLater,
+    /// A request for enough locks takes locks for which an earlier one waits.
+    EnoughFromTargets,
+    /// A request for enough locks is granted less than the amount.
+    EnoughBelowAmount,
+    /// A request for enough locks counts a lock that it has not got.
+    EnoughSpareHeld,
     /// A begin after a restart does not wait for the reclaim of its guards.
     GuardsNotAwaited,
     /// A checkpoint has outcomes of transactions that are not in the journal before its position.

@@ -223,6 +223,7 @@ impl FakeMachine {
                 self.counts.held -= 1;
                 self.reply(call, Reply::Released);
             }
+            Call::AcquireEnough(_) => self.reply(call, Reply::Refused(Refusal::NotFree)),
             Call::Downgrade(_) => self.reply(call, Reply::Downgraded),
             Call::Cancel { .. } => {
                 if let Some((waiting, _)) = self.waiting.pop() {

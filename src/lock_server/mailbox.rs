@@ -203,7 +203,10 @@ fn overtakes(call: &Call) -> bool {
 
 /// Returns true if an overloaded machine refuses the call, unless it was begun before.
 fn is_new(call: &Call) -> bool {
-    matches!(call, Call::OpenLease { .. } | Call::Acquire(_) | Call::Begin(_) | Call::Watch(_))
+    matches!(
+        call,
+        Call::OpenLease { .. } | Call::Acquire(_) | Call::AcquireEnough(_) | Call::Begin(_) | Call::Watch(_)
+    )
 }
 
 /// Returns true if the disk has to write something for the call that can wait.
@@ -226,6 +229,9 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
     let heap = match call {
         _ if overtakes(call) => return None,
         Call::Acquire(acquire) => names(&acquire.request.wants) + acquire.request.label.len(),
+        Call::AcquireEnough(acquire) => {
+            acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum::<usize>() + acquire.label.len()
+        }
         Call::Begin(begin) => {
             let locks = begin.locks.as_ref();
             begin.step.weight() + locks.map_or(0, |locks| names(&locks.wants) + locks.label.len())

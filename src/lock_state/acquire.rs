@@ -4,10 +4,14 @@ use crate::base::bugs::Bug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::enough::{AnyOf, Enough, Member, Rank, Ranked, choose, trim};
+use super::lock::LockIndex;
+use super::queue::Order;
 use super::request::{Request, RequestIndex, State, Want};
 use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
+use crate::base::work;
 use crate::causal_log::Wants;
 use geolock_api::names::{FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
@@ -17,6 +21,16 @@ pub(crate) struct NewRequest<'a> {
     /// Reading of the hybrid clock: the time of the request in the order, unless it needs another datacenter.
     pub at: Timestamp,
     pub wants: &'a Wants,
+    pub lease: LeaseId,
+    pub label: &'a Arc<str>,
+}
+
+/// A request of a client for enough of many locks.
+pub(crate) struct NewEnough<'a> {
+    pub id: RequestId,
+    /// As in [`NewRequest`].
+    pub at: Timestamp,
+    pub of: &'a Arc<AnyOf>,
     pub lease: LeaseId,
     pub label: &'a Arc<str>,
 }
@@ -101,7 +115,7 @@ impl LocalRequests<'_> {
         tables.note_wait(index);
         for i in 0..tables.requests[index].wants.len() {
             let lock = tables.requests[index].wants[i].lock;
-            schedule.publish(tables, lock);
+            schedule.publish(tables, lock, now);
             tables.locks.note_idle(lock, &tables.policies, now);
         }
         Acquired::Waiting(index)
@@ -182,6 +196,70 @@ impl LocalRequests<'_> {
         schedule.withdraw(tables, request);
         tables.forget_waiting(request, now);
     }
+}
+
+/// Calls for enough of many locks.
+impl LocalRequests<'_> {
+    /// Grants the request at once, or lets it wait for its target.
+    pub fn acquire_enough(self, new: &NewEnough<'_>, if_not_free: IfNotFree, now: Instant) -> Acquired {
+        let LocalRequests { tables, schedule } = self;
+        let order = Order { at: new.at, id: new.id };
+        let locks: Vec<LockIndex> = new.of.names().map(|name| tables.activate(name)).collect();
+        let mut row = Enough::new(Arc::clone(new.of), order, locks);
+        let ranked: Vec<Ranked> = (0..row.locks.len())
+            .map(|place| {
+                let (lock, weight) = (row.locks[place], row.weight(place as u32));
+                Ranked { place: place as u32, weight, rank: tables.rank(lock, order, false, now) }
+            })
+            .collect();
+        work::count(ranked.len());
+        let free = ranked.iter().copied().filter(|it| it.rank == Rank::Free).collect();
+        let chosen = choose(free, row.limits()).filter(|_| tables.view.permissions.grant);
+        let is_granted = chosen.is_some();
+        if !is_granted && if_not_free == IfNotFree::GiveUp {
+            row.locks.iter().for_each(|lock| tables.locks.note_idle(*lock, &tables.policies, now));
+            return Acquired::NotFree;
+        }
+        let target = chosen.or_else(|| choose(ranked, row.limits()));
+        let target = target.expect("the candidates reach the amount");
+        let target = if is_granted { needed(&row, &target) } else { target };
+        target.iter().for_each(|place| row.in_target[*place as usize] = true);
+        let mut request = tables.new_row_of(new, row.target().map(|(_, lock)| lock), now);
+        if is_granted {
+            let others: Vec<LockIndex> = row.locks.clone();
+            row.granted(target);
+            let index = tables.requests.insert(request);
+            tables.enough.insert(index, row);
+            schedule.grant(tables, index, now);
+            others.into_iter().for_each(|lock| tables.locks.note_idle(lock, &tables.policies, now));
+            return Acquired::Granted(index);
+        }
+        request.at = request.at.plus(request_delay(tables, &request));
+        row.offered_as = request.order();
+        request.parked = tables.should_park(&request);
+        let index = tables.requests.insert(request);
+        tables.enough.insert(index, row);
+        tables.enqueue(index);
+        tables.put_offers(index);
+        tables.note_wait(index);
+        for i in 0..tables.requests[index].wants.len() {
+            let lock = tables.requests[index].wants[i].lock;
+            schedule.publish(tables, lock, now);
+        }
+        Acquired::Waiting(index)
+    }
+
+    /// Publishes a waiting request again, under a new id and with its old time.
+    pub fn ask_again(self, request: RequestIndex, id: RequestId, now: Instant) {
+        let LocalRequests { tables, schedule } = self;
+        schedule.ask_again(tables, request, id, now);
+    }
+}
+
+/// Returns those of some free candidates that are needed to reach the amount.
+fn needed(row: &Enough, places: &[u32]) -> Vec<u32> {
+    let member = |place: &u32| Member { place: *place, weight: row.weight(*place), is_free: true };
+    trim(places.iter().map(member).collect(), row.limits())
 }
 
 /// Puts the locks of a request that is not inserted into the list of idle locks, as far as they are idle.

@@ -37,6 +37,17 @@ impl Locks {
             }
             for (class, order, request) in lock.queue.iter() {
                 let row = &requests[request];
+                if class == Class::Offer {
+                    let of =
+                        self.tables.enough.get(request).expect("a lock is offered to a request for enough");
+                    let place = of.place_of(index).expect("a candidate is offered");
+                    assert!(
+                        of.offered_as == order && !of.in_target[place as usize],
+                        "the offer to {}",
+                        row.id
+                    );
+                    continue;
+                }
                 assert_eq!(row.order(), order, "the place of {} in the queue of lock {}", row.id, lock.name);
                 assert_eq!(
                     class.is_parked(),
@@ -52,6 +63,7 @@ impl Locks {
             }
         }
         check_requests(self, &first_local);
+        check_enough(self, &first_local);
     }
 }
 
@@ -104,6 +116,41 @@ fn check_requests(locks: &Locks, first_local: &FirstLocal) {
     let expected = (counted.held, counted.waiting, counted.published, counted.remote, counted.parked);
     assert_eq!(counts, expected, "the counts of held, waiting, published, remote and parked requests");
     assert_eq!(in_log, table.published().len(), "only these requests are in the log");
+}
+
+/// Checks the requests for enough of many locks.
+fn check_enough(locks: &Locks, first_local: &FirstLocal) {
+    let Tables { view, enough, requests, locks: table, .. } = &locks.tables;
+    assert!(enough.to_ask_again.is_empty() && enough.stranded.is_empty(), "what has to be done is done");
+    for (request, of) in enough.iter().filter(|(request, _)| !requests[*request].is_held()) {
+        let row = &requests[request];
+        let mut target: Vec<LockIndex> = of.target().map(|(_, lock)| lock).collect();
+        let reach: u128 = of.target().map(|(place, _)| u128::from(of.weight(place))).sum();
+        assert!(reach >= of.limits().amount, "the target of {} reaches its amount", row.id);
+        assert!(target.len() <= of.limits().most, "the target of {} is not too large", row.id);
+        target.sort_unstable();
+        let mut wanted: Vec<LockIndex> = row.wants.iter().map(|want| want.lock).collect();
+        wanted.sort_unstable();
+        assert_eq!(wanted, target, "{} waits for its target", row.id);
+        let is_published = row.local().is_some_and(|local| local.publication.is_published());
+        if !is_published || row.parked || !view.permissions.append || view.bugs.has_any() {
+            continue;
+        }
+        for lock in
+            target.iter().map(|index| &table[*index]).filter(|lock| !view.has_parts(lock, Mode::Exclusive))
+        {
+            let index = table.find(&lock.name).expect("it is in the table");
+            let asked = of.published.as_ref().map(|wants| wants.locks()).unwrap_or_default();
+            let is_asked = asked.iter().any(|(name, _)| *name == lock.name);
+            let is_first = first_local[&index].0.is_none_or(|first| first >= row.order());
+            assert!(
+                is_asked || !is_first,
+                "{} lacks a part of {} and has not asked for it",
+                row.id,
+                lock.name
+            );
+        }
+    }
 }
 
 /// The rule of publishing: `docs/algorithm.md#52-publishing`.

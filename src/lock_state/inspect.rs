@@ -1,6 +1,7 @@
 //! Descriptions and listings of locks, for people, and questions of the replica. Off the hot path; each call
 //! examines a bounded number of rows.
 
+use super::enough::AnyOf;
 use super::hot_locks::Heat;
 use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
@@ -105,6 +106,9 @@ impl<'a> Inspect<'a> {
     /// Returns true if a request was made for these locks: a lock that was downgraded since was wanted
     /// exclusively.
     pub fn is_made_for(self, request: RequestIndex, wants: &Wants) -> bool {
+        if self.0.enough.has(request) && !self.0.requests[request].is_held() {
+            return false;
+        }
         let (made, locks) = (&self.0.requests[request].wants, wants.locks());
         let is_it = |(want, (name, mode)): (&Want, &(LockName, Mode))| {
             self.0.locks[want.lock].name == *name && want.is_asked_as(*mode)
@@ -115,6 +119,22 @@ impl<'a> Inspect<'a> {
     /// Returns true if no other member is unreachable.
     pub fn hears_all(self) -> bool {
         self.0.view.away.is_empty()
+    }
+
+    /// Returns true if a request was made for enough of these locks.
+    pub fn is_made_for_any(self, request: RequestIndex, of: &AnyOf) -> bool {
+        self.0.enough.get(request).is_some_and(|row| *row.of == *of)
+    }
+
+    /// Returns the candidates that a held request for enough locks holds, and the sum of their weights;
+    /// `None` for other requests.
+    #[inline]
+    pub fn chosen(self, request: RequestIndex) -> Option<(Vec<u32>, u128)> {
+        if self.0.enough.is_empty() {
+            return None;
+        }
+        let row = self.0.enough.get(request)?;
+        Some((row.chosen.clone(), row.of.sum_of(&row.chosen)))
     }
 
     /// Returns true if nothing is left here but what is at home.
@@ -150,8 +170,8 @@ impl<'a> Inspect<'a> {
 
     /// Returns the request table, by id.
     pub fn request_table(self) -> Vec<RequestRow> {
-        let Tables { locks, requests, request_table, .. } = self.0;
-        request_table.rows(|request| requests[request].as_published(locks))
+        let Tables { locks, requests, request_table, enough, .. } = self.0;
+        request_table.rows(|request| requests[request].as_published(locks, enough.get(request)))
     }
 
     /// Returns up to `most` locks that block a request: held in conflict, with missing parts, or wanted by
@@ -301,14 +321,17 @@ impl<'a> Inspect<'a> {
             self.0.view.members.iter().flat_map(|dc| [Class::RemoteShared(dc), Class::RemoteSharedDue(dc)]);
         [Class::LocalExclusive, Class::LocalShared, Class::RemoteExclusive]
             .into_iter()
-            .chain([Class::RemoteExclusiveDue, Class::Parked])
+            .chain([Class::RemoteExclusiveDue, Class::Parked, Class::Offer])
             .chain(of_members)
     }
 
     fn waiter_row(self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {
         let want = self.0.requests[request].wants.iter().find(|want| want.lock == lock);
-        let mode = want.expect("a waiter wants the lock that it waits for").mode;
-        WaiterRow { id: order.id, request, at: order.at, mode, parked: class.is_parked() }
+        debug_assert!(want.is_some() || class == Class::Offer, "a waiter wants the lock that it waits for");
+        let mode = want.map_or(Mode::Exclusive, |want| want.mode);
+        // The id of a request that is offered the lock may have changed.
+        let id = if class == Class::Offer { self.0.requests[request].id } else { order.id };
+        WaiterRow { id, request, at: order.at, mode, parked: class.is_parked() }
     }
 
     /// Returns a page of the locks with this prefix that are held, waited for, or have parts away from home,

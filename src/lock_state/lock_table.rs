@@ -12,7 +12,7 @@ use super::idle::IdleLocks;
 use super::lock::{Lock, LockIndex};
 use super::names::Names;
 use super::policies::Policies;
-use super::queue::Order;
+use super::queue::{Class, Order};
 use super::request::{Request, RequestIndex, Want};
 use super::view::View;
 use crate::base::deadlines::Deadlines;
@@ -197,6 +197,18 @@ impl LockTable {
             lock.recheck_shared |= want.mode == Mode::Exclusive;
             self.mark(want.lock);
         }
+    }
+
+    /// Inserts an offer, see [`Class::Offer`].
+    pub fn put_offer(&mut self, lock: LockIndex, order: Order, request: RequestIndex) {
+        self.rows[lock].queue.insert(Class::Offer, order, request);
+    }
+
+    /// Removes an offer.
+    pub fn take_offer(&mut self, lock: LockIndex, order: Order) {
+        let lock = &mut self.rows[lock];
+        let was_there = lock.queue.remove(Class::Offer, order);
+        assert!(was_there, "lock {} is offered to request {}", lock.name, order.id);
     }
 
     /// The rule of local grants for one lock: `docs/algorithm.md#54-local-grants`.

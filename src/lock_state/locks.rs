@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::acquire::LocalRequests;
 use super::apply::LogOperations;
+use super::enough::EnoughTable;
 use super::hold_policy::HoldRule;
 use super::hot_locks::HotLocks;
 use super::idle_return::{IdleReturn, MAX_AWAY_LOCKS, second};
@@ -52,6 +53,7 @@ impl Locks {
             locks: LockTable::new(hash_seed, policies.len()),
             requests: Requests::new(me),
             request_table: RequestTable::default(),
+            enough: EnoughTable::default(),
             hot_locks: HotLocks::new(hash_seed),
             policies,
             homed_since: Position::default(),
@@ -136,12 +138,15 @@ impl Locks {
 
     #[inline]
     pub fn next_deadline(&self) -> Instant {
-        self.tables.locks.next_deadline()
+        self.tables.locks.next_deadline().min(self.tables.enough.next_deadline())
     }
 
     /// Marks the locks whose timers have expired, and decays the weights of hot locks when a half-life is
     /// over.
     pub fn expire(&mut self, now: Instant) {
+        if self.tables.enough.next_deadline() <= now {
+            self.schedule.expire_enough(&mut self.tables, now);
+        }
         let Tables { locks, hot_locks, .. } = &mut self.tables;
         locks.expire(now);
         if hot_locks.advance(now) {
@@ -195,6 +200,13 @@ impl Locks {
     #[inline]
     pub fn next_granted(&mut self) -> Option<RequestIndex> {
         self.schedule.next_granted()
+    }
+
+    /// Returns the next request that is to be published again, under another id
+    /// ([`LocalRequests::ask_again`]).
+    #[inline]
+    pub fn next_to_ask_again(&mut self) -> Option<RequestIndex> {
+        self.tables.enough.to_ask_again.pop()
     }
 
     /// Takes the operations of a step, in the order of an entry: withdrawals, transfers, requests. Until they

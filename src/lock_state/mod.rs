@@ -6,16 +6,17 @@
 //! datacenter, `member_changes.rs` the members (`joining.rs` those that join, `leaving.rs` those that leave,
 //! `evicting.rs` and `forgetting.rs` what is left of one that has ended, `rehoming.rs` the homes of
 //! prefixes), `replay.rs` the disk. They change the tables (`tables.rs`: the locks, the requests, the
-//! published requests, the owners), and `schedule/` decides what follows. `queue.rs` orders the waiters of a
-//! lock. `hold_policy.rs` decides when a lock leaves, `idle_return.rs` when its unused parts go home. The
-//! others only read: `validate.rs` checks entries, `inspect.rs` describes, and `waiting.rs` counts the
-//! requests that wait for each datacenter.
+//! published requests, the requests for enough of many locks (`enough/`), the owners), and `schedule/`
+//! decides what follows. `queue.rs` orders the waiters of a lock. `hold_policy.rs` decides when a lock
+//! leaves, `idle_return.rs` when its unused parts go home. The others only read: `validate.rs` checks
+//! entries, `inspect.rs` describes, and `waiting.rs` counts the requests that wait for each datacenter.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
 mod acquire;
 mod apply;
 mod check;
+mod enough;
 mod evicting;
 mod forgetting;
 mod hold_policy;
@@ -51,8 +52,9 @@ mod validate;
 mod view;
 mod waiting;
 
-pub(crate) use acquire::{Acquired, Downgraded, HeldRequest, IfNotFree, NewRequest};
+pub(crate) use acquire::{Acquired, Downgraded, HeldRequest, IfNotFree, NewEnough, NewRequest};
 pub(crate) use apply::Published;
+pub use enough::{AnyOf, AnyOfError};
 pub use hold_policy::{HoldPolicy, HoldRule, IDLE_RETURN_AFTER, MAX_REQUEST_DELAY, MAX_TURN};
 pub use hot_locks::Heat;
 pub use idle_return::MAX_AWAY_LOCKS;

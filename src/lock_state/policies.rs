@@ -34,6 +34,11 @@ impl Policies {
         self.distances.set(dc, distance);
     }
 
+    /// Returns the distance to `dc`, one way, if it was measured.
+    pub fn distance(&self, dc: DcId) -> Option<Duration> {
+        self.distances.to(dc)
+    }
+
     /// Makes the remote requests for a lock due whose time has come.
     #[inline]
     pub fn refresh_due(&self, lock: &mut Lock, now: Instant) {

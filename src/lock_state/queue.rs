@@ -30,6 +30,9 @@ pub(super) enum Class {
     RemoteSharedDue(DcId),
     /// Absent in every rule; keeps its place.
     Parked,
+    /// A request for enough locks that has this lock among its candidates and not in its target. Absent in
+    /// every rule, but a lock that becomes free is offered to it.
+    Offer,
 }
 
 impl Class {

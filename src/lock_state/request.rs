@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::enough::Enough;
 use super::lock::LockIndex;
 use super::lock_table::LockTable;
 use super::queue::{Class, Order};
@@ -105,6 +106,15 @@ pub(crate) enum Publication {
     Withdrawn,
 }
 
+impl Local {
+    /// Returns the part of a request that begins to wait.
+    #[inline]
+    pub(super) fn new(lease: LeaseId, label: Arc<str>, now: Instant) -> Local {
+        let (state, publication) = (State::Waiting, Publication::Unpublished);
+        Local { lease, label, state, since: now, publication, stopped_at: 0 }
+    }
+}
+
 impl Publication {
     /// Returns true if the other datacenters know the request, or will know it by the entry of this step.
     pub fn is_published(self) -> bool {
@@ -172,7 +182,10 @@ impl Request {
     }
 
     /// Returns what the log says of the request if it is published: its time and its wants.
-    pub(super) fn as_published(&self, locks: &LockTable) -> (Timestamp, Wants) {
+    pub(super) fn as_published(&self, locks: &LockTable, enough: Option<&Enough>) -> (Timestamp, Wants) {
+        if let Some(wants) = enough.and_then(|enough| enough.published.as_ref()) {
+            return (self.at, wants.clone());
+        }
         let want = |want: &Want| (locks[want.lock].name.clone(), want.mode);
         (self.at, Wants::All(self.wants.iter().map(want).collect()))
     }

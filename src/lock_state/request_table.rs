@@ -232,7 +232,7 @@ impl Reading<'_> {
     /// # Panics
     /// If the reader was closed.
     pub fn read(self, reader: ReaderId, most: usize) -> Piece {
-        let Tables { owners, locks, requests, request_table, .. } = self.tables;
+        let Tables { owners, locks, requests, request_table, enough, .. } = self.tables;
         let readers = &mut request_table.readers;
         let place = readers.iter().position(|other| other.id == reader).expect("a reader that is open");
         if readers[place].owned {
@@ -240,7 +240,7 @@ impl Reading<'_> {
             readers[place].owned = piece.len() == most;
             return Piece::Owned(piece);
         }
-        request_table.read(place, most, |request| requests[request].as_published(locks))
+        request_table.read(place, most, |request| requests[request].as_published(locks, enough.get(request)))
     }
 }
 

@@ -4,11 +4,13 @@
 use std::cmp::Ordering;
 use std::ops::Index;
 
+use smallvec::SmallVec;
+
 use super::id_index::IdIndex;
 use super::lock::LockIndex;
 use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
 use crate::base::tables::{RowIndex, Rows};
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Timestamp};
 use geolock_api::names::{DcId, FencingToken, Mode, Position, RequestId};
 
 /// A row for each request, by index and by id, and how many there are of each kind.
@@ -189,6 +191,42 @@ impl Requests {
         is_new
     }
 
+    /// Records that the entry of this step withdraws a request under its old id and publishes it again.
+    pub(super) fn publish_again(&mut self, request: RequestIndex) {
+        let local = self.rows[request].local_mut().expect("only local requests are published");
+        assert_eq!(
+            local.publication,
+            Publication::Withdrawn,
+            "a request that is published again was withdrawn"
+        );
+        local.publication = Publication::InThisStep;
+        self.counts.published += 1;
+    }
+
+    /// Gives a waiting request another id.
+    pub(super) fn rename(&mut self, request: RequestIndex, id: RequestId) {
+        let old = self.rows[request].id;
+        debug_assert!(self.find(id).is_none() && old.n < id.n, "{id} is new, {old} becomes that");
+        self.by_id.remove(old, request);
+        self.rows[request].id = id;
+        self.by_id.insert(id, request);
+    }
+
+    /// Changes the time of a waiting request, in tests.
+    pub(super) fn set_at(&mut self, request: RequestIndex, at: Timestamp) {
+        self.rows[request].at = at;
+    }
+
+    /// Changes the locks of a waiting request that is in no queue.
+    pub(super) fn set_wants(&mut self, request: RequestIndex, wants: SmallVec<[Want; 1]>) {
+        let row = &mut self.rows[request];
+        assert!(!row.is_held() && !wants.is_empty(), "request {} waits for something else", row.id);
+        self.counts.further -= row.further();
+        row.wants = wants;
+        self.counts.further += row.further();
+        row.local_mut().expect("requests of others stay as they are").stopped_at = 0;
+    }
+
     /// Records the entry that published a request.
     pub(super) fn note_published(&mut self, request: RequestIndex, seq: u64) {
         let row = &mut self.rows[request];
@@ -235,9 +273,7 @@ impl Index<RequestIndex> for Requests {
 mod tests {
     use super::*;
     use crate::base::tables::short_hash;
-    use crate::base::time::Timestamp;
     use rustc_hash::{FxBuildHasher, FxHashMap};
-    use smallvec::SmallVec;
     use std::hash::BuildHasher;
 
     fn remote(id: RequestId) -> Request {

@@ -4,17 +4,19 @@
 use crate::base::bugs::Bug;
 use smallvec::SmallVec;
 
-use super::acquire::NewRequest;
+use super::acquire::{NewEnough, NewRequest};
+use super::enough::EnoughTable;
 use super::hot_locks::HotLocks;
 use super::lock::{Lock, LockIndex};
 use super::lock_table::LockTable;
 use super::owners::Owners;
 use super::policies::Policies;
-use super::request::{Local, Origin, Publication, Request, RequestIndex, State, Want};
+use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use super::request_table::RequestTable;
 use super::requests::Requests;
 use super::view::View;
-use crate::base::time::Instant;
+use crate::base::time::{Instant, Timestamp};
+use crate::causal_log::Wants;
 use geolock_api::names::{DcSet, LockName, Mode, Position, RequestId};
 
 /// All that is known here of locks and requests.
@@ -25,6 +27,7 @@ pub(super) struct Tables {
     pub locks: LockTable,
     pub requests: Requests,
     pub request_table: RequestTable,
+    pub enough: EnoughTable,
     pub hot_locks: HotLocks,
     /// Journal position of the record that allows homed locks.
     pub homed_since: Position,
@@ -57,14 +60,20 @@ impl Tables {
         for (name, mode) in new.wants.locks() {
             wants.push(Want::new(self.activate(name), *mode));
         }
-        let local = Local {
-            lease: new.lease,
-            label: new.label.clone(),
-            state: State::Waiting,
-            since: now,
-            publication: Publication::Unpublished,
-            stopped_at: 0,
-        };
+        let local = Local::new(new.lease, new.label.clone(), now);
+        Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
+    }
+
+    /// The same for a request for enough of many locks, with its first target.
+    pub fn new_row_of(
+        &self,
+        new: &NewEnough<'_>,
+        target: impl Iterator<Item = LockIndex>,
+        now: Instant,
+    ) -> Request {
+        let mut wants: SmallVec<[Want; 1]> = target.map(|lock| Want::new(lock, Mode::Exclusive)).collect();
+        wants.sort_by(|a, b| self.locks[a.lock].name.cmp(&self.locks[b.lock].name));
+        let local = Local::new(new.lease, new.label.clone(), now);
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
 
@@ -100,6 +109,9 @@ impl Tables {
 
     /// Removes a held request from its locks, see [`super::acquire::LocalRequests::release`].
     pub fn release(&mut self, request: RequestIndex, position: Position, now: Instant) {
+        if !self.enough.is_empty() {
+            self.enough.remove(request);
+        }
         let row = self.requests.remove(request);
         assert!(row.is_held(), "only held requests are released");
         debug_assert!(!row.parked, "request {} holds and waits", row.id);
@@ -123,6 +135,10 @@ impl Tables {
 
     /// Removes a waiting request, and marks its locks.
     pub fn forget_waiting(&mut self, request: RequestIndex, now: Instant) {
+        if self.enough.has(request) {
+            self.drop_offers(request, now);
+            self.enough.remove(request);
+        }
         self.dequeue(request);
         let row = self.requests.remove(request);
         row.wants.iter().for_each(|want| self.locks.note_idle(want.lock, &self.policies, now));
@@ -163,6 +179,9 @@ impl Tables {
     pub fn repark(&mut self, request: RequestIndex) {
         let row = &self.requests[request];
         let park = self.should_park(row);
+        if park && self.enough.has(request) {
+            self.enough.stranded.push(request);
+        }
         if park == row.parked {
             return;
         }
@@ -195,11 +214,16 @@ impl Tables {
         self.requests[row].local().is_some_and(is_held)
     }
 
+    /// Returns the time and the locks with which the log has a published request, or is to have it.
+    pub fn as_published(&self, request: RequestIndex) -> (Timestamp, Wants) {
+        self.requests[request].as_published(&self.locks, self.enough.get(request))
+    }
+
     /// Copies a row of the request table for its readers. Called before the row changes or leaves.
     #[inline]
     pub fn note_before(&mut self, id: RequestId) {
-        let Tables { locks, requests, request_table, .. } = self;
-        request_table.note_before(id, |request| requests[request].as_published(locks));
+        let Tables { locks, requests, request_table, enough, .. } = self;
+        request_table.note_before(id, |request| requests[request].as_published(locks, enough.get(request)));
     }
 
     /// Counts the beginning of a wait for the hot locks: for the first lock of the request that is held in

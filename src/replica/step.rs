@@ -176,6 +176,7 @@ impl Replica {
         loop {
             self.locks.schedule(self.now.mono);
             lend!(AcquireCalls, self).tell_grants();
+            lend!(AcquireCalls, self).ask_again();
             let ops = self.locks.take_ops();
             if !ops.is_empty() {
                 lend!(Writer, self).make_entries(ops);

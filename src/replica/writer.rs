@@ -51,8 +51,15 @@ impl Writer<'_> {
         for op in ops.into_iter().flat_map(split_op) {
             (weight, rows) = (weight + op.weight(), rows + op.rows());
             if (weight > ENTRY_WEIGHT || rows > ENTRY_ROWS) && !chunk.is_empty() {
-                self.make_entry(std::mem::take(&mut chunk));
+                // A request that is published again is in the entry that withdraws its old id.
+                let goes_along =
+                    |last: &mut Op| matches!((last, &op), (Op::Withdraw { .. }, Op::Request { .. }));
+                let before = chunk.pop_if(goes_along);
+                if !chunk.is_empty() {
+                    self.make_entry(std::mem::take(&mut chunk));
+                }
                 (weight, rows) = (op.weight(), op.rows());
+                chunk.extend(before);
             }
             chunk.push(op);
         }

@@ -68,6 +68,8 @@ pub struct Outcome {
     pub reclaimed: u64,
     /// Grants that clients had to consider lost.
     pub lapsed: u64,
+    /// Grants of enough of many locks.
+    pub enough: u64,
     /// Exclusive holds that became shared ones.
     pub downgrades: u64,
     /// Requests that lost their locks to a force release.
@@ -129,6 +131,7 @@ impl Outcome {
         self.ungranted += other.ungranted;
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
+        self.enough += other.enough;
         self.downgrades += other.downgrades;
         self.forced += other.forced;
         self.shed += other.shed;
@@ -166,8 +169,9 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} downgraded, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
+            "{} grants, {} of enough of many, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} downgraded, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
+            self.enough,
             self.hand_offs,
             self.idle_returns,
             self.ungranted,

@@ -57,6 +57,12 @@ fn downgraded_locks_have_readers_and_no_writer() {
 }
 
 #[test]
+fn enough_of_many_locks_is_granted_in_whatever_trouble() {
+    let total = all_pass(Profile::Enough, 10, 1_000..1_020);
+    assert!(total.enough > 300 && total.reclaimed > 0 && total.hand_offs > 300, "{total}");
+}
+
+#[test]
 fn large_values_are_handled_a_little_at_a_time() {
     let total = all_pass(Profile::Values, 10, 720..728);
     assert!(total.large_changes > 20 && total.commits > 300, "{total}");

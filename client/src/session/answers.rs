@@ -76,19 +76,27 @@ impl Session {
 
     fn on_granted(&mut self, number: u64, granted: proto::AcquireResponse) {
         let Some(request) = self.requests.get_mut(&number) else { return };
-        let id = granted.request.and_then(request_id);
+        let chosen = match &request.enough {
+            Some(enough) => chosen_locks(enough, &granted.chosen).filter(|chosen| !chosen.is_empty()),
+            None => Some(Vec::new()),
+        };
+        let id = granted.request.and_then(request_id).filter(|_| chosen.is_some());
         let token = FencingToken(granted.token);
         match (&request.stage, id) {
             (Stage::Asked, Some(id)) => {
                 self.drained = 0;
                 request.stage = Stage::Held(Held { request: id, token });
+                if request.enough.take().is_some() {
+                    request.locks = chosen.unwrap_or_default();
+                }
                 let snapshot = granted.snapshot.unwrap_or_default();
-                let grant = Grant { request: id, token, snapshot };
+                let grant = Grant { request: id, token, snapshot, chosen: granted.chosen };
                 self.outputs.push(Output::Acquired { number, outcome: Ok(grant) });
             }
             (Stage::Asked, None) => {
                 self.abandon(number);
-                let message = "the server's grant names no datacenter that can exist".to_owned();
+                let message =
+                    "the server's grant names no datacenter, or no candidates, that can exist".to_owned();
                 let outcome = Err(AcquireError::Refused(Reason::Malformed, message));
                 self.outputs.push(Output::Acquired { number, outcome });
             }
@@ -124,4 +132,13 @@ fn shown(welcome: &proto::Welcome) -> std::sync::Arc<str> {
 fn request_id(id: proto::RequestId) -> Option<RequestId> {
     let dc = u8::try_from(id.dc).ok().and_then(DcId::new)?;
     Some(RequestId { dc, n: id.n })
+}
+
+/// Returns the locks that a request for enough locks got; `None` if there are no such candidates.
+fn chosen_locks(enough: &proto::Enough, chosen: &[u32]) -> Option<Vec<proto::LockMode>> {
+    let lock = |place: &u32| {
+        let proto::Candidate { name, home, .. } = enough.candidates.get(*place as usize)?;
+        Some(proto::LockMode { name: name.clone(), mode: proto::Mode::Exclusive.into(), home: *home })
+    };
+    chosen.iter().map(lock).collect()
 }

@@ -29,7 +29,7 @@ impl Session {
             return Err(AcquireError::Closed);
         }
         let number = self.number();
-        let AcquireRequest { locks, wait, mut label } = request;
+        let AcquireRequest { locks, enough, wait, mut label } = request;
         if label.is_empty() {
             label.clone_from(&self.settings.name);
         }
@@ -38,7 +38,8 @@ impl Session {
             Wait::AtMost(wait) => Some(now + wait),
             Wait::Forever => None,
         };
-        let request = Request { key: number, locks, label, wait, deadline, stage: Stage::Queued, asked: 0 };
+        let request =
+            Request { key: number, locks, enough, label, wait, deadline, stage: Stage::Queued, asked: 0 };
         self.requests.insert(number, request);
         if self.is_ready() {
             self.ask(now, number);
@@ -145,6 +146,7 @@ impl Session {
             wait: Some(wait.to_proto(left)),
             idempotency_key: request.key,
             label: request.label.clone(),
+            enough: request.enough.clone(),
         };
         self.send(Tag::Acquire(number), Call::Acquire(acquire));
     }

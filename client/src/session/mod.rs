@@ -49,7 +49,7 @@ use super::txn_error::CommitError;
 use geolock_api::names::{FencingToken, RequestId};
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::{
-    ClientMessage, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse,
+    ClientMessage, Enough, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse,
 };
 use geolock_api::time::Instant;
 
@@ -122,6 +122,8 @@ pub(super) struct Grant {
     pub request: RequestId,
     pub token: FencingToken,
     pub snapshot: Snapshot,
+    /// Of a request for enough locks: the places of the candidates that it holds.
+    pub chosen: Vec<u32>,
 }
 
 /// The decisions of one client, across its streams and leases.
@@ -214,6 +216,8 @@ pub(super) enum Ending {
 struct Request {
     key: u64,
     locks: Vec<LockMode>,
+    /// It waits for enough of these; once it is granted, `locks` has those that it got.
+    enough: Option<Enough>,
     label: String,
     wait: Wait,
     /// The end of the caller's wait.

@@ -114,6 +114,7 @@ impl Session {
         let unwanted = Request {
             key: *key,
             locks: Vec::new(),
+            enough: None,
             label: String::new(),
             wait: Wait::Try,
             deadline: None,

@@ -95,6 +95,9 @@ impl Schedule {
         if needs_entry && !tables.view.permissions.append {
             return false;
         }
+        if tables.enough.has(request) {
+            return self.improve(tables, request, None, now);
+        }
         if !tables.is_free_at_last(request, now) {
             return false;
         }

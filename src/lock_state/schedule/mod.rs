@@ -1,9 +1,11 @@
 //! The schedule: restores the rules of `docs/algorithm.md#5-ordering` on the locks that a step touched.
 //!
-//! `grant.rs` grants requests of local clients, `hand_over.rs` transfers parts for due requests of other
-//! datacenters, and `publish.rs` decides which requests the others have to know. `parking.rs` and `sweep.rs`
-//! spread changes that concern many locks or requests over several steps.
+//! `grant.rs` grants requests of local clients, `enough.rs` those for enough of many locks, `hand_over.rs`
+//! transfers parts for due requests of other datacenters, and `publish.rs` decides which requests the others
+//! have to know. `parking.rs` and `sweep.rs` spread changes that concern many locks or requests over several
+//! steps.
 
+mod enough;
 mod grant;
 mod hand_over;
 mod parking;
@@ -11,14 +13,14 @@ mod publish;
 mod sweep;
 
 use crate::base::bugs::Bug;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::lock::LockIndex;
 use super::request::RequestIndex;
 use super::tables::Tables;
 use crate::base::time::Instant;
 use crate::causal_log::{LockParts, Op};
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, RequestId};
 use sweep::Sweeps;
 
 /// The consequences of the changes of a step, and the work that is left for later steps.
@@ -38,6 +40,8 @@ struct Output {
     /// Parts that are kept here whatever their home will be.
     kept: Vec<LockParts>,
     requests: Vec<RequestIndex>,
+    /// The ids that requests had before, which are withdrawn together with these requests.
+    replaced: BTreeMap<RequestIndex, RequestId>,
     granted: VecDeque<RequestIndex>,
 }
 
@@ -80,7 +84,7 @@ impl Schedule {
     /// Returns true if the log contains all changes of ownership and of the request table.
     #[inline]
     pub fn is_in_log(&self) -> bool {
-        let Output { withdraws, transfers, kept, requests, granted: _ } = &self.output;
+        let Output { withdraws, transfers, kept, requests, replaced: _, granted: _ } = &self.output;
         withdraws.is_empty() && transfers.is_empty() && kept.is_empty() && requests.is_empty()
     }
 
@@ -98,8 +102,12 @@ impl Schedule {
     /// Grants, transfers and publishes until nothing more follows from the changes.
     #[inline]
     pub fn run(&mut self, tables: &mut Tables, now: Instant) {
-        while let Some(index) = tables.locks.pop_marked() {
-            self.restore(tables, index, now);
+        loop {
+            while let Some(index) = tables.locks.pop_marked() {
+                self.restore(tables, index, now);
+            }
+            let Some(request) = tables.enough.stranded.pop() else { break };
+            self.choose_again(tables, request, now);
         }
     }
 
@@ -109,13 +117,16 @@ impl Schedule {
         tables.policies.refresh_due(&mut tables.locks[index], now);
         if permissions.grant {
             self.grant_local(tables, index, now);
+            if !tables.enough.is_empty() {
+                self.offer(tables, index, now);
+            }
             if permissions.append {
                 self.serve_remote(tables, index);
             }
         }
         let publishes = !tables.view.bugs.has(Bug::PublishFirstOnly);
         if publishes {
-            self.publish(tables, index);
+            self.publish(tables, index, now);
         }
         let can_transfer = permissions.can_transfer();
         let next = if can_transfer { tables.policies.next_due(&tables.locks[index], now) } else { None };

@@ -2,6 +2,7 @@
 //! withdrawing takes it back.
 
 use super::{Output, Schedule};
+use crate::base::time::Instant;
 use crate::causal_log::Op;
 use crate::lock_state::lock::{Lock, LockIndex};
 use crate::lock_state::queue::Class;
@@ -24,12 +25,14 @@ fn to_publish(lock: &Lock, view: &View) -> [Option<RequestIndex>; 2] {
 
 impl Schedule {
     /// Publishes the waiters of a lock that must be in the log.
-    pub(in crate::lock_state) fn publish(&mut self, tables: &mut Tables, index: LockIndex) {
+    pub(in crate::lock_state) fn publish(&mut self, tables: &mut Tables, index: LockIndex, now: Instant) {
         if !tables.view.permissions.append {
             return;
         }
         for request in to_publish(&tables.locks[index], &tables.view).into_iter().flatten() {
-            if tables.requests.publish(request) {
+            if tables.enough.has(request) {
+                self.publish_enough(tables, request, index, now);
+            } else if tables.requests.publish(request) {
                 self.output.requests.push(request);
             }
         }
@@ -42,14 +45,18 @@ impl Schedule {
     pub(in crate::lock_state) fn withdraw(&mut self, tables: &mut Tables, request: RequestIndex) {
         match tables.requests.withdraw(request) {
             (_, Publication::Unpublished | Publication::Withdrawn) => {}
-            (_, Publication::InThisStep) => self.output.requests.retain(|other| *other != request),
+            (_, Publication::InThisStep) => {
+                self.output.requests.retain(|other| *other != request);
+                let replaced = self.output.replaced.remove(&request);
+                self.output.withdraws.extend(replaced.map(|id| Op::Withdraw { id }));
+            }
             (id, Publication::Published { seq }) => {
                 tables.note_before(id);
                 tables.request_table.remove(id);
                 if tables.view.permissions.append {
                     self.output.withdraws.push(Op::Withdraw { id });
                 } else {
-                    let (at, wants) = tables.requests[request].as_published(&tables.locks);
+                    let (at, wants) = tables.as_published(request);
                     tables.request_table.insert_abandoned(RequestRow { id, at, wants, seq });
                 }
             }
@@ -67,7 +74,7 @@ impl Schedule {
 
     /// Takes the operations of a step, in the order of an entry: withdrawals, transfers, requests.
     pub fn take_ops(&mut self, tables: &Tables) -> Vec<Op> {
-        let Output { withdraws, transfers, kept, requests, granted: _ } = &mut self.output;
+        let Output { withdraws, transfers, kept, requests, replaced, granted: _ } = &mut self.output;
         let mut ops = std::mem::take(withdraws);
         let mut transfers = std::mem::take(transfers);
         transfers.sort_by_key(|(to, _)| *to);
@@ -82,7 +89,9 @@ impl Schedule {
         for request in std::mem::take(requests) {
             let row = &tables.requests[request];
             debug_assert!(!row.is_held(), "request {} is published while it waits", row.id);
-            let (at, wants) = row.as_published(&tables.locks);
+            let (at, wants) = tables.as_published(request);
+            // Beside each other, so that they are in one entry.
+            ops.extend(replaced.remove(&request).map(|id| Op::Withdraw { id }));
             ops.push(Op::Request { id: row.id, at, wants });
         }
         ops
@@ -92,7 +101,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::time::{Instant, Timestamp};
+    use crate::base::time::Timestamp;
     use crate::causal_log::Wants;
     use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, Permissions};
     use geolock_api::names::{DcId, DcSet, LeaseId, LockName, RequestId};

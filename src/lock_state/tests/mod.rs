@@ -5,6 +5,7 @@
 //! wherever it is from. All locks are at home in the beginning.
 
 mod downgrades;
+mod enough;
 mod grants;
 mod idle_return;
 mod installs;
@@ -190,7 +191,8 @@ impl Fixture {
         (next != Instant::FAR_FUTURE).then(|| next.saturating_since(self.now))
     }
 
-    /// Ends the step, as the replica does: returns the grants and operations that follow, in order.
+    /// Ends the step, as the replica does: returns the grants and operations that follow, in order. A request
+    /// that asks again gets a number that is 1000 higher.
     fn settle(&mut self) -> Vec<String> {
         let mut told = Vec::new();
         self.locks.sweep();
@@ -201,6 +203,10 @@ impl Fixture {
                 self.token += 1;
                 let fresh = self.locks.local_requests().set_token(request, FencingToken(self.token));
                 told.push(format!("grant {}", fresh.id.n));
+            }
+            while let Some(request) = self.locks.next_to_ask_again() {
+                let id = Fixture::id(self.locks.requests()[request].id.n + 1_000);
+                self.locks.local_requests().ask_again(request, id, self.now);
             }
             let ops = self.locks.take_ops();
             if ops.is_empty() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::causal_log::Wants;
 use crate::crdt::VersionVector;
 pub use crate::leases::{ClientId, OnDisconnect, Proof, SessionId};
-pub use crate::lock_state::Heat;
+pub use crate::lock_state::{AnyOf, AnyOfError, Heat};
 use crate::replica::Decision;
 use crate::replica::call::store::{Begin, NextStep, Read, Stepped};
 use crate::replica::call::watch::Watch;
@@ -73,6 +73,8 @@ pub enum Call {
     CloseLease { lease: LeaseId, proof: Proof },
     /// Requests locks. Reply: [`Reply::Granted`] or a refusal, perhaps much later.
     Acquire(Acquire),
+    /// Requests enough of many locks. Reply: [`Reply::Chosen`] or a refusal, perhaps much later.
+    AcquireEnough(Box<AcquireEnough>),
     /// Releases a held request, `target`; succeeds again if it is released already. Reply:
     /// [`Reply::Released`].
     Release { lease: LeaseId, proof: Proof, target: Target },
@@ -129,6 +131,23 @@ pub struct Acquire {
     pub key: Option<IdempotencyKey>,
     /// The locks that it is to hold.
     pub request: LockRequest,
+}
+
+/// The arguments of [`Call::AcquireEnough`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AcquireEnough {
+    /// The lease that is to hold the locks.
+    pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
+    pub proof: Proof,
+    /// As in [`Acquire::key`].
+    pub key: Option<IdempotencyKey>,
+    /// The candidates, and the amount that they have to reach.
+    pub of: Arc<AnyOf>,
+    /// How long the request waits.
+    pub wait: Wait,
+    /// As in [`LockRequest::label`].
+    pub label: Arc<str>,
 }
 
 /// The arguments of [`Call::Downgrade`].
@@ -190,6 +209,8 @@ pub enum Reply {
     LeaseClosed,
     /// The locks are held.
     Granted(Grant),
+    /// Enough locks are held.
+    Chosen(Box<Chosen>),
     /// The request holds nothing and waits for nothing.
     Released,
     /// The lock is held shared, now or since before, with the token of its grant.
@@ -223,6 +244,17 @@ pub enum Reply {
     WatchTaken,
     /// Nothing was changed, or the request has ended.
     Refused(Refusal),
+}
+
+/// A request that holds enough of many locks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chosen {
+    /// The grant of these locks.
+    pub grant: Grant,
+    /// The candidates that it holds, by their places in the list, in order.
+    pub chosen: Vec<u32>,
+    /// The sum of their weights.
+    pub sum: u128,
 }
 
 /// A request that holds all its locks.

@@ -8,7 +8,7 @@ use crate::causal_log::Wants;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
 use crate::replica::call::CallId;
-use geolock_api::names::IdempotencyKey;
+use geolock_api::names::{IdempotencyKey, LockName};
 
 /// The client's side of a request of this datacenter.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,8 +40,13 @@ impl ClientRequest {
 
 /// Returns the approximate size of the names of these locks in bytes, with their entries in the tables.
 pub(in crate::replica) fn names_weight(wants: &Wants) -> u32 {
+    weight_of_names(wants.locks().iter().map(|(name, _)| name))
+}
+
+/// The same for these locks.
+pub(in crate::replica) fn weight_of_names<'a>(names: impl Iterator<Item = &'a LockName>) -> u32 {
     const ENTRY: usize = 64;
-    let bytes: usize = wants.locks().iter().map(|(name, _)| ENTRY + name.as_bytes().len()).sum();
+    let bytes: usize = names.map(|name| ENTRY + name.as_bytes().len()).sum();
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 

@@ -190,6 +190,7 @@ fn key_of(request: &Call) -> Option<TxnId> {
     match request {
         Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
         Call::Acquire(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
+        Call::AcquireEnough(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
         _ => None,
     }
 }
@@ -206,6 +207,7 @@ fn weight(request: &Call) -> usize {
         }
         Call::Step(next_step) => next_step.step.weight(),
         Call::Acquire(acquire) => names(&acquire.request.wants),
+        Call::AcquireEnough(acquire) => acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum(),
         _ => 0,
     }
 }
@@ -245,7 +247,8 @@ pub(in crate::replica) struct Deferral<'a> {
 impl Deferral<'_> {
     /// Returns true if a call must be deferred.
     pub(in crate::replica) fn must_defer(&self, request: &Call) -> bool {
-        let needs_clock = matches!(request, Call::Acquire(_) | Call::Begin(_) | Call::Step(_));
+        let needs_clock =
+            matches!(request, Call::Acquire(_) | Call::AcquireEnough(_) | Call::Begin(_) | Call::Step(_));
         (needs_clock && self.lifecycle.state.is_starting())
             || self.may_be_commit_of_before(request).is_some()
             || self.awaits_reclaim(request).is_some()
@@ -288,6 +291,7 @@ impl Deferral<'_> {
         let (proof, id) = match (request, key_of(request)) {
             (Call::Begin(begin), Some(id)) => (begin.proof, id),
             (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
+            (Call::AcquireEnough(acquire), Some(id)) => (acquire.proof, id),
             _ => return,
         };
         let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
@@ -394,8 +398,8 @@ impl AcquireCalls<'_> {
     ) -> bool {
         let Target::Key(key) = target else { return false };
         let is_it = |(other, deferred): &(CallId, Call)| {
-            let Call::Acquire(acquire) = deferred else { return false };
-            other.session == call.session && acquire.lease == lease && acquire.key == Some(key)
+            let is_acquire = matches!(deferred, Call::Acquire(_) | Call::AcquireEnough(_));
+            is_acquire && other.session == call.session && key_of(deferred) == Some(TxnId { lease, key })
         };
         let before = self.clients.deferred.calls.len();
         while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {

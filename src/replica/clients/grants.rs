@@ -4,7 +4,7 @@ use super::client_requests::ClientRequest;
 use crate::base::bugs::Bug;
 use crate::base::time::{Instant, Now};
 use crate::lock_state::{Local, Locks, RequestIndex, State};
-use crate::replica::call::{Acquires, CallId, Grant, Refusal, Reply};
+use crate::replica::call::{Acquires, CallId, Chosen, Grant, Refusal, Reply};
 use crate::replica::clients::{AcquireCalls, Clients};
 use crate::replica::config::ReplicaConfig;
 use crate::replica::data::Data;
@@ -92,7 +92,11 @@ impl AcquireCalls<'_> {
         }
         if let Some(call) = client.call.take() {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
-            self.out.effects.push_back(Effect::Reply { call, reply: Reply::Granted(grant) });
+            let reply = match self.locks.inspect().chosen(request) {
+                None => Reply::Granted(grant),
+                Some((chosen, sum)) => Reply::Chosen(Box::new(Chosen { grant, chosen, sum })),
+            };
+            self.out.effects.push_back(Effect::Reply { call, reply });
         }
     }
 

@@ -5,6 +5,7 @@ pub(super) mod client_requests;
 pub(super) mod deferred_calls;
 pub(super) mod describe;
 mod downgrade;
+mod enough;
 pub mod force_release;
 pub(super) mod grants;
 pub(super) mod lease_calls;
@@ -177,6 +178,7 @@ impl ClientCalls<'_> {
             Call::Cancel { lease, proof, target } => {
                 lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
             }
+            Call::AcquireEnough(acquire) => lend!(AcquireCalls, self).on_acquire_enough(call, &acquire),
             Call::Downgrade(downgrade) => lend!(AcquireCalls, self).on_downgrade(call, &downgrade),
             Call::Reclaim { lease, proof, held } => {
                 lend!(LeaseCalls, self).on_reclaim(call, client, (lease, proof), held)

@@ -68,6 +68,13 @@ impl AskedAhead {
         self.queries.insert(query, Asked { locks, asked, answers: Vec::new() });
     }
 
+    /// A waiting request has another id.
+    pub fn rename(&mut self, old: RequestId, new: RequestId) {
+        if let Some(query) = self.by_request.remove(&old) {
+            self.by_request.insert(new, query);
+        }
+    }
+
     /// A peer reports its holders; a reply that nobody waits for is ignored.
     pub fn answer(&mut self, query: u64, peer: DcId, mut holders: Vec<Vec<HolderInfo>>, now: Instant) {
         let Some(asked) = self.queries.get_mut(&query) else { return };

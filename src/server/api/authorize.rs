@@ -61,6 +61,10 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
         | Call::Downgrade(_)
         | Call::Cancel { .. } => Ok(()),
         Call::Acquire(acquire) => wants(authorizer, &acquire.request.wants),
+        Call::AcquireEnough(acquire) => acquire
+            .of
+            .names()
+            .try_for_each(|lock| authorizer.check(Action::AcquireExclusive, Resource::Lock(lock))),
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(authorizer, &held.wants)),
         Call::Describe { lock } => authorizer.check(Action::Describe, Resource::Lock(lock)),
         Call::List { prefix, .. } | Call::Top { prefix, .. } => {

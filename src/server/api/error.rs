@@ -18,7 +18,7 @@ use crate::lock_server::{End, OpenError, Stopped};
 use crate::membership::TextError;
 use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::watch::WatchRefusal;
-use crate::replica::call::{LockDescription, Refusal};
+use crate::replica::call::{AnyOfError, LockDescription, Refusal};
 use crate::server::members::ProposalError;
 use geolock_api::keys::{Key, KeyError};
 use geolock_api::names::{ForceReasonError, LockNameError, MAX_LABEL};
@@ -55,6 +55,8 @@ pub(super) enum BorderError {
     TooManyLocks(usize),
     #[error("{0}")]
     NamesTooLong(WantsError),
+    #[error("`enough`: {0}")]
+    AnyOf(#[from] AnyOfError),
     #[error("a label, or the name of a client, has at most {MAX_LABEL} bytes; this one has {0}")]
     LabelTooLong(usize),
     #[error("the first message of a stream is `hello`, and only the first")]
@@ -156,6 +158,11 @@ impl BorderError {
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
             BorderError::NamesTooLong(_) => Reason::NamesTooLong,
+            BorderError::AnyOf(AnyOfError::Empty) => Reason::NoLocks,
+            BorderError::AnyOf(AnyOfError::TooMany(_)) => Reason::TooManyLocks,
+            BorderError::AnyOf(AnyOfError::NamesTooLong(_)) => Reason::NamesTooLong,
+            BorderError::AnyOf(AnyOfError::NotEnough { .. }) => Reason::NotEnough,
+            BorderError::AnyOf(_) => Reason::Malformed,
             BorderError::LabelTooLong(_) => Reason::LabelTooLong,
             BorderError::HelloExpected => Reason::HelloExpected,
             BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
@@ -356,6 +363,7 @@ fn code(reason: Reason) -> Code {
         | Reason::NoLocks
         | Reason::TooManyLocks
         | Reason::NamesTooLong
+        | Reason::NotEnough
         | Reason::ImpossibleOperation
         | Reason::ChangeTooLarge
         | Reason::TransactionTooLarge

@@ -135,7 +135,10 @@ impl Locks for LocksService {
     ) -> Result<Response<proto::AcquireResponse>, Status> {
         let (authorizer, message) = self.enter(request)?;
         let call = lock::acquire(message, ProofBy::Secret)?;
-        answer!(self.call(authorizer, call).await?, Reply::Granted(grant) => lock::granted(&grant))
+        match self.call(authorizer, call).await? {
+            Reply::Chosen(chosen) => Ok(Response::new(lock::chosen(*chosen))),
+            reply => answer!(reply, Reply::Granted(grant) => lock::granted(&grant)),
+        }
     }
 
     async fn release(

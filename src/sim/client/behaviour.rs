@@ -36,6 +36,7 @@ impl Client {
             | Call::Cancel { lease, proof, .. }
             | Call::Reclaim { lease, proof, .. } => (*lease, proof),
             Call::Acquire(acquire) => (acquire.lease, &mut acquire.proof),
+            Call::AcquireEnough(acquire) => (acquire.lease, &mut acquire.proof),
             Call::Downgrade(downgrade) => (downgrade.lease, &mut downgrade.proof),
             Call::Begin(begin) => (begin.lease, &mut begin.proof),
             Call::Step(next_step) => (next_step.lease, &mut next_step.proof),

@@ -15,6 +15,7 @@
 
 mod behaviour;
 mod downgrades;
+mod enough;
 mod replies;
 mod requests;
 mod transactions;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(in crate::sim) use behaviour::Behaviour;
+pub(in crate::sim) use enough::chosen_wants;
 pub(in crate::sim) use requests::{Order, Request, State};
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
 

@@ -47,6 +47,7 @@ impl Client {
             }
             (Pending::KeepAlive { sent }, Reply::Renewed { ttl }) => self.renewed(sent, ttl, out),
             (Pending::Acquire(key), Reply::Granted(grant)) => self.on_granted(now, key, grant, out),
+            (Pending::Acquire(key), Reply::Chosen(chosen)) => self.on_chosen(now, key, *chosen, out),
             (Pending::End(key), Reply::Released) => {
                 if let Some(Request { state: State::Ending { id: None }, .. }) = self.requests.get(&key) {
                     self.cancelled.insert(key);
@@ -126,7 +127,7 @@ impl Client {
         self.call(Pending::Drop(id), call, out);
     }
 
-    fn on_granted(&mut self, now: Moment, key: IdempotencyKey, grant: Grant, out: &mut Vec<Out>) {
+    pub(super) fn on_granted(&mut self, now: Moment, key: IdempotencyKey, grant: Grant, out: &mut Vec<Out>) {
         let valid = self.lease.as_ref().is_some_and(|lease| !lease.lapsed && lease.valid_until > now);
         let Some(request) = self.requests.get_mut(&key) else { return self.give_back(key, &grant, out) };
         let id = grant.request;

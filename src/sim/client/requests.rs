@@ -1,9 +1,12 @@
 //! A client's calls about its requests for locks, for the first time and again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::causal_log::Wants;
-use crate::replica::call::{Acquire, Call, IdempotencyKey, LockRequest, Proof, Reclaim, Target, Wait};
+use crate::replica::call::{
+    Acquire, AcquireEnough, AnyOf, Call, IdempotencyKey, LockRequest, Proof, Reclaim, Target, Wait,
+};
 use crate::sim::client::{Client, HoldEnd, Out, Pending, transactions};
 use crate::sim::queue::Moment;
 use geolock_api::names::{FencingToken, LockName, RequestId};
@@ -26,6 +29,8 @@ pub(in crate::sim) struct Request {
     pub(super) shaken: bool,
     /// Locks whose downgrade was not answered yet.
     pub(super) downgrades: Vec<LockName>,
+    /// It wants enough of these locks; `order` has all of them until it is granted some.
+    pub any_of: Option<Arc<AnyOf>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,21 @@ impl Client {
         let key = self.next_key;
         self.next_key += 1;
         self.requests.insert(key, Request::new(order, now, State::Waiting, self.is_lapsed()));
+        self.send_acquire(now, key, out);
+        key
+    }
+
+    /// Acquires enough of these locks.
+    pub fn acquire_enough(
+        &mut self,
+        now: Moment,
+        (order, of): (Order, Arc<AnyOf>),
+        out: &mut Vec<Out>,
+    ) -> IdempotencyKey {
+        let key = self.next_key;
+        self.next_key += 1;
+        let request = Request::new(order, now, State::Waiting, self.is_lapsed());
+        self.requests.insert(key, Request { any_of: Some(of), ..request });
         self.send_acquire(now, key, out);
         key
     }
@@ -81,6 +101,11 @@ impl Client {
             Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(now.since(request.issued))),
             other => other,
         };
+        if let Some(of) = request.any_of.clone() {
+            let (lease, label) = (lease.id, self.label.clone());
+            let acquire = AcquireEnough { lease, proof: Proof::Attached, key: Some(key), of, wait, label };
+            return self.call(Pending::Acquire(key), Call::AcquireEnough(Box::new(acquire)), out);
+        }
         let acquire = Acquire {
             lease: lease.id,
             proof: Proof::Attached,

@@ -27,6 +27,8 @@ pub(in crate::sim) struct Habits {
     pub most: Option<usize>,
     /// Percentage of grants whose exclusive locks their clients downgrade before they release them.
     pub downgrade_percent: u64,
+    /// Percentage of requests that are for enough of many locks.
+    pub enough_percent: u64,
     /// Number of clients that watch all locks, or all keys.
     pub watchers: usize,
 }
@@ -43,6 +45,7 @@ impl Habits {
         overload_every: None,
         most: None,
         downgrade_percent: 0,
+        enough_percent: 0,
         watchers: 0,
     };
 

@@ -8,6 +8,7 @@
 mod busy;
 mod clock;
 mod disks;
+mod enough;
 mod growth;
 mod habits;
 mod hold;
@@ -158,6 +159,7 @@ impl Plan {
             Profile::DeadWriter => general.calm().dead_writer(),
             Profile::LongCut => general.calm().long_cut(),
             Profile::ReadWrite => Plan { habits, ..general.calm() }.read_write(&mut Rng::new(seed, 45)),
+            Profile::Enough => Plan { habits, ..general.calm() }.enough(&mut Rng::new(seed, 46)),
             Profile::Resets => general.calm().resets(),
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),

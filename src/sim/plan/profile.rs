@@ -19,6 +19,8 @@ pub enum Profile {
     LongCut,
     /// Readers and writers, whose holders downgrade, among crashes, lost links and force releases.
     ReadWrite,
+    /// Requests for enough of many locks, beside others, among crashes, lost and cut links.
+    Enough,
     /// Links lose everything in flight all the time; nothing else.
     Resets,
     /// Nodes crash often, disks are slow, wall clocks are off at each restart.
@@ -73,13 +75,14 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 29] = [
+    pub const NAMED: [(&str, Profile); 30] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
         ("dead-writer", Profile::DeadWriter),
         ("long-cut", Profile::LongCut),
         ("read-write", Profile::ReadWrite),
+        ("enough", Profile::Enough),
         ("resets", Profile::Resets),
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),

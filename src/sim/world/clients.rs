@@ -147,6 +147,7 @@ impl World {
                 let request = &self.clients[client].requests()[&key];
                 let wants = request.order.wants.locks().to_vec();
                 let waited = self.now.since(request.issued);
+                self.tally.enough += u64::from(request.any_of.is_some());
                 let holder =
                     Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
                 if !self.node(holder.dc).forced.is_final(holder.grant.token) {
@@ -165,12 +166,7 @@ impl World {
                     self.act_later(client, Duration::ZERO);
                 }
             }
-            Out::Downgrades { key, lock } => {
-                self.tally.downgrades += 1;
-                self.trace
-                    .line(self.now, format_args!("c{client}"), || format!("downgrades {lock} of {key}"));
-                self.holders.downgrade(self.now, HolderId { client, key }, &lock);
-            }
+            Out::Downgrades { key, lock } => self.on_downgrades(HolderId { client, key }, &lock),
             Out::Over { key } => {
                 self.tally.ungranted += 1;
                 self.at_home_since.remove(&HolderId { client, key });
@@ -427,7 +423,7 @@ impl World {
         }
         let order = self.random_order(self.clients[number].dc);
         let unwanted = order.clone();
-        let key = self.with_client(number, |client, now, out| client.acquire(now, order, out));
+        let key = self.acquire_some(number, order);
         if self.chance.others.percent(self.plan.habits.twice_percent) {
             self.with_client(number, |client, now, out| client.send_acquire_beside(now, key, out));
         }

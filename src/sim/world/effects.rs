@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::causal_log::{Entry, LockParts, Op};
 use crate::crdt::VersionVector;
-use crate::replica::call::{CallId, Refusal, Reply, SessionId};
+use crate::replica::call::{CallId, Grant, Refusal, Reply, SessionId};
 use crate::replica::{Effect, Inspect, Notice, Record, Replica, Report, RequestRow};
+use crate::sim::client::chosen_wants;
 use crate::sim::failure::FailureKind;
 use crate::sim::oracle::{Asked, MadeAt};
 use crate::sim::world::nodes::OPERATOR;
@@ -323,7 +324,7 @@ impl World {
         if let Reply::Reclaimed { kept, .. } = reply {
             self.nodes[dc.index()].promises.on_reclaimed(call, kept);
         }
-        if let Reply::Granted(grant) = reply {
+        if let Some(grant) = granted(reply) {
             self.check_forked_grant(dc, grant.token);
             if self.acts_blindly(dc) {
                 self.blind_grants.insert(grant.request);
@@ -350,12 +351,17 @@ impl World {
         let members = self.members_on_disks();
         let node = &mut self.nodes[dc.index()];
         let judged = match reply {
-            Reply::Granted(grant) => {
-                let (Some(lease), Some((key, request))) = (client.lease(), client.acquire_of(call.tag))
+            Reply::Granted(_) | Reply::Chosen(_) => {
+                let (Some(grant), Some(lease), Some((key, request))) =
+                    (granted(reply), client.lease(), client.acquire_of(call.tag))
                 else {
                     return;
                 };
-                let wants = request.order.wants.locks();
+                let chosen = match (reply, &request.any_of) {
+                    (Reply::Chosen(chosen), Some(of)) => chosen_wants(of, chosen),
+                    _ => None,
+                };
+                let wants = chosen.as_ref().unwrap_or(&request.order.wants).locks();
                 self.trace.mix(grant.token.0);
                 let is_serial = match node.was_blind {
                     true => Ok(()),
@@ -384,6 +390,15 @@ impl World {
             let action = Action::ToClient { client: known.client, session: known.main, said };
             self.queue.push(self.now + self.plan.load.distance, action);
         }
+    }
+}
+
+/// Returns the grant in a reply.
+fn granted(reply: &Reply) -> Option<&Grant> {
+    match reply {
+        Reply::Granted(grant) => Some(grant),
+        Reply::Chosen(chosen) => Some(&chosen.grant),
+        _ => None,
     }
 }
 

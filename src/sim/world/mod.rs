@@ -12,6 +12,7 @@ mod disks;
 mod downgrades;
 mod durability;
 mod effects;
+mod enough;
 mod faults;
 mod links;
 mod losses;

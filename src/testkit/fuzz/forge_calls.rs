@@ -11,7 +11,9 @@ use crate::leases::{ClientId, OnDisconnect, Proof};
 use crate::replica::Event;
 use crate::replica::call::store::{AtLeast, Begin, Durability, NextStep, Read, Step, Then};
 use crate::replica::call::watch::{Pattern, Subject, Watch};
-use crate::replica::call::{Acquire, Call, CallId, ListCursor, LockRequest, Reclaim, Target, Wait};
+use crate::replica::call::{
+    Acquire, AcquireEnough, AnyOf, Call, CallId, Downgrade, ListCursor, LockRequest, Reclaim, Target, Wait,
+};
 use crate::replica::force_release::ForceRelease;
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
 
@@ -43,12 +45,16 @@ impl Client {
             1 => Call::AttachLease { lease, secret: SECRET },
             2 => Call::KeepAlive { lease, proof },
             3 => Call::CloseLease { lease, proof },
+            7 if choices.one_in(2) => enough(lease, proof, tag, choices),
             4..=7 => Call::Acquire(Acquire {
                 lease,
                 proof,
                 key: choices.one_in(2).then(|| choices.number(tag)),
                 request: LockRequest { wants: wants(choices), wait: wait(choices), label: Arc::from("fuzz") },
             }),
+            9 if choices.one_in(3) => {
+                Call::Downgrade(Downgrade { lease, proof, target: self.target(choices), lock: lock(choices) })
+            }
             8 | 9 => Call::Release { lease, proof, target: self.target(choices) },
             10 => Call::Cancel { lease, proof, target: self.target(choices) },
             11 => Call::Reclaim { lease, proof, held: choices.many(3, |choices| self.reclaim(choices)) },
@@ -185,5 +191,18 @@ fn step(members: u8, choices: &mut Choices<'_>) -> Step {
             true => Durability::Majority { wait: millis(choices, 2_000) },
             false => Durability::Local,
         },
+    }
+}
+
+/// A request for enough of some locks; if that cannot be, a renewal.
+fn enough(lease: LeaseId, proof: Proof, tag: u64, choices: &mut Choices<'_>) -> Call {
+    let key = choices.one_in(2).then(|| choices.number(tag));
+    let candidates = choices.many(5, |choices| (lock(choices), choices.number(3)));
+    match AnyOf::new(choices.number(6), choices.below(4) as u32, candidates) {
+        Ok(of) => {
+            let (of, wait, label) = (Arc::new(of), wait(choices), Arc::from("fuzz"));
+            Call::AcquireEnough(Box::new(AcquireEnough { lease, proof, key, of, wait, label }))
+        }
+        Err(_) => Call::KeepAlive { lease, proof },
     }
 }

@@ -2,6 +2,7 @@
 
 mod closing;
 mod downgrades;
+mod enough;
 mod failover;
 mod requests;
 mod talk;

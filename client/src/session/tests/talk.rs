@@ -184,7 +184,7 @@ pub(super) fn opened(lease: u64) -> Answer {
 
 pub(super) fn granted(n: u64) -> Answer {
     let request = Some(proto::RequestId { dc: 0, n });
-    Answer::Acquired(proto::AcquireResponse { request, token: n, snapshot: None })
+    Answer::Acquired(proto::AcquireResponse { request, token: n, ..Default::default() })
 }
 
 pub(super) fn reclaimed(kept: &[u64]) -> Answer {

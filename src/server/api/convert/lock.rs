@@ -1,11 +1,15 @@
 //! Requests for locks: calls and their answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields::{
     ProofBy, idempotency_key, label, lease, proof, request_id, request_id_message, snapshot_message, wants,
 };
-use crate::replica::call::{Acquire, Call, Downgrade, Grant, LockRequest, Proof, Reclaim, Target, Wait};
+use crate::causal_log::MAX_LOCKS_PER_REQUEST;
+use crate::replica::call::{
+    Acquire, AcquireEnough, AnyOf, Call, Chosen, Downgrade, Grant, LockRequest, Proof, Reclaim, Target, Wait,
+};
 use crate::server::api::error::BorderError;
 use geolock_api::names::{FencingToken, LeaseId, LockName, RequestId};
 use geolock_api::proto::{self, acquire_request, cancel_request, downgrade_request, release_request};
@@ -28,6 +32,19 @@ pub(in crate::server::api) fn acquire(
         Some(acquire_request::Wait::WaitForever(_)) => Wait::Forever,
         None => return Err(NO_WAIT),
     };
+    if let Some(enough) = message.enough {
+        if !message.locks.is_empty() {
+            return Err(Malformed("`locks`: a request for `enough` names none beside its candidates"));
+        }
+        return Ok(Call::AcquireEnough(Box::new(AcquireEnough {
+            lease: lease(message.lease)?,
+            proof: proof(&message.secret, by)?,
+            key,
+            of: Arc::new(any_of(&enough)?),
+            wait,
+            label: label(&message.label)?,
+        })));
+    }
     Ok(Call::Acquire(Acquire {
         lease: lease(message.lease)?,
         proof: proof(&message.secret, by)?,
@@ -36,12 +53,27 @@ pub(in crate::server::api) fn acquire(
     }))
 }
 
+fn any_of(message: &proto::Enough) -> Result<AnyOf, BorderError> {
+    // Before anything is allocated for them.
+    if message.candidates.len() > MAX_LOCKS_PER_REQUEST {
+        return Err(BorderError::TooManyLocks(message.candidates.len()));
+    }
+    let candidate = |it: &proto::Candidate| Ok((LockName::from_fields(&it.name, it.home)?, it.weight));
+    let candidates = message.candidates.iter().map(candidate).collect::<Result<_, BorderError>>()?;
+    Ok(AnyOf::new(message.amount, message.most, candidates)?)
+}
+
 pub(in crate::server::api) fn granted(grant: &Grant) -> proto::AcquireResponse {
     proto::AcquireResponse {
         request: Some(request_id_message(grant.request)),
         token: grant.token.0,
         snapshot: Some(snapshot_message(&grant.snapshot)),
+        chosen: Vec::new(),
     }
+}
+
+pub(in crate::server::api) fn chosen(chosen: Chosen) -> proto::AcquireResponse {
+    proto::AcquireResponse { chosen: chosen.chosen, ..granted(&chosen.grant) }
 }
 
 pub(in crate::server::api) fn release(

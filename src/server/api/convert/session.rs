@@ -44,6 +44,7 @@ pub(in crate::server::api) fn answer(
 ) -> Result<Answer, Status> {
     Ok(match (reply, asked) {
         (Reply::Granted(grant), _) => Answer::Acquired(lock::granted(&grant)),
+        (Reply::Chosen(chosen), _) => Answer::Acquired(lock::chosen(*chosen)),
         (Reply::Released, Some(Asked::Cancel)) => Answer::Cancelled(proto::CancelResponse {}),
         (Reply::Released, _) => Answer::Released(proto::ReleaseResponse {}),
         (Reply::Downgraded, _) => Answer::Downgraded(proto::DowngradeResponse {}),

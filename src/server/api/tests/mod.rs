@@ -2,6 +2,7 @@
 
 mod access;
 mod downgrades;
+mod enough;
 mod forced;
 mod guards;
 mod held_back;

@@ -245,6 +245,7 @@ pub(super) fn try_acquire(lease: u64, key: u64, name: &str) -> proto::AcquireReq
         wait: Some(acquire_request::Wait::TryOnce(proto::TryOnce {})),
         idempotency_key: key,
         label: "test".into(),
+        enough: None,
     }
 }
 

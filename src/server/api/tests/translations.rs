@@ -58,6 +58,7 @@ pub(super) fn acquire_message() -> proto::AcquireRequest {
         wait: Some(acquire_request::Wait::WaitMs(1500)),
         idempotency_key: 3,
         label: "me".to_owned(),
+        enough: None,
     }
 }
 
@@ -213,6 +214,7 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
             request: Some(proto::RequestId { dc: 0, n: 5 }),
             token: 17,
             snapshot: Some(proto::Snapshot { seqs: vec![0, 4] }),
+            chosen: vec![],
         })
     );
     let opened = Reply::LeaseOpened { lease: lease(), ttl: Duration::from_micros(1500) };

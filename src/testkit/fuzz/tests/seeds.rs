@@ -115,6 +115,7 @@ fn calls() -> [Call; 10] {
             locks,
             wait: Some(proto::acquire_request::Wait::WaitMs(100)),
             label: "who".into(),
+            enough: None,
         }),
         Call::Release(proto::ReleaseRequest {
             lease,

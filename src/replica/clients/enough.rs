@@ -1,0 +1,97 @@
+//! Requests for enough of many locks (`docs/algorithm.md#59-enough-of-many-locks`).
+
+use super::{AcquireCalls, admit_load, not_free};
+use crate::leases::LeaseIndex;
+use crate::lock_state::{Acquired, AnyOf, IfNotFree, NewEnough, RequestIndex};
+use crate::replica::call::{AcquireEnough, CallId, IdempotencyKey, Refusal, Wait};
+use crate::replica::clients::client_requests::{ClientRequest, weight_of_names};
+use geolock_api::names::{MAX_LABEL, RequestId};
+
+impl AcquireCalls<'_> {
+    pub(super) fn on_acquire_enough(&mut self, call: CallId, acquire: &AcquireEnough) {
+        match self.admit_enough(call, acquire) {
+            Ok(Some(lease)) => self.start_enough(call, acquire, lease),
+            Ok(None) => {}
+            Err(refusal) => self.out.refuse(call, refusal),
+        }
+    }
+
+    /// Returns the lease under which the request may start; `None` if it is a retry that is already handled.
+    fn admit_enough(&mut self, call: CallId, acquire: &AcquireEnough) -> Result<Option<LeaseIndex>, Refusal> {
+        let now = self.config.lease_time(self.now);
+        let lease = self.clients.authorise(now, acquire.lease, acquire.proof, call)?;
+        if let Some(key) = acquire.key {
+            let row = self.clients.leases.get(lease);
+            if let Some(request) = row.keys.get(key) {
+                return self.retry_enough(call, request, key, &acquire.of).map(|()| None);
+            }
+            if row.finished.is_over(key) {
+                return Err(Refusal::IdempotencyKeyFinished(key));
+            }
+        }
+        if self.lifecycle.admission.is_draining() {
+            return Err(Refusal::Draining);
+        }
+        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
+        if acquire.label.len() > MAX_LABEL {
+            return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
+        }
+        self.admit_request(lease)?;
+        Ok(Some(lease))
+    }
+
+    fn retry_enough(
+        &mut self,
+        call: CallId,
+        request: RequestIndex,
+        key: IdempotencyKey,
+        of: &AnyOf,
+    ) -> Result<(), Refusal> {
+        if !self.locks.inspect().is_made_for_any(request, of) {
+            return Err(Refusal::IdempotencyKeyReused(key));
+        }
+        self.clients.client_requests.get_mut(request).call = Some(call);
+        if self.locks.requests()[request].is_held() {
+            self.answer_grant_again(request);
+        }
+        Ok(())
+    }
+
+    fn start_enough(&mut self, call: CallId, acquire: &AcquireEnough, lease: LeaseIndex) {
+        self.clients.leases.get_mut(lease).finished.begin(acquire.key);
+        let members = self.locks.view().members;
+        if let Err(refusal) = self.lifecycle.versions.admit_homes(self.config, members, acquire.of.names()) {
+            return self.out.refuse(call, refusal);
+        }
+        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
+        let at = self.ids.stamp(self.out);
+        let of_lease = self.clients.leases.get(lease).id;
+        let new = NewEnough { id, at, of: &acquire.of, lease: of_lease, label: &acquire.label };
+        let waits = acquire.wait != Wait::Try && self.lifecycle.stalls.admit_write().is_ok();
+        let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
+        let acquired = self.locks.local_requests().acquire_enough(&new, if_not_free, self.now.mono);
+        let (request, wait) = match (acquired, acquire.wait) {
+            (Acquired::NotFree, wait) => return self.out.refuse(call, not_free(wait)),
+            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
+            (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
+        };
+        self.clients.leases.get_mut(lease).waiting += 1;
+        let names = weight_of_names(acquire.of.names());
+        let client = ClientRequest { call: Some(call), key: acquire.key, names, ..ClientRequest::default() };
+        self.clients.note_client_side(lease, request, client);
+        if let Some(wait) = wait {
+            self.begin_wait(request, wait);
+        }
+    }
+
+    /// Publishes requests again that have to ask for something else, each under a new id.
+    #[inline]
+    pub(in crate::replica) fn ask_again(&mut self) {
+        while let Some(request) = self.locks.next_to_ask_again() {
+            let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
+            let old = self.locks.requests()[request].id;
+            self.locks.local_requests().ask_again(request, id, self.now.mono);
+            self.clients.descriptions.ahead.rename(old, self.locks.requests()[request].id);
+        }
+    }
+}

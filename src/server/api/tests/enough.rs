@@ -1,0 +1,111 @@
+//! Enough of many locks over the wire, with a real datacenter behind it.
+
+use bytes::Bytes;
+
+use super::site::{Site, Talk, acquire, release, try_acquire};
+use geolock_api::proto::client_message::Call;
+use geolock_api::proto::server_message::Answer;
+use geolock_api::proto::{self, Reason};
+
+fn candidates(names: &[(&str, u64)]) -> Vec<proto::Candidate> {
+    let one = |(name, weight): &(&str, u64)| proto::Candidate {
+        name: Bytes::copy_from_slice(name.as_bytes()),
+        home: None,
+        weight: *weight,
+    };
+    names.iter().map(one).collect()
+}
+
+fn enough(amount: u64, most: u32, names: &[(&str, u64)]) -> Option<proto::Enough> {
+    Some(proto::Enough { amount, most, candidates: candidates(names) })
+}
+
+fn ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
+    Call::Acquire(proto::AcquireRequest { locks: vec![], enough, ..acquire(lease, key, "") })
+}
+
+fn try_ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
+    Call::Acquire(proto::AcquireRequest { locks: vec![], enough, ..try_acquire(lease, key, "") })
+}
+
+async fn chosen(talk: &mut Talk, call: Call) -> Vec<u32> {
+    match talk.ask(call).await {
+        Answer::Acquired(grant) => grant.chosen,
+        other => panic!("enough are free: {other:?}"),
+    }
+}
+
+const THREE: [(&str, u64); 3] = [("a", 1), ("b", 2), ("c", 3)];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn enough_locks_are_granted_held_and_released_like_others() {
+    let (_site, running, mut client) = Site::running().await;
+    let mut talk = Talk::open(&mut client).await;
+    let lease = talk.open_lease().await.lease;
+    assert_eq!(
+        chosen(&mut talk, ask(lease, 1, enough(2, 0, &THREE))).await,
+        [1],
+        "what is needed of a and b"
+    );
+    assert_eq!(chosen(&mut talk, ask(lease, 2, enough(3, 1, &THREE))).await, [2]);
+    assert_eq!(talk.refused(try_ask(lease, 3, enough(2, 0, &THREE))).await, Reason::NotFree);
+    assert_eq!(talk.refused(Call::Acquire(try_acquire(lease, 4, "b"))).await, Reason::NotFree);
+
+    // The same again under its key, and as a plain request for what it got.
+    assert_eq!(chosen(&mut talk, ask(lease, 1, enough(2, 0, &THREE))).await, [1]);
+    assert_eq!(chosen(&mut talk, Call::Acquire(acquire(lease, 1, "b"))).await, [1]);
+    let others = [enough(2, 1, &THREE), enough(3, 0, &THREE), enough(2, 0, &THREE[..2])];
+    for other in others {
+        assert_eq!(talk.refused(ask(lease, 1, other)).await, Reason::IdempotencyKeyReused);
+    }
+
+    let waits = talk.send(ask(lease, 5, enough(4, 0, &THREE))).await;
+    let same = talk.refused(Call::Acquire(acquire(lease, 5, "b"))).await;
+    assert_eq!(same, Reason::IdempotencyKeyReused, "it waits for any of them");
+    let Answer::Released(_) = talk.ask(Call::Release(release(lease, 2))).await else { panic!("it was held") };
+    let granted = talk.hear().await.expect("it goes on").expect("it goes on");
+    let (tag, Answer::Acquired(grant)) = granted else { panic!("{granted:?}") };
+    assert_eq!((tag, grant.chosen), (waits, vec![0, 2]));
+    let lock = proto::DescribeLockRequest { name: "c".into(), home: None };
+    let described = client.describe_lock(lock).await.expect("allowed").into_inner().lock.expect("it is held");
+    assert_eq!(described.holders[0].request, grant.request);
+    let Answer::Released(_) = talk.ask(Call::Release(release(lease, 5))).await else { panic!("it was held") };
+    let Answer::Acquired(_) = talk.ask(Call::Acquire(try_acquire(lease, 6, "c"))).await else {
+        panic!("it is free")
+    };
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_never_be_granted_is_refused_at_once() {
+    let (_site, running, mut client) = Site::running().await;
+    let mut talk = Talk::open(&mut client).await;
+    let lease = talk.open_lease().await.lease;
+    let long = "x".repeat(1_024);
+    let many: Vec<String> = (0..10_001).map(|n| n.to_string()).collect();
+    let many: Vec<(&str, u64)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+    let too_long: Vec<String> = (0..1_025).map(|n| format!("{n:04}{}", &long[4..])).collect();
+    let too_long: Vec<(&str, u64)> = too_long.iter().map(|name| (name.as_str(), 1)).collect();
+    let cases = [
+        (enough(1, 0, &[]), Reason::NoLocks),
+        (enough(1, 0, &many), Reason::TooManyLocks),
+        (enough(1, 0, &too_long), Reason::NamesTooLong),
+        (enough(0, 0, &THREE), Reason::Malformed),
+        (enough(1, 10_001, &THREE), Reason::Malformed),
+        (enough(1, 0, &[("a", 1), ("b", 0)]), Reason::Malformed),
+        (enough(1, 0, &[("a", 1), ("b", 1), ("a", 1)]), Reason::Malformed),
+        (enough(1, 0, &[("", 1)]), Reason::LockNameEmpty),
+        (enough(7, 0, &THREE), Reason::NotEnough),
+        (enough(6, 2, &THREE), Reason::NotEnough),
+    ];
+    for (key, (enough, reason)) in (1..).zip(cases) {
+        assert_eq!(talk.refused(ask(lease, key, enough)).await, reason, "case {key}");
+    }
+    let both = proto::AcquireRequest { enough: enough(1, 0, &THREE), ..acquire(lease, 99, "z") };
+    assert_eq!(talk.refused(Call::Acquire(both)).await, Reason::Malformed, "`locks` beside it");
+    let far = proto::Candidate { home: Some(9), ..candidates(&THREE)[0].clone() };
+    let far = proto::Enough { amount: 1, most: 0, candidates: vec![far] };
+    assert_eq!(talk.refused(ask(lease, 100, Some(far))).await, Reason::UnknownDc);
+    assert_eq!(chosen(&mut talk, ask(lease, 101, enough(6, 3, &THREE))).await, [0, 1, 2]);
+    running.stop().await;
+}
