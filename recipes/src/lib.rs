@@ -7,6 +7,7 @@
 //! | elect a leader that observers can see | [`Election`] |
 //! | a lock with a value that its holder sets | [`ValuedLock`] |
 //! | acquire a lock again that the owner holds | [`Reentrant`] |
+//! | a number of permits that all datacenters share | [`Semaphore`] |
 //! | many readers or one writer, who may become a reader | [`RwLock`] |
 //! | wait until others have counted down | [`Latch`] |
 //! | begin and end together with others | [`Barrier`] |
@@ -26,6 +27,7 @@
 //! | `election.rs`, `valued.rs` | elections and locks with a value, for callers |
 //! | `reentrant_state.rs` | pure: the locks that owners hold, and how often |
 //! | `reentrant.rs` | its driver |
+//! | `semaphore.rs` | semaphores: requests for enough of many locks |
 //! | `rwlock.rs` | read-write locks: shared and exclusive requests, and downgrades |
 //! | `barrier_state.rs` | pure: a member of a double barrier |
 //! | `barrier.rs`, `barrier/` | its driver |
@@ -56,6 +58,7 @@ mod reentrant;
 mod reentrant_state;
 mod retry;
 mod rwlock;
+mod semaphore;
 pub mod sequencer;
 mod sequencer_state;
 mod valued;
@@ -70,4 +73,5 @@ pub use once_state::{LastSeen, OnceConfigError, OnceOptions, Record, RunState, T
 pub use periodic::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 pub use reentrant::{Reentrant, ReentrantError, ReentrantGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use semaphore::{Permits, Semaphore, SemaphoreError};
 pub use valued::{ValuedGuard, ValuedLock};

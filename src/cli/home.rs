@@ -20,6 +20,10 @@ pub struct HomeArgs {
 }
 
 impl HomeArgs {
+    pub fn home(&self) -> Option<DcId> {
+        self.home
+    }
+
     /// Returns the lock that is called so on the command line.
     pub fn lock(&self, name: &OsStr) -> Result<LockName, Failure> {
         LockName::with_home(self.home, name.as_bytes())

@@ -17,7 +17,7 @@ use anyhow::anyhow;
 use super::connect::{ConnectArgs, refused};
 use super::dc_names::DcNames;
 use super::describe;
-use super::failure::{Code, Failure};
+use super::failure::{Code, Failure, OrFail as _};
 use super::home::HomeArgs;
 use super::job::{Ended, Event, Job, Signals};
 use super::print::tell;
@@ -28,6 +28,7 @@ use geolock_client::{
     AcquireError, AcquireRequest, Client, ClientError, FencingToken, LockGuard, LostReason, Mode, Wait,
     lease_margin,
 };
+use geolock_recipes::{Semaphore, SemaphoreError};
 
 /// Run a command while holding locks.
 ///
@@ -50,11 +51,21 @@ Examples:
   geolock lock nightly-report -- ./report.sh
   geolock lock --shared --wait 20s config -- cat config.yml
   geolock lock account/7 account/9 -- sh -c './move --token $GEOLOCK_TOKEN 7 9'
-  geolock lock --home 1 vm/4711 -- ./start-vm 4711")]
+  geolock lock --home 1 vm/4711 -- ./start-vm 4711
+  geolock lock --permits 10 --take 2 exports -- ./export.sh")]
 pub struct LockArgs {
     /// Hold the locks in shared mode, together with other shared holders
     #[arg(long)]
     shared: bool,
+    /// Take permits of the semaphore NAME, which has this many, instead of locks
+    ///
+    /// Never more than that are held, in all datacenters together. All users of a semaphore state the same
+    /// number.
+    #[arg(long, value_name = "N", conflicts_with = "shared")]
+    permits: Option<u32>,
+    /// How many permits to take [default: 1]
+    #[arg(long, value_name = "N", requires = "permits")]
+    take: Option<u32>,
     /// How long to wait for the locks, such as 20s or 5min [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "try_once")]
     wait: Option<Duration>,
@@ -85,11 +96,17 @@ pub struct LockArgs {
 /// Signals to geolock itself end it before the locks are held; after that they are passed to the command.
 pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let names = args.names()?;
-    let request = args.request(&names);
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.connect.connect(|config| config.ttl = args.ttl) => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
+    };
+    let (names, request) = match args.permits {
+        Some(permits) => tokio::select! {
+            prepared = args.permits(&client, &names, permits) => prepared?,
+            signal = signals.wish_to_end() => return Err(ended_by(signal)),
+        },
+        None => (names.clone(), args.request(&names)),
     };
     let waiting = Waiting { names: &names, mode: args.mode(), label: &args.label() };
     let acquired = tokio::select! {
@@ -283,12 +300,44 @@ impl LockArgs {
         for other in &names[1..] {
             request = request.and(other.clone(), mode);
         }
-        let wait = match self.wait {
+        request.wait(self.wait()).label(self.label())
+    }
+
+    fn wait(&self) -> Wait {
+        match self.wait {
             _ if self.try_once => Wait::Try,
             Some(time) => Wait::AtMost(time),
             None => Wait::Forever,
+        }
+    }
+
+    /// Returns the locks of a semaphore's permits, and the request for some of them.
+    async fn permits(
+        &self,
+        client: &Client,
+        names: &[LockName],
+        permits: u32,
+    ) -> Result<(Vec<LockName>, AcquireRequest), Failure> {
+        let name = match names {
+            [name] => std::str::from_utf8(name.as_bytes()).or_fail(Code::Usage)?,
+            _ => return Err(Failure::new(Code::Usage, anyhow!("--permits takes the name of one semaphore"))),
         };
-        request.wait(wait).label(self.label())
+        let semaphore = match self.home.home() {
+            Some(home) => Semaphore::homed(client, name, permits, home),
+            None => Semaphore::new(client, name, permits),
+        };
+        let prepare = async {
+            let semaphore = semaphore?.with_wait(self.wait()).with_label(self.label());
+            let request = semaphore.request(self.take.unwrap_or(1))?;
+            semaphore.check().await?;
+            Ok((semaphore.locks().to_vec(), request))
+        };
+        prepare.await.map_err(|error: SemaphoreError| match error {
+            SemaphoreError::Acquire(_) | SemaphoreError::Client(_) | SemaphoreError::Commit(_) => {
+                Failure::new(Code::Unreachable, error)
+            }
+            error => Failure::new(Code::Usage, error),
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! Recipes on real servers: sections, periodic jobs, elections, locks with a value, reentrant locks,
-//! read-write locks, latches, barriers. Guarantees: docs/guarantees.md#recipes.
+//! read-write locks, semaphores, latches, barriers. Guarantees: docs/guarantees.md#recipes.
 //!
 //! Each test has servers of its own, and waits for what it expects however long that takes. So the tests
 //! share a binary and run in parallel.
@@ -16,4 +16,5 @@ mod instances;
 mod latch;
 mod reentrant;
 mod rwlock;
+mod semaphore;
 mod valued;

@@ -61,7 +61,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 54] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -243,6 +243,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 54] = [
             "geolock_recipes::periodic",
             "geolock_recipes::reentrant",
             "geolock_recipes::rwlock",
+            "geolock_recipes::semaphore",
             "geolock_recipes::sequencer",
             "geolock_recipes::valued",
         ],
@@ -256,6 +257,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 54] = [
     ("geolock_recipes::valued", &["geolock_client", "geolock_recipes::held", "geolock_recipes::held_state"]),
     ("geolock_recipes::reentrant_state", &["geolock_client"]),
     ("geolock_recipes::rwlock", &["geolock_client"]),
+    ("geolock_recipes::semaphore", &["geolock_client"]),
     ("geolock_recipes::reentrant", &["geolock_client", "geolock_recipes::reentrant_state"]),
     ("geolock_recipes::latch_state", &[]),
     ("geolock_recipes::latch", &["geolock_client", "geolock_recipes::latch_state", "geolock_recipes::retry"]),
