@@ -48,13 +48,16 @@ fn sum(members: &[Member]) -> u128 {
 /// Removes the members that are not needed to reach the amount, the last ones first.
 fn leave_out(members: &mut Vec<Member>, amount: u128, may: impl Fn(&Member) -> bool) {
     let mut reach = sum(members);
-    for index in (0..members.len()).rev() {
-        let weight = u128::from(members[index].weight);
-        if may(&members[index]) && reach - weight >= amount {
+    let mut keeps = vec![true; members.len()];
+    for (index, member) in members.iter().enumerate().rev() {
+        let weight = u128::from(member.weight);
+        if may(member) && reach - weight >= amount {
             reach -= weight;
-            members.remove(index);
+            keeps[index] = false;
         }
     }
+    let mut keeps = keeps.into_iter();
+    members.retain(|_| keeps.next().is_some_and(|keep| keep));
 }
 
 /// Chooses the target of a request: the candidates that can be had soonest, each rank in the client's order,
