@@ -1,7 +1,5 @@
 //! The reasons why a node stops, and what it warns of.
 
-use std::time::Duration;
-
 use super::BUCKET;
 use crate::sequencer_state::{CommitteeError, Contract, MAX_NAME, Node, StartError};
 
@@ -63,14 +61,6 @@ pub enum SequencerError {
         what: &'static str,
         /// The name.
         name: String,
-    },
-    /// The lease of the client, and so of the contract's lock, is too short.
-    #[error("the lease of a sequencer's client lasts at least {least:?}, here {ttl:?}: raise its `ttl`")]
-    Lease {
-        /// The time to live that the client has.
-        ttl: Duration,
-        /// The least.
-        least: Duration,
     },
     /// The committee cannot be.
     #[error(transparent)]

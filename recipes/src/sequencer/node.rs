@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use geolock_client::Client;
 use tokio::sync::{OwnedMutexGuard, mpsc};
@@ -13,9 +12,6 @@ use super::driver::Call;
 use super::keys::check;
 use super::outbox::Outbox;
 use crate::sequencer_state::{Contract, Node};
-
-/// The shortest lease of a client.
-const LEAST_LEASE: Duration = Duration::from_secs(1);
 
 /// A node that takes part in contracts. Cheap to clone. All contracts of a process should share one: their
 /// messages then share commits.
@@ -32,13 +28,10 @@ impl SequencerNode {
     /// process uses it at the same time.
     ///
     /// The time to live of the client's lease is that of the contract's lock: when a coordinator dies, the
-    /// next one has to wait for so long. Recommended: 3 s; at least 1 s, so that one late renewal loses no
-    /// lock. Must be called within a tokio runtime.
+    /// next one has to wait for so long. Recommended: 3 s; no server gives less than 1 s. Must be called
+    /// within a tokio runtime.
     pub fn new(client: &Client, name: &str) -> Result<SequencerNode, SequencerError> {
         check("node", name)?;
-        if client.ttl() < LEAST_LEASE {
-            return Err(SequencerError::Lease { ttl: client.ttl(), least: LEAST_LEASE });
-        }
         // The hash tables of the standard library are seeded by the operating system.
         let boot = RandomState::new().hash_one(0_u8);
         let outbox = Arc::new(Outbox::start(client, boot));

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use geolock_client::{Batch, Client, ClientConfig, ClientTls, Key, TxnRequest, Update, WatchRequest};
+use geolock_client::{Batch, Client, Key, TxnRequest, Update, WatchRequest};
 use geolock_recipes::sequencer::sqlite::SqliteStore;
 use geolock_recipes::sequencer::{
     Assembly, Block, CommitteeError, Contract as ContractName, Domain, End, Epoch, Failure, Intent, IntentId,
@@ -114,21 +114,6 @@ async fn a_node_that_cannot_take_part_is_told_why() {
     let [found, other] = ["c", "d"].map(ContractName::new);
     let error = refused(["a", "d", "y"], &["a"], options()).await;
     assert_eq!(error, SequencerError::Start(StartError::OtherContract { found, contract: other }));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_one_late_renewal_ends_is_refused() {
-    let contract = Contract::prepare(quick(0)).await;
-    let tls = ClientTls::from_dir(contract.playground.tls()).expect("the playground made it");
-    let mut config = ClientConfig::new([format!("127.0.0.1:{}", contract.playground.base)], tls);
-    let [ttl, least] = [999, 1_000].map(Duration::from_millis);
-    config.ttl = ttl;
-    let client = Client::connect(config.clone()).await.expect("it serves");
-    let refused = SequencerNode::new(&client, "a").map(drop);
-    assert_eq!(refused, Err(SequencerError::Lease { ttl, least }));
-    config.ttl = least;
-    let client = Client::connect(config).await.expect("it serves");
-    SequencerNode::new(&client, "a").map(drop).expect("it is long enough");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

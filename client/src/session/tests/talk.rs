@@ -126,7 +126,8 @@ pub(super) fn in_short(call: Call) -> String {
                 Some(acquire_request::Wait::TryOnce(_)) => "try".into(),
                 _ => "forever".into(),
             };
-            let lock = String::from_utf8_lossy(&acquire.locks[0].name).into_owned();
+            let first = acquire.locks.first().map(|lock| String::from_utf8_lossy(&lock.name).into_owned());
+            let lock = first.unwrap_or_else(|| "enough".into());
             format!("acquire {lock} key {} {wait}", acquire.idempotency_key)
         }
         Call::Release(release) => match release.target {
