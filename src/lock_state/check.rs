@@ -121,6 +121,8 @@ fn check_requests(locks: &Locks, first_local: &FirstLocal) {
 /// Checks the requests for enough of many locks.
 fn check_enough(locks: &Locks, first_local: &FirstLocal) {
     let Tables { view, enough, requests, locks: table, .. } = &locks.tables;
+    let candidates: usize = enough.iter().map(|(_, of)| of.of.candidates().len()).sum();
+    assert_eq!(candidates, enough.candidates(), "the number of candidates");
     assert!(enough.to_ask_again.is_empty() && enough.stranded.is_empty(), "what has to be done is done");
     for (request, of) in enough.iter().filter(|(request, _)| !requests[*request].is_held()) {
         let row = &requests[request];

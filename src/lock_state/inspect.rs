@@ -126,6 +126,11 @@ impl<'a> Inspect<'a> {
         self.0.enough.get(request).is_some_and(|row| *row.of == *of)
     }
 
+    /// Returns the number of candidates of all requests for enough of many locks.
+    pub fn candidates(self) -> usize {
+        self.0.enough.candidates()
+    }
+
     /// Returns the candidates that a held request for enough locks holds, and the sum of their weights;
     /// `None` for other requests.
     #[inline]

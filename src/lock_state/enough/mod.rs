@@ -30,6 +30,8 @@ pub(super) use target::{Limits, Member, Rank, Ranked, choose, improve, trim};
 #[derive(Default)]
 pub(super) struct EnoughTable {
     rows: BTreeMap<RequestIndex, Enough>,
+    /// Number of the candidates of all of them.
+    candidates: usize,
     /// When waiting requests ask again, because what they asked for did not come.
     timers: Deadlines<RequestIndex>,
     /// Requests whose target is to be chosen again, because a member of it needs a datacenter that is away.
@@ -132,6 +134,7 @@ impl EnoughTable {
     }
 
     pub fn insert(&mut self, request: RequestIndex, row: Enough) {
+        self.candidates += row.of.candidates().len();
         let before = self.rows.insert(request, row);
         assert!(before.is_none(), "a row of a request for enough locks ends with the request");
     }
@@ -140,7 +143,14 @@ impl EnoughTable {
     pub fn remove(&mut self, request: RequestIndex) -> Option<Enough> {
         self.set_timer(request, None);
         self.forget_plans(request);
-        self.rows.remove(&request)
+        let row = self.rows.remove(&request)?;
+        self.candidates -= row.of.candidates().len();
+        Some(row)
+    }
+
+    /// Returns the number of the candidates of all requests.
+    pub fn candidates(&self) -> usize {
+        self.candidates
     }
 
     /// The request is granted or over: nothing is to be done for its wait.

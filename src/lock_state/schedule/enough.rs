@@ -18,6 +18,9 @@ use std::time::Duration;
 const SPARES: usize = 64;
 /// Most offers of one lock in one step. A request that cannot use the lock declines.
 const OFFERS: usize = 64;
+/// Candidates of requests that ask again, which one step examines, approximately: one request always asks as
+/// a whole. The others follow in the next steps.
+const LOOKED_AT: usize = 2_048;
 /// Added to two round trips until a request asks again.
 const MARGIN: Duration = Duration::from_millis(50);
 /// The distance to a datacenter to which it was not measured.
@@ -147,7 +150,11 @@ impl Schedule {
 
     /// Requests that have waited for too long for what they asked for ask for something else.
     pub fn expire_enough(&mut self, tables: &mut Tables, now: Instant) {
-        while let Some(request) = tables.enough.pop_expired(now) {
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT
+            && let Some(request) = tables.enough.pop_expired(now)
+        {
+            looked_at += tables.enough.get(request).map_or(0, |row| row.locks.len());
             let is_published =
                 tables.requests[request].local().is_some_and(|it| it.publication.is_published());
             if !is_published || !tables.view.permissions.append {

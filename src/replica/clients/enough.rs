@@ -1,9 +1,9 @@
 //! Requests for enough of many locks (`docs/algorithm.md#59-enough-of-many-locks`).
 
-use super::{AcquireCalls, admit_load, not_free};
+use super::{AcquireCalls, RETRY_AFTER, admit_load, not_free};
 use crate::leases::LeaseIndex;
 use crate::lock_state::{Acquired, AnyOf, IfNotFree, NewEnough, RequestIndex};
-use crate::replica::call::{AcquireEnough, CallId, IdempotencyKey, Refusal, Wait};
+use crate::replica::call::{AcquireEnough, CallId, IdempotencyKey, Limit, Refusal, Wait};
 use crate::replica::clients::client_requests::{ClientRequest, weight_of_names};
 use geolock_api::names::{MAX_LABEL, RequestId};
 
@@ -37,6 +37,13 @@ impl AcquireCalls<'_> {
             return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
         }
         self.admit_request(lease)?;
+        // A candidate costs as much as a further lock of a request.
+        let counts = self.locks.requests().counts();
+        let candidates = self.locks.inspect().candidates() + acquire.of.candidates().len();
+        if counts.held + counts.further + candidates as u64 > self.config.local.max_held as u64 {
+            let limit = Limit::HeldPerServer;
+            return Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
+        }
         Ok(Some(lease))
     }
 

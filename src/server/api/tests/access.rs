@@ -337,6 +337,8 @@ async fn each_call_on_a_stream_is_judged_by_what_it_names() {
             other => panic!("{locks:?}: {other:?}"),
         }
     }
+    let call = super::enough::ask(lease, 50, super::enough::enough(1, 0, &[("x/8", 1), ("y", 1)]));
+    assert_eq!(talk.refused(call).await, Reason::PermissionDenied, "each candidate is judged");
     transactions_are_judged_by_locks_and_keys(&mut talk, lease).await;
 
     assert!(app.list_locks(list("x/")).await.is_ok() && app.list_locks(list("x/1")).await.is_ok());

@@ -16,11 +16,11 @@ fn candidates(names: &[(&str, u64)]) -> Vec<proto::Candidate> {
     names.iter().map(one).collect()
 }
 
-fn enough(amount: u64, most: u32, names: &[(&str, u64)]) -> Option<proto::Enough> {
+pub(super) fn enough(amount: u64, most: u32, names: &[(&str, u64)]) -> Option<proto::Enough> {
     Some(proto::Enough { amount, most, candidates: candidates(names) })
 }
 
-fn ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
+pub(super) fn ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
     Call::Acquire(proto::AcquireRequest { locks: vec![], enough, ..acquire(lease, key, "") })
 }
 
