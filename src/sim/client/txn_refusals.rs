@@ -67,7 +67,10 @@ impl Client {
                 Verdict::Over("what it wants to see is lost")
             }
             Refusal::Transaction(TxnRefusal::LocksLost(_)) if may_lose => Verdict::Over("it lost its locks"),
-            Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost => Verdict::Unknown,
+            // A member that follows another one with its id knows nothing of earlier leases.
+            Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost || homes_may_end => {
+                Verdict::Unknown
+            }
             _ => judge(txn, call, refusal, now.since(txn.issued)),
         };
         let verdict = match verdict {
