@@ -41,10 +41,11 @@ impl Client {
         out: &mut Vec<Out>,
     ) {
         let (disk_was_full, may_be_refused) = (self.disk_was_full, self.may_be_refused);
-        let disks_forget = self.disks_forget;
-        let (is_moving, homes_may_end) = (self.is_moving, self.homes_may_end);
+        let (disks_forget, is_moving) = (self.disks_forget, self.is_moving);
+        let homes_may_end = self.homes_may_end;
         let Some(txn_lease) = self.lease_of_txn(key) else { return };
-        let lease_is_lost = self.lost_leases.contains(&txn_lease);
+        // A member that follows another one with its id knows nothing of earlier leases.
+        let lease_may_be_unknown = self.lost_leases.contains(&txn_lease) || homes_may_end;
         let is_victim = self.lost_to_operator == Some(txn_lease);
         let may_lose = self.may_lose_locks(key);
         let Some(txn) = self.txns.get_mut(&key) else { return };
@@ -67,10 +68,7 @@ impl Client {
                 Verdict::Over("what it wants to see is lost")
             }
             Refusal::Transaction(TxnRefusal::LocksLost(_)) if may_lose => Verdict::Over("it lost its locks"),
-            // A member that follows another one with its id knows nothing of earlier leases.
-            Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_is_lost || homes_may_end => {
-                Verdict::Unknown
-            }
+            Refusal::Transaction(TxnRefusal::OutcomeUnknown(_)) if lease_may_be_unknown => Verdict::Unknown,
             _ => judge(txn, call, refusal, now.since(txn.issued)),
         };
         let verdict = match verdict {
