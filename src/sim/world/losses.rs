@@ -104,6 +104,8 @@ impl World {
             && !self.control.replaces_witness
             && self.can_decide(DcSet::EMPTY, lost)
             && self.can_decide(self.may_leave(), lost)
+            // One that is lost does not leave, also if it was asked to.
+            && self.can_decide(self.may_leave().difference(DcSet::only(dc)), lost)
     }
 
     /// Returns true if a majority of the voters lives when these have left.
