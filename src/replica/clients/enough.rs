@@ -1,11 +1,11 @@
 //! Requests for enough of many locks (`docs/algorithm.md#59-enough-of-many-locks`).
 
-use super::{AcquireCalls, RETRY_AFTER, admit_load, not_free};
+use super::{AcquireCalls, RETRY_AFTER, not_free};
 use crate::leases::LeaseIndex;
-use crate::lock_state::{Acquired, AnyOf, IfNotFree, NewEnough, RequestIndex};
-use crate::replica::call::{AcquireEnough, CallId, IdempotencyKey, Limit, Refusal, Wait};
+use crate::lock_state::NewEnough;
+use crate::replica::call::{AcquireEnough, CallId, Limit, Refusal};
 use crate::replica::clients::client_requests::{ClientRequest, weight_of_names};
-use geolock_api::names::{MAX_LABEL, RequestId};
+use geolock_api::names::RequestId;
 
 impl AcquireCalls<'_> {
     pub(super) fn on_acquire_enough(&mut self, call: CallId, acquire: &AcquireEnough) {
@@ -20,23 +20,11 @@ impl AcquireCalls<'_> {
     fn admit_enough(&mut self, call: CallId, acquire: &AcquireEnough) -> Result<Option<LeaseIndex>, Refusal> {
         let now = self.config.lease_time(self.now);
         let lease = self.clients.authorise(now, acquire.lease, acquire.proof, call)?;
-        if let Some(key) = acquire.key {
-            let row = self.clients.leases.get(lease);
-            if let Some(request) = row.keys.get(key) {
-                return self.retry_enough(call, request, key, &acquire.of).map(|()| None);
-            }
-            if row.finished.is_over(key) {
-                return Err(Refusal::IdempotencyKeyFinished(key));
-            }
+        if let Some((key, request)) = self.known_request(call, lease, acquire.key)? {
+            let is_same = self.locks.inspect().is_made_for_any(request, &acquire.of);
+            return self.retry(call, request, key, is_same).map(|()| None);
         }
-        if self.lifecycle.admission.is_draining() {
-            return Err(Refusal::Draining);
-        }
-        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
-        if acquire.label.len() > MAX_LABEL {
-            return Err(Refusal::LabelTooLong { len: acquire.label.len(), max: MAX_LABEL });
-        }
-        self.admit_request(lease)?;
+        self.admit_new(lease, &acquire.label)?;
         // A candidate costs as much as a further lock of a request.
         let counts = self.locks.requests().counts();
         let candidates = self.locks.inspect().candidates() + acquire.of.candidates().len();
@@ -45,23 +33,6 @@ impl AcquireCalls<'_> {
             return Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
         Ok(Some(lease))
-    }
-
-    fn retry_enough(
-        &mut self,
-        call: CallId,
-        request: RequestIndex,
-        key: IdempotencyKey,
-        of: &AnyOf,
-    ) -> Result<(), Refusal> {
-        if !self.locks.inspect().is_made_for_any(request, of) {
-            return Err(Refusal::IdempotencyKeyReused(key));
-        }
-        self.clients.client_requests.get_mut(request).call = Some(call);
-        if self.locks.requests()[request].is_held() {
-            self.answer_grant_again(request);
-        }
-        Ok(())
     }
 
     fn start_enough(&mut self, call: CallId, acquire: &AcquireEnough, lease: LeaseIndex) {
@@ -74,20 +45,12 @@ impl AcquireCalls<'_> {
         let at = self.ids.stamp(self.out);
         let of_lease = self.clients.leases.get(lease).id;
         let new = NewEnough { id, at, of: &acquire.of, lease: of_lease, label: &acquire.label };
-        let waits = acquire.wait != Wait::Try && self.lifecycle.stalls.admit_write().is_ok();
-        let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
+        let if_not_free = self.if_not_free(acquire.wait);
         let acquired = self.locks.local_requests().acquire_enough(&new, if_not_free, self.now.mono);
-        let (request, wait) = match (acquired, acquire.wait) {
-            (Acquired::NotFree, wait) => return self.out.refuse(call, not_free(wait)),
-            (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
-            (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
-        };
-        self.clients.leases.get_mut(lease).waiting += 1;
         let names = weight_of_names(acquire.of.names());
         let client = ClientRequest { call: Some(call), key: acquire.key, names, ..ClientRequest::default() };
-        self.clients.note_client_side(lease, request, client);
-        if let Some(wait) = wait {
-            self.begin_wait(request, wait);
+        if self.note_started(lease, acquired, acquire.wait, client).is_none() {
+            self.out.refuse(call, not_free(acquire.wait));
         }
     }
 

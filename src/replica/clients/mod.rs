@@ -1,5 +1,6 @@
-//! Calls of clients: acquire, release, cancel, and reads.
+//! Calls of clients: release, cancel, and reads; `acquire.rs` has acquires.
 
+mod acquire;
 mod check;
 pub(super) mod client_requests;
 pub(super) mod deferred_calls;
@@ -13,10 +14,9 @@ pub(super) mod status;
 pub(super) mod timeouts;
 pub(super) mod top;
 
-use crate::base::bugs::Bug;
 use std::time::Duration;
 
-use super::call::{Acquire, Acquires, Call, CallId, Limit, LockRequest, Refusal, Reply, Target, Wait};
+use super::call::{Acquires, Call, CallId, Limit, Refusal, Reply, Target, Wait};
 use super::config::ReplicaConfig;
 use super::data::Data;
 use super::ids::Ids;
@@ -27,17 +27,18 @@ use super::outputs::Outputs;
 use super::peers::Peers;
 use super::record::LeaseRecord;
 use super::watches::Watches;
-use crate::base::capacity::{DiskSpace, Load};
+use crate::base::bugs::Bug;
+use crate::base::capacity::Load;
 use crate::base::deadlines::Deadlines;
 use crate::base::time::{Instant, Now};
-use crate::causal_log::{Log, Wants};
+use crate::causal_log::Log;
 use crate::leases::{ClientId, LeaseIndex, Leases, Proof};
-use crate::lock_state::{Acquired, IfNotFree, Locks, NewRequest, RequestIndex};
-use crate::replica::clients::client_requests::{ClientRequest, ClientRequests, names_weight};
+use crate::lock_state::{Locks, RequestIndex};
+use crate::replica::clients::client_requests::{ClientRequest, ClientRequests};
 use crate::replica::clients::deferred_calls::DeferredCalls;
 use crate::replica::clients::describe::Descriptions;
 use crate::replica::clients::force_release::Audit;
-use geolock_api::names::{IdempotencyKey, LeaseId, MAX_LABEL, Position, RequestId, Secret};
+use geolock_api::names::{IdempotencyKey, LeaseId, Position, Secret};
 
 /// Delay after which a client may retry when a limit is reached.
 pub(super) const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
@@ -223,159 +224,6 @@ pub(super) struct AcquireCalls<'a> {
 }
 
 impl AcquireCalls<'_> {
-    fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
-        match self.admit_acquire(call, acquire) {
-            Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
-            Ok(None) => {}
-            Err(refusal) => {
-                #[cfg(test)]
-                self.do_refused(call, acquire, &refusal);
-                self.out.refuse(call, refusal);
-            }
-        }
-    }
-
-    #[cfg(test)]
-    fn do_refused(&mut self, call: CallId, acquire: &Acquire, refusal: &Refusal) {
-        let exhausted = matches!(refusal, Refusal::ResourceExhausted { .. });
-        if exhausted
-            && self.config.bugs.has(Bug::RefusedIsDone)
-            && let Ok(lease) =
-                self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)
-        {
-            let client = ClientRequest { key: acquire.key, ..ClientRequest::default() };
-            self.start_request(lease, &acquire.request, client);
-        }
-    }
-
-    /// Returns the lease under which an acquire may start; `None` if it is a retry that is already handled.
-    fn admit_acquire(&mut self, call: CallId, acquire: &Acquire) -> Result<Option<LeaseIndex>, Refusal> {
-        let lease =
-            self.clients.authorise(self.config.lease_time(self.now), acquire.lease, acquire.proof, call)?;
-        if let Some(key) = acquire.key {
-            let row = self.clients.leases.get(lease);
-            let before = row.keys.get(key);
-            let before = before
-                .filter(|_| row.session == Some(call.session) || !self.config.bugs.has(Bug::KeyOfSession));
-            match before {
-                Some(request) => {
-                    debug_assert!(self.is_of(request, acquire.lease), "key {key} of {}", acquire.lease);
-                    return self.retry(call, request, key, &acquire.request.wants).map(|()| None);
-                }
-                None if row.finished.is_over(key) => {
-                    return Err(Refusal::IdempotencyKeyFinished(key));
-                }
-                None => {}
-            }
-        }
-        if self.lifecycle.admission.is_draining() {
-            return Err(Refusal::Draining);
-        }
-        admit_load(self.lifecycle.admission.load(), self.out.counts.calls_shed)?;
-        if acquire.request.label.len() > MAX_LABEL {
-            return Err(Refusal::LabelTooLong { len: acquire.request.label.len(), max: MAX_LABEL });
-        }
-        self.admit_request(lease)?;
-        Ok(Some(lease))
-    }
-
-    /// Returns an error if there is no room for one more request.
-    #[inline]
-    pub(super) fn admit_request(&self, lease: LeaseIndex) -> Result<(), Refusal> {
-        // A full disk cannot even reserve a clock reading.
-        if self.lifecycle.stalls.disk() == DiskSpace::Full {
-            return Err(Refusal::DiskFull);
-        }
-        let (local, counts) = (&self.config.local, self.locks.requests().counts());
-        #[cold]
-        fn exhausted(limit: Limit) -> Result<(), Refusal> {
-            Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
-        }
-        if self.lifecycle.state.is_starting() || counts.waiting >= local.max_waiting as u64 {
-            return exhausted(Limit::WaitingPerServer);
-        }
-        // A further lock of a request costs as much as a further request.
-        if counts.held + counts.further >= local.max_held as u64 {
-            return exhausted(Limit::HeldPerServer);
-        }
-        if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
-            return exhausted(Limit::WaitingPerLease);
-        }
-        let (of_lease, of_client) = self.clients.leases.names(lease);
-        if of_lease >= local.max_names_per_lease {
-            return exhausted(Limit::NamesPerLease);
-        }
-        if of_client >= local.max_names_per_client {
-            return exhausted(Limit::NamesPerClient);
-        }
-        Ok(())
-    }
-
-    fn start_acquire(&mut self, call: CallId, acquire: &Acquire, lease: LeaseIndex) {
-        self.clients.leases.get_mut(lease).finished.begin(acquire.key);
-        // This uses up the key, or another copy of the call might be granted after the refusal.
-        if let Err(refusal) = self.lifecycle.versions.admit_homes(
-            self.config,
-            self.locks.view().members,
-            acquire.request.wants.locks().iter().map(|(lock, _)| lock),
-        ) {
-            return self.out.refuse(call, refusal);
-        }
-        let client = ClientRequest { call: Some(call), key: acquire.key, ..ClientRequest::default() };
-        if self.start_request(lease, &acquire.request, client).is_none() {
-            let refusal = not_free(acquire.request.wait);
-            self.out.refuse(call, refusal);
-        }
-    }
-
-    /// Starts an admitted request: it is granted at once, or waits. Returns `None` if it would have to wait,
-    /// and does not want to or must not, because publishing it would need the disk.
-    pub(super) fn start_request(
-        &mut self,
-        lease: LeaseIndex,
-        new: &LockRequest,
-        client: ClientRequest,
-    ) -> Option<RequestIndex> {
-        let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
-        let at = self.ids.stamp(self.out);
-        let of_lease = self.clients.leases.get(lease).id;
-        debug_assert!(id.n > of_lease.n(), "request {id} of {of_lease} is later than its lease");
-        let request = NewRequest { id, at, wants: &new.wants, lease: of_lease, label: &new.label };
-        let waits = new.wait != Wait::Try && self.lifecycle.stalls.admit_write().is_ok();
-        let if_not_free = if waits { IfNotFree::Wait } else { IfNotFree::GiveUp };
-        let (request, wait) =
-            match (self.locks.local_requests().acquire(&request, if_not_free, self.now.mono), new.wait) {
-                (Acquired::NotFree, _) => return None,
-                (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
-                (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
-            };
-        self.clients.leases.get_mut(lease).waiting += 1;
-        let client = ClientRequest { names: names_weight(&new.wants), ..client };
-        self.clients.note_client_side(lease, request, client);
-        if let Some(wait) = wait {
-            self.begin_wait(request, wait);
-        }
-        Some(request)
-    }
-
-    /// The same acquire again: its client lost the reply, or reconnected on another stream.
-    fn retry(
-        &mut self,
-        call: CallId,
-        request: RequestIndex,
-        key: IdempotencyKey,
-        wants: &Wants,
-    ) -> Result<(), Refusal> {
-        if !self.locks.inspect().is_made_for(request, wants) {
-            return Err(Refusal::IdempotencyKeyReused(key));
-        }
-        self.clients.client_requests.get_mut(request).call = Some(call);
-        if self.locks.requests()[request].is_held() {
-            self.answer_grant_again(request);
-        }
-        Ok(())
-    }
-
     fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
         let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
