@@ -9,13 +9,14 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde_json::json;
 
-use super::connect::{failure, refused};
+use super::connect::failure;
 use super::failure::{Code, Failure};
 use super::job::Signals;
+use super::kv;
 use super::lock::{code, duration, ended_by};
 use super::once::{Command, RunnerArgs, Shared};
 use super::print::{number, print};
-use geolock_client::{Client, CommitError, TxnError};
+use geolock_client::Client;
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
 /// Run a command at most once in a period, on one of all machines that start it.
@@ -134,9 +135,7 @@ fn explained(error: PeriodicError) -> Failure {
         PeriodicError::Config(why) => Failure::new(Code::Usage, anyhow!(why)),
         PeriodicError::Client(error) => failure(error),
         PeriodicError::Acquire(error) => Failure::new(code(&error), error),
-        PeriodicError::Commit(CommitError::NotCommitted(TxnError::Refused(reason, why))) => {
-            Failure::new(refused(reason), anyhow!("the server refused: {why}"))
-        }
+        PeriodicError::Commit(error) => kv::failure(error),
         error => Failure::new(Code::Failed, error),
     }
 }

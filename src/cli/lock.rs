@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use super::connect::{ConnectArgs, refused};
+use super::connect::{self, ConnectArgs, refused};
 use super::dc_names::DcNames;
 use super::describe;
 use super::failure::{Code, Failure, OrFail as _};
 use super::home::HomeArgs;
 use super::job::{Ended, Event, Job, Signals};
+use super::kv;
 use super::print::tell;
 use super::waiting::{Telling, Waiting};
 use crate::server::config::{parse_duration, units_of_durations};
@@ -332,12 +333,17 @@ impl LockArgs {
             semaphore.check().await?;
             Ok((semaphore.locks().to_vec(), request))
         };
-        prepare.await.map_err(|error: SemaphoreError| match error {
-            SemaphoreError::Acquire(_) | SemaphoreError::Client(_) | SemaphoreError::Commit(_) => {
-                Failure::new(Code::Unreachable, error)
-            }
-            error => Failure::new(Code::Usage, error),
-        })
+        prepare.await.map_err(permits_failure)
+    }
+}
+
+fn permits_failure(error: SemaphoreError) -> Failure {
+    match error {
+        SemaphoreError::Acquire(error) => Failure::new(code(&error), error),
+        SemaphoreError::Client(error) => connect::failure(error),
+        SemaphoreError::Commit(error) => kv::failure(error),
+        SemaphoreError::NoNumber(_) => Failure::new(Code::Failed, error),
+        error => Failure::new(Code::Usage, error),
     }
 }
 

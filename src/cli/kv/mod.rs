@@ -277,7 +277,7 @@ impl Committed {
 }
 
 /// Returns the failure of the subcommand for a transaction that is not known to have committed as required.
-fn failure(error: CommitError) -> Failure {
+pub(super) fn failure(error: CommitError) -> Failure {
     let code = match &error {
         CommitError::OutcomeUnknown(_) => Code::OutcomeUnknown,
         CommitError::NotAtMajority(_) => Code::NotAtMajority,
