@@ -246,6 +246,9 @@ impl LocalRequests<'_> {
             let lock = tables.requests[index].wants[i].lock;
             schedule.publish(tables, lock, now);
         }
+        if !tables.requests[index].local().is_some_and(|local| local.publication.is_published()) {
+            schedule.look_again(tables, index, now);
+        }
         Acquired::Waiting(index)
     }
 

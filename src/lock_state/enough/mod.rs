@@ -58,6 +58,8 @@ pub(super) struct Enough {
     pub published: Option<Wants>,
     /// How often it was published.
     pub rounds: u32,
+    /// How often it has looked for other candidates without being published.
+    pub looks: u32,
     timer: Option<Instant>,
     /// The candidates that it holds, once it is granted.
     pub chosen: Vec<u32>,
@@ -77,6 +79,7 @@ impl Enough {
             was_asked,
             published: None,
             rounds: 0,
+            looks: 0,
             timer: None,
             chosen: Vec::new(),
         }

@@ -21,6 +21,10 @@ const OFFERS: usize = 64;
 /// Candidates of requests that ask again, which one step examines, approximately: one request always asks as
 /// a whole. The others follow in the next steps.
 const LOOKED_AT: usize = 2_048;
+/// After that time a request that waits for what is here looks for candidates that are elsewhere by now; after
+/// twice as long each time, up to `1 << MAX_DOUBLED` of it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const MAX_DOUBLED: u32 = 5;
 /// Added to two round trips until a request asks again.
 const MARGIN: Duration = Duration::from_millis(50);
 /// The distance to a datacenter to which it was not measured.
@@ -29,23 +33,18 @@ const UNMEASURED: Duration = Duration::from_millis(100);
 const MAX_SLOWER: u32 = 8;
 
 impl Schedule {
-    /// Offers a lock that is free and wanted by nobody to the requests that have it among their candidates.
+    /// Offers a lock to the requests that have it among their candidates, in their order, as far as no earlier
+    /// request waits for it here. Before its waiters are granted: a later one may only gather it.
     pub(super) fn offer(&mut self, tables: &mut Tables, lock: LockIndex, now: Instant) {
-        let waiters: Vec<RequestIndex> = tables.locks[lock]
-            .queue
-            .of_class(Class::Offer)
-            .map(|(_, request)| request)
-            .take(OFFERS)
-            .collect();
+        let offers = tables.locks[lock].queue.of_class(Class::Offer);
+        let waiters: Vec<RequestIndex> = offers.map(|(_, request)| request).take(OFFERS).collect();
         for request in waiters {
-            let is_wanted = tables.locks[lock].queue.first_local_conflict(Mode::Exclusive).is_some();
-            if is_wanted && !tables.view.bugs.has(Bug::EnoughFromTargets) {
+            let order = tables.order_of(request);
+            // An earlier one has it, or waits for it: so has, or so does, each that follows.
+            if !tables.is_free_lock(lock, order, now) {
                 return;
             }
-            let order = tables.order_of(request);
-            if tables.is_free_lock(lock, order, now) {
-                self.improve(tables, request, Some(lock), now);
-            }
+            self.improve(tables, request, Some(lock), now);
         }
     }
 
@@ -155,15 +154,30 @@ impl Schedule {
             && let Some(request) = tables.enough.pop_expired(now)
         {
             looked_at += tables.enough.get(request).map_or(0, |row| row.locks.len());
-            let is_published =
-                tables.requests[request].local().is_some_and(|it| it.publication.is_published());
-            if !is_published || !tables.view.permissions.append {
-                // It is published again by the rules, and gets a timer then.
+            if !tables.view.permissions.append {
+                self.look_again(tables, request, now);
                 continue;
             }
             self.choose_again(tables, request, now);
-            tables.enough.ask_again(request);
+            match tables.requests[request].local().is_some_and(|it| it.publication.is_published()) {
+                true => tables.enough.ask_again(request),
+                // If it lacks a part now, it is published by the rules, and gets another timer.
+                false => self.look_again(tables, request, now),
+            }
         }
+    }
+
+    /// Lets a waiting request look for other candidates later.
+    pub(in crate::lock_state) fn look_again(
+        &mut self,
+        tables: &mut Tables,
+        request: RequestIndex,
+        now: Instant,
+    ) {
+        let Some(row) = tables.enough.get_mut(request) else { return };
+        let after = LOOK_AGAIN * (1 << row.looks.min(MAX_DOUBLED));
+        row.looks = row.looks.saturating_add(1);
+        tables.enough.set_timer(request, Some(now + after));
     }
 
     /// Publishes a request again, under a new id and with its old time: one entry withdraws the old id and

@@ -116,10 +116,10 @@ impl Schedule {
         let permissions = tables.view.permissions;
         tables.policies.refresh_due(&mut tables.locks[index], now);
         if permissions.grant {
-            self.grant_local(tables, index, now);
             if !tables.enough.is_empty() {
                 self.offer(tables, index, now);
             }
+            self.grant_local(tables, index, now);
             if permissions.append {
                 self.serve_remote(tables, index);
             }

@@ -105,6 +105,22 @@ fn a_later_one_that_takes_from_an_earlier_target_is_granted_first() {
     assert_eq!(f.release(1), ["grant 4"]);
 }
 
+/// A later one that gathers a lock does not keep it from an earlier one that has enough with it.
+#[test]
+fn an_earlier_one_takes_from_a_later_target() {
+    let mut f = Fixture::here("a b c");
+    for (n, lock) in [(1, "a"), (2, "b"), (3, "c")] {
+        f.acquire(n, &[(lock, EXCLUSIVE)]);
+    }
+    f.enough(4, 1, 0, "a b c");
+    f.enough(5, 2, 0, "b c");
+    assert_eq!(f.acquire(6, &[("b", EXCLUSIVE)]), [""; 0]);
+    assert_eq!(f.release(2), ["grant 4"]);
+    assert_eq!(f.release(4), [""; 0], "the second one gathers it");
+    assert_eq!(f.release(3), ["grant 5"]);
+    assert_eq!(f.release(5), ["grant 6"]);
+}
+
 #[test]
 fn others_are_asked_for_the_whole_target_and_some_more() {
     let mut f = Fixture::here("a");
@@ -174,6 +190,25 @@ fn a_member_that_an_earlier_request_takes_away_is_asked_for() {
     assert_eq!(f.asked(5), "a x", "also what is here");
     assert_eq!(f.remote(1, 2, &[("a", EXCLUSIVE)]), ["dc0+dc1+dc2 of a to dc1"]);
     assert_eq!(f.settle(), [""; 0], "it has asked for it already");
+}
+
+/// It waits for what is here, so nobody tells it that another candidate can be had again.
+#[test]
+fn one_that_waits_here_looks_elsewhere_again() {
+    let mut f = Fixture::here("a");
+    f.acquire(1, &[("a", EXCLUSIVE)]);
+    f.set_away(&[2]);
+    assert_eq!(f.enough(50, 1, 0, "a x"), [""; 0]);
+    assert_eq!(f.set_away(&[]), [""; 0]);
+    for wait in [1_000, 2_000] {
+        assert_eq!((f.target(50), f.next_timer()), ("a".to_owned(), Some(ms(wait))));
+        f.set_away(if wait == 1_000 { &[2] } else { &[] });
+        f.now += ms(wait);
+        f.locks.expire(f.now);
+        f.settle();
+    }
+    assert_eq!((f.target(50), f.asked(50)), ("x".to_owned(), "x".to_owned()));
+    assert_eq!(f.release(1), ["grant 50", "withdraw 50"], "it is offered what it does not wait for now");
 }
 
 #[test]

@@ -148,15 +148,15 @@ impl MembersApi {
     /// says. Returns the number of the decision. Repeating it is harmless.
     pub async fn cancel_removal(&self, dc: DcId) -> Result<u64, ProposalError> {
         let mut view = self.view.clone();
+        self.await_leave(&mut view, dc).await;
         let asked = {
             let view = view.borrow_and_update();
             if let Some(decision) = cancelled(&view, dc) {
                 return Ok(decision);
             }
-            let slots = view.config.slots();
-            match slots.member(dc).map(|member| member.phase) {
+            match phase(&view, dc) {
                 None if view.config.cluster().is_none() => return Err(Refused::NotFounded.into()),
-                None if slots.has_ended(dc) => return Err(Refused::HasLeft { dc }.into()),
+                None if view.config.slots().has_ended(dc) => return Err(Refused::HasLeft { dc }.into()),
                 None => return Err(Refused::NotMember { dc }.into()),
                 Some(Phase::Joining | Phase::Settled) => return Err(Refused::NotLeaving { dc }.into()),
                 Some(Phase::Leaving) if dc != self.me => return Err(Refused::CancelElsewhere { dc }.into()),
@@ -175,6 +175,18 @@ impl MembersApi {
             (None, Some(refused)) => Err(refused.into()),
             (None, None) => Err(ProposalError::Unfinished(NOT_CANCELLED.into())),
         }
+    }
+
+    /// Waits until the machine knows what the control group knows, and for a moment until a member leaves:
+    /// another server may have told the operator of a decision that is not known here yet.
+    async fn await_leave(&self, view: &mut watch::Receiver<MembersView>, dc: DcId) {
+        let newest = self.list().0.config;
+        let is_ready = |view: &MembersView| {
+            let may_leave = !matches!(phase(view, dc), Some(Phase::Joining | Phase::Settled));
+            !is_newer(&newest, &view.config) && (may_leave || cancelled(view, dc).is_some())
+        };
+        // If it is not ready by then, the answer is about what is known.
+        let _ = timeout_at(Instant::now() + ENTERED_WITHIN, view.wait_for(is_ready)).await;
     }
 
     async fn remove_witness(&self, dc: DcId) -> Result<u64, ProposalError> {
@@ -299,6 +311,10 @@ impl MembersApi {
 fn cancelled(view: &MembersView, dc: DcId) -> Option<u64> {
     let (_, decision) = view.stay.cancelled.iter().find(|(other, _)| *other == dc)?;
     Some(decision.0)
+}
+
+fn phase(view: &MembersView, dc: DcId) -> Option<Phase> {
+    view.config.slots().member(dc).map(|member| member.phase)
 }
 
 /// Returns true if this state is after that one: of a later group, or after more decisions of the same.

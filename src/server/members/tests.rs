@@ -5,7 +5,7 @@ use super::admission::{Response, respond};
 use super::joined_file::{self, Joined, JoinedFileError};
 use super::leading::next_vote;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
-use super::{DecisionList, founder_id};
+use super::{DecisionList, MembersApi, ProposalError, founder_id};
 use crate::base::time::Timestamp;
 use crate::base::wire;
 use crate::control::Fold;
@@ -16,6 +16,8 @@ use crate::membership::{
     Generation, JoinPolicy, MemberName, Policy, Proposal, Refused, ServerId, Voter, Vouch,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
 
 fn dc(id: u8) -> DcId {
     DcId::new(id).expect("a small id")
@@ -365,4 +367,37 @@ fn a_server_remembers_that_it_joined() {
         let damaged = joined_file::read(dir.path());
         assert!(matches!(damaged, Err(JoinedFileError::Damaged { .. })), "{from}: {damaged:?}");
     }
+}
+
+/// The operator has heard of the leave from another server, which knew it first.
+#[tokio::test]
+async fn a_leave_that_is_not_known_here_yet_is_awaited_for_a_moment() {
+    let mut members = Members::founded(JoinPolicy::Operator);
+    members.decide(Command::Invite { name: name("city1"), sponsor: None });
+    let joiner = Admission {
+        dc: dc(1),
+        generation: Generation(0),
+        server: ServerId([1; 16]),
+        name: name("city1"),
+        sponsor: dc(0),
+        address: address(1),
+        votes: true,
+        credentials: Credentials { cluster: cluster(), lineage: None, version: 4 },
+    };
+    members.decide(Command::Admit(joiner));
+    members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
+    let (tell, view) = watch::channel(members.view());
+    let (inputs, _asked) = mpsc::channel(1);
+    let (me, max_lease_ttl, (_, control)) = (dc(0), Duration::from_secs(60), watch::channel(None));
+    let api = MembersApi { me, max_lease_ttl, control, inputs, view };
+
+    let command = api.cancel_removal(dc(1));
+    let decision = async {
+        tokio::task::yield_now().await;
+        members.decide(Command::Leaving { dc: dc(1), generation: Generation(0) });
+        tell.send_replace(members.view());
+    };
+    let (refused, ()) = tokio::join!(command, decision);
+    let refused = refused.expect_err("it has to be asked there");
+    assert!(matches!(refused, ProposalError::Refused(Refused::CancelElsewhere { .. })), "{refused}");
 }
