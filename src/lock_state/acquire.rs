@@ -247,7 +247,7 @@ impl LocalRequests<'_> {
             schedule.publish(tables, lock, now);
         }
         if !tables.requests[index].local().is_some_and(|local| local.publication.is_published()) {
-            schedule.look_again(tables, index, now);
+            tables.enough.look_again(index, now);
         }
         Acquired::Waiting(index)
     }

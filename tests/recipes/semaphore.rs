@@ -12,7 +12,7 @@ use geolock_recipes::{Semaphore, SemaphoreError};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// The load of Curator's test: 10 permits, 30 clients, 1 000 acquires. Ten are held at a time, and never more.
+/// The load of Curator's test: 10 permits, 30 clients, 1 000 acquires. Ten are held at a time, never more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_permits_thirty_clients_in_three_datacenters_hold_ten_at_most() {
     const ACQUIRES: u64 = 34;

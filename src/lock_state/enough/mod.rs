@@ -15,6 +15,7 @@ mod target;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lock::LockIndex;
 use super::queue::Order;
@@ -25,6 +26,11 @@ use crate::causal_log::Wants;
 
 pub use asked::{AnyOf, AnyOfError};
 pub(super) use target::{Limits, Member, Rank, Ranked, choose, improve, trim};
+
+/// After that time a request that waits for what is here looks for candidates that are elsewhere by now;
+/// after twice as long each time, up to `1 << MAX_DOUBLED` of it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const MAX_DOUBLED: u32 = 5;
 
 /// The requests for enough locks, waiting or held.
 #[derive(Default)]
@@ -171,6 +177,14 @@ impl EnoughTable {
         if let Some(at) = at {
             self.timers.insert(at, request);
         }
+    }
+
+    /// Lets a waiting request look for other candidates later.
+    pub fn look_again(&mut self, request: RequestIndex, now: Instant) {
+        let Some(row) = self.rows.get_mut(&request) else { return };
+        let after = LOOK_AGAIN * (1 << row.looks.min(MAX_DOUBLED));
+        row.looks = row.looks.saturating_add(1);
+        self.set_timer(request, Some(now + after));
     }
 
     #[inline]

@@ -21,10 +21,6 @@ const OFFERS: usize = 64;
 /// Candidates of requests that ask again, which one step examines, approximately: one request always asks as
 /// a whole. The others follow in the next steps.
 const LOOKED_AT: usize = 2_048;
-/// After that time a request that waits for what is here looks for candidates that are elsewhere by now; after
-/// twice as long each time, up to `1 << MAX_DOUBLED` of it.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const MAX_DOUBLED: u32 = 5;
 /// Added to two round trips until a request asks again.
 const MARGIN: Duration = Duration::from_millis(50);
 /// The distance to a datacenter to which it was not measured.
@@ -33,8 +29,8 @@ const UNMEASURED: Duration = Duration::from_millis(100);
 const MAX_SLOWER: u32 = 8;
 
 impl Schedule {
-    /// Offers a lock to the requests that have it among their candidates, in their order, as far as no earlier
-    /// request waits for it here. Before its waiters are granted: a later one may only gather it.
+    /// Offers a lock to the requests that have it among their candidates, in their order, as far as no
+    /// earlier request waits for it here. Before its waiters are granted: a later one may only gather it.
     pub(super) fn offer(&mut self, tables: &mut Tables, lock: LockIndex, now: Instant) {
         let offers = tables.locks[lock].queue.of_class(Class::Offer);
         let waiters: Vec<RequestIndex> = offers.map(|(_, request)| request).take(OFFERS).collect();
@@ -155,29 +151,16 @@ impl Schedule {
         {
             looked_at += tables.enough.get(request).map_or(0, |row| row.locks.len());
             if !tables.view.permissions.append {
-                self.look_again(tables, request, now);
+                tables.enough.look_again(request, now);
                 continue;
             }
             self.choose_again(tables, request, now);
             match tables.requests[request].local().is_some_and(|it| it.publication.is_published()) {
                 true => tables.enough.ask_again(request),
                 // If it lacks a part now, it is published by the rules, and gets another timer.
-                false => self.look_again(tables, request, now),
+                false => tables.enough.look_again(request, now),
             }
         }
-    }
-
-    /// Lets a waiting request look for other candidates later.
-    pub(in crate::lock_state) fn look_again(
-        &mut self,
-        tables: &mut Tables,
-        request: RequestIndex,
-        now: Instant,
-    ) {
-        let Some(row) = tables.enough.get_mut(request) else { return };
-        let after = LOOK_AGAIN * (1 << row.looks.min(MAX_DOUBLED));
-        row.looks = row.looks.saturating_add(1);
-        tables.enough.set_timer(request, Some(now + after));
     }
 
     /// Publishes a request again, under a new id and with its old time: one entry withdraws the old id and

@@ -180,8 +180,8 @@ impl AcquireCalls<'_> {
         Some(request)
     }
 
-    /// The same acquire again: its client lost the reply, or reconnected on another stream. `is_same`: it asks
-    /// for the same locks.
+    /// The same acquire again: its client lost the reply, or reconnected on another stream.
+    /// `is_same`: it asks for the same locks.
     pub(super) fn retry(
         &mut self,
         call: CallId,
