@@ -1,5 +1,6 @@
 //! The locks and counters that an end of members concerns, by name: noted when it is entered, because the
-//! registers that say so go then. No entry and no record: a replica that replays the log notes the same.
+//! registers that say so go then. No entry and no record: a replica that replays the log notes the same,
+//! except for names that there was no room for.
 
 use super::pending::Evicted;
 use crate::base::some_names::SomeNames;
@@ -44,8 +45,11 @@ impl Writer<'_> {
             true => (usize::MAX, owners.locks_owned_by(members)),
             false => (EXAMINED, members.iter().map(|dc| owners.away_in(dc)).sum()),
         };
-        let names = locks_of(owners.map(), members, most);
-        let (counters, more_counters) = self.data.store.rights_of(members, EXAMINED);
+        let mut names = locks_of(owners.map(), members, most);
+        let (mut counters, more_counters) = self.data.store.rights_of(members, EXAMINED);
+        // The order of rows depends on what came and went before: another after a recovery from a checkpoint.
+        names.sort_unstable();
+        counters.sort_unstable();
         self.members.ends.note(Fallen { epoch, members, locks, names, counters, more_counters });
     }
 }

@@ -311,7 +311,9 @@ fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
     }
     c.use_lock(2, "moved");
     c.use_lock(0, "elsewhere");
-    c.begin(2, 1, None, step(vec![change("stock", Op::BoundedCounter(10))], &[], Then::Commit));
+    c.use_lock(2, "carried");
+    let changes = ["stock", "bonds"].map(|key| change(key, Op::BoundedCounter(10)));
+    c.begin(2, 1, None, step(changes.into(), &[], Then::Commit));
     c.run();
     [1, 2].into_iter().for_each(|id| c.isolate(id));
     c.pass(SILENT);
@@ -321,9 +323,9 @@ fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
     c.pass(1_000);
     let is_named = |c: &Cluster| {
         let [fallen] = c.inspect(0).fallen() else { panic!("one end, not {:?}", c.inspect(0).fallen()) };
-        assert_eq!((fallen.epoch.0, fallen.members, fallen.locks), (2, set([1, 2]), 1));
-        assert_eq!((&fallen.names, fallen.more_counters), (&vec![name("moved")], false));
-        assert_eq!(fallen.counters, [(key("stock"), 10)]);
+        assert_eq!((fallen.epoch.0, fallen.members, fallen.locks), (2, set([1, 2]), 2));
+        assert_eq!((&fallen.names[..], fallen.more_counters), (&["carried", "moved"].map(name)[..], false));
+        assert_eq!(fallen.counters, ["bonds", "stock"].map(|counter| (key(counter), 10)));
     };
     is_named(&c);
     c.restart(0);
