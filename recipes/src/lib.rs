@@ -11,6 +11,7 @@
 //! | many readers or one writer, who may become a reader | [`RwLock`] |
 //! | wait until others have counted down | [`Latch`] |
 //! | begin and end together with others | [`Barrier`] |
+//! | select tokens that no other payment has taken | `selector::TokenSelector` |
 //! | order the transactions of a contract, each once | [`Sequencer`](sequencer::Sequencer) |
 //!
 //! A recipe is thin. Locks, transactions under guards, expiring keys and watches do the work. Each has a pure
@@ -33,6 +34,7 @@
 //! | `barrier.rs`, `barrier/` | its driver |
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
 //! | `latch.rs` | its driver |
+//! | `selector/` | selection of tokens |
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
 //! | `sequencer/` | its driver |
 //! | `retry.rs` | errors that pass |
@@ -58,6 +60,7 @@ mod reentrant;
 mod reentrant_state;
 mod retry;
 mod rwlock;
+pub mod selector;
 mod semaphore;
 pub mod sequencer;
 mod sequencer_state;
