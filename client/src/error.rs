@@ -11,6 +11,18 @@ use prost::Message;
 use geolock_api::proto::{self, ERROR_METADATA, LockDescription, Reason};
 use geolock_api::time::brief;
 
+/// The reason why a request was not amended. It has the candidates of before.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AmendError {
+    /// It is granted or over, or was not for enough of many locks.
+    #[error("the request does not wait for enough of many locks any more: it is granted, or over")]
+    NotWaiting,
+    /// The server refused the list, or more candidates.
+    #[error("the server refused to amend the request: {message} ({name})", message = .1, name = .0.as_str_name())]
+    Refused(Reason, String),
+}
+
 /// The reason why a call other than an acquire failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

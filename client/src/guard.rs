@@ -51,6 +51,12 @@ impl LockGuard {
         &self.grant.chosen
     }
 
+    /// Returns the names of these candidates. Of a request that was [amended](super::AmendableAcquire::amend),
+    /// these tell which it got: the places are those in the list as the server knew it.
+    pub fn chosen_locks(&self) -> &[LockName] {
+        &self.grant.chosen_locks
+    }
+
     /// Returns the snapshot of the grant: it contains every commit made under these locks so far.
     pub fn snapshot(&self) -> &Snapshot {
         &self.grant.snapshot

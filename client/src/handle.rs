@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::amendable::AmendableAcquire;
 use super::config::ClientConfig;
 use super::connection::Dialled;
 use super::driver::{Alarm, Current, Driver};
@@ -79,6 +80,15 @@ impl Client {
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
     }
 
+    /// Begins to acquire [enough](AcquireRequest::enough) of many locks, with candidates that can be changed
+    /// while the request waits. Must be called within the runtime of the client.
+    pub fn acquire_amendable(&self, request: AcquireRequest) -> Result<AmendableAcquire, AcquireError> {
+        request.check()?;
+        let (number, outcome) = self.handle.shared.acquire(request)?;
+        let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
+        Ok(AmendableAcquire::new(waiting, number, outcome))
+    }
+
     /// Returns the time to live of the lease ([`ClientConfig::ttl`]).
     pub fn ttl(&self) -> Duration {
         self.handle.ttl
@@ -110,16 +120,21 @@ impl Drop for Handle {
 }
 
 /// An acquire whose future is not complete.
-struct Waiting {
-    handle: Arc<Handle>,
+pub(super) struct Waiting {
+    pub handle: Arc<Handle>,
     number: Option<u64>,
 }
 
 impl Waiting {
     /// Consumes this after the grant; the guard is responsible from now on.
     fn into_handle(mut self) -> Arc<Handle> {
-        self.number = None;
+        self.end();
         Arc::clone(&self.handle)
+    }
+
+    /// The request is granted, or over.
+    pub fn end(&mut self) {
+        self.number = None;
     }
 }
 

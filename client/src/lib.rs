@@ -79,6 +79,7 @@
 #![deny(missing_docs)]
 
 mod admin_client;
+mod amendable;
 mod changes;
 mod clock;
 mod config;
@@ -105,8 +106,9 @@ mod watch;
 mod with_lock;
 
 pub use admin_client::{AdminClient, EvictionCheck};
+pub use amendable::AmendableAcquire;
 pub use config::{ClientCertificate, ClientConfig, ClientTls, OnDisconnect, Transport};
-pub use error::{AcquireError, ClientError, LinkError, LostReason};
+pub use error::{AcquireError, AmendError, ClientError, LinkError, LostReason};
 pub use guard::LockGuard;
 pub use handle::Client;
 pub use lease_clock::lease_margin;

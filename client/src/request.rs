@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::error::AcquireError;
+use super::error::{AcquireError, AmendError};
 use geolock_api::names::{LockName, MAX_LABEL, Mode};
 use geolock_api::proto::{self, Enough, LockMode, Reason, acquire_request};
 
@@ -62,7 +62,7 @@ impl AcquireRequest {
     /// [`LockGuard::chosen`](super::LockGuard::chosen) tells which it got. The server refuses a list that
     /// does not reach the amount ([`Reason::NotEnough`]).
     pub fn enough(amount: u64) -> AcquireRequest {
-        let enough = Some(Enough { amount, most: 0, candidates: Vec::new() });
+        let enough = Some(Enough { amount, most: 0, candidates: Vec::new(), revision: 0 });
         AcquireRequest { locks: Vec::new(), enough, wait: Wait::Forever, label: String::new() }
     }
 
@@ -71,9 +71,7 @@ impl AcquireRequest {
     #[must_use]
     pub fn candidate(mut self, name: &LockName, weight: u64) -> AcquireRequest {
         if let Some(enough) = &mut self.enough {
-            let home = name.home_field();
-            let name = Bytes::copy_from_slice(name.as_bytes());
-            enough.candidates.push(proto::Candidate { name, home, weight });
+            enough.candidates.push(candidate(name, weight));
         }
         self
     }
@@ -149,6 +147,20 @@ impl AcquireRequest {
     }
 }
 
+/// Refuses lists that the server would close the stream for.
+pub(super) fn check_candidates(candidates: &[proto::Candidate]) -> Result<(), AmendError> {
+    let names: usize = candidates.iter().map(|candidate| candidate.name.len()).sum();
+    let (reason, what, limit, found) = if candidates.len() > MAX_LOCKS {
+        (Reason::TooManyLocks, "locks", MAX_LOCKS, candidates.len())
+    } else if names > MAX_NAMES {
+        (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names)
+    } else {
+        return Ok(());
+    };
+    let message = format!("an amendment has at most {limit} {what}; this one has {found}");
+    Err(AmendError::Refused(reason, message))
+}
+
 impl Wait {
     /// Returns the message for the server, when `left` of an [`AtMost`](Wait::AtMost) is left.
     pub(super) fn to_proto(self, left: Duration) -> acquire_request::Wait {
@@ -163,6 +175,11 @@ impl Wait {
 /// Rounds up, so that a wait is never shorter than requested.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+pub(super) fn candidate(name: &LockName, weight: u64) -> proto::Candidate {
+    let home = name.home_field();
+    proto::Candidate { name: Bytes::copy_from_slice(name.as_bytes()), home, weight }
 }
 
 pub(super) fn lock_mode(name: &LockName, mode: Mode) -> LockMode {

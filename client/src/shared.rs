@@ -15,13 +15,15 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
 
 use super::clock;
-use super::error::{AcquireError, ClientError, LostReason};
+use super::error::{AcquireError, AmendError, ClientError, LostReason};
 use super::request::AcquireRequest;
 use super::session::{Downgrading, Ending, Grant, Output, Releasing, Session, Why};
 use super::txn_error::{CommitError, TxnError};
 use super::txn_request::NewTxn;
 use geolock_api::names::LockName;
-use geolock_api::proto::{ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse};
+use geolock_api::proto::{
+    Candidate, ClientMessage, KeepAliveRequest, Reason, ServerMessage, Step, StepResponse,
+};
 use geolock_api::time::Instant;
 
 /// The shared state of callers and driver.
@@ -40,6 +42,8 @@ struct State {
     releasing: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
     /// By the number of the downgrade.
     downgrading: FxHashMap<u64, oneshot::Sender<Result<(), ClientError>>>,
+    /// By the number of the request. One that ends while its amendment is under way drops the channel.
+    amending: FxHashMap<u64, oneshot::Sender<Result<(), AmendError>>>,
     watching: FxHashMap<u64, Vec<oneshot::Sender<LostReason>>>,
     /// By the number of a step; the number of a begin is that of its transaction.
     stepping: FxHashMap<u64, oneshot::Sender<Stepped>>,
@@ -75,6 +79,7 @@ impl Shared {
             acquiring: FxHashMap::default(),
             releasing: FxHashMap::default(),
             downgrading: FxHashMap::default(),
+            amending: FxHashMap::default(),
             watching: FxHashMap::default(),
             stepping: FxHashMap::default(),
             stream: 0,
@@ -119,8 +124,25 @@ impl Shared {
     pub(super) fn abandon(&self, number: u64) {
         self.step(|state| {
             state.acquiring.remove(&number);
+            state.amending.remove(&number);
             state.session.abandon(number);
         });
+    }
+
+    /// Changes the candidates of a waiting request. Returns the channel that will receive the outcome, or
+    /// close if the request ends before.
+    pub(super) fn amend(
+        &self,
+        number: u64,
+        add: Vec<Candidate>,
+        drop: Vec<Candidate>,
+    ) -> Result<oneshot::Receiver<Result<(), AmendError>>, AmendError> {
+        let (tell, outcome) = oneshot::channel();
+        self.step(|state| {
+            state.session.amend(number, add, drop)?;
+            state.amending.insert(number, tell);
+            Ok(outcome)
+        })
     }
 
     /// Releases a request. Returns the outcome, or the channel that will receive it.
@@ -300,6 +322,7 @@ enum Delivery {
     Acquired(oneshot::Sender<Result<Grant, AcquireError>>, Result<Grant, AcquireError>),
     /// Also of a downgrade.
     Released(oneshot::Sender<Result<(), ClientError>>, Result<(), ClientError>),
+    Amended(oneshot::Sender<Result<(), AmendError>>, Result<(), AmendError>),
     Lost(oneshot::Sender<LostReason>, LostReason),
     Stepped(oneshot::Sender<Stepped>, Stepped),
 }
@@ -310,6 +333,7 @@ impl Delivery {
         match self {
             Delivery::Acquired(to, outcome) => drop(to.send(outcome)),
             Delivery::Released(to, outcome) => drop(to.send(outcome)),
+            Delivery::Amended(to, outcome) => drop(to.send(outcome)),
             Delivery::Lost(to, reason) => drop(to.send(reason)),
             Delivery::Stepped(to, outcome) => drop(to.send(outcome)),
         }
@@ -328,6 +352,7 @@ impl State {
         for output in outputs {
             match output {
                 Output::Acquired { number, outcome } => {
+                    self.amending.remove(&number);
                     let to = self.acquiring.remove(&number);
                     deliveries.extend(to.map(|to| Delivery::Acquired(to, outcome)));
                 }
@@ -338,6 +363,10 @@ impl State {
                 Output::Downgraded { number, outcome } => {
                     let to = self.downgrading.remove(&number);
                     deliveries.extend(to.map(|to| Delivery::Released(to, outcome)));
+                }
+                Output::Amended { number, outcome } => {
+                    let to = self.amending.remove(&number);
+                    deliveries.extend(to.map(|to| Delivery::Amended(to, outcome)));
                 }
                 Output::Lost { number, reason } => {
                     let all = self.watching.remove(&number).unwrap_or_default();

@@ -28,6 +28,8 @@ pub(super) enum Tag {
     Outcome(u64),
     /// The downgrade with that number.
     Downgrade(u64),
+    /// The amendment of that request: one is in flight at a time.
+    Amend(u64),
 }
 
 impl Tag {
@@ -48,6 +50,7 @@ impl Tag {
             Tag::Abort(txn) => (12, txn),
             Tag::Outcome(txn) => (13, txn),
             Tag::Downgrade(downgrade) => (14, downgrade),
+            Tag::Amend(request) => (15, request),
         };
         number << 4 | kind
     }
@@ -70,6 +73,7 @@ impl Tag {
             12 => Tag::Abort(number),
             13 => Tag::Outcome(number),
             14 => Tag::Downgrade(number),
+            15 => Tag::Amend(number),
             _ => return None,
         })
     }
@@ -96,6 +100,7 @@ mod tests {
             Tag::Abort(10),
             Tag::Outcome(11),
             Tag::Downgrade(12),
+            Tag::Amend(13),
         ];
         for tag in tags {
             assert_ne!(tag.to_wire(), 0);

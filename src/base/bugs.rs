@@ -241,6 +241,10 @@ pub enum Bug {
     EnoughBelowAmount,
     /// A request for enough locks counts a lock that it has not got.
     EnoughSpareHeld,
+    /// A request for enough locks that is amended goes to the end of the queues.
+    AmendLosesPlace,
+    /// An amended request for enough locks keeps the candidates that were dropped.
+    AmendKeepsDropped,
     /// A begin after a restart does not wait for the reclaim of its guards.
     GuardsNotAwaited,
     /// A checkpoint has outcomes of transactions that are not in the journal before its position.

@@ -224,6 +224,7 @@ impl FakeMachine {
                 self.reply(call, Reply::Released);
             }
             Call::AcquireEnough(_) => self.reply(call, Reply::Refused(Refusal::NotFree)),
+            Call::Amend(_) => self.reply(call, Reply::Amended),
             Call::Downgrade(_) => self.reply(call, Reply::Downgraded),
             Call::Cancel { .. } => {
                 if let Some((waiting, _)) = self.waiting.pop() {

@@ -232,6 +232,7 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
         Call::AcquireEnough(acquire) => {
             acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum::<usize>() + acquire.label.len()
         }
+        Call::Amend(amend) => amend.weight(),
         Call::Begin(begin) => {
             let locks = begin.locks.as_ref();
             begin.step.weight() + locks.map_or(0, |locks| names(&locks.wants) + locks.label.len())

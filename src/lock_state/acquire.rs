@@ -31,6 +31,8 @@ pub(crate) struct NewEnough<'a> {
     /// As in [`NewRequest`].
     pub at: Timestamp,
     pub of: &'a Arc<AnyOf>,
+    /// The number of the last amendment of this list; 0: it is the first one.
+    pub revision: u64,
     pub lease: LeaseId,
     pub label: &'a Arc<str>,
 }
@@ -205,7 +207,7 @@ impl LocalRequests<'_> {
         let LocalRequests { tables, schedule } = self;
         let order = Order { at: new.at, id: new.id };
         let locks: Vec<LockIndex> = new.of.names().map(|name| tables.activate(name)).collect();
-        let mut row = Enough::new(Arc::clone(new.of), order, locks);
+        let mut row = Enough::new(Arc::clone(new.of), new.revision, order, locks);
         let ranked: Vec<Ranked> = (0..row.locks.len())
             .map(|place| {
                 let (lock, weight) = (row.locks[place], row.weight(place as u32));

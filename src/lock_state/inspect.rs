@@ -1,7 +1,9 @@
 //! Descriptions and listings of locks, for people, and questions of the replica. Off the hot path; each call
 //! examines a bounded number of rows.
 
-use super::enough::AnyOf;
+use std::sync::Arc;
+
+use super::enough::{AnyOf, Enough};
 use super::hot_locks::Heat;
 use super::lock::{Lock, LockIndex};
 use super::queue::{Class, Order};
@@ -121,9 +123,16 @@ impl<'a> Inspect<'a> {
         self.0.view.away.is_empty()
     }
 
-    /// Returns true if a request was made for enough of these locks.
-    pub fn is_made_for_any(self, request: RequestIndex, of: &AnyOf) -> bool {
-        self.0.enough.get(request).is_some_and(|row| *row.of == *of)
+    /// Returns true if a request was made for enough of these locks, or was before it was amended.
+    pub fn is_made_for_any(self, request: RequestIndex, of: &AnyOf, revision: u64) -> bool {
+        let is_it = |row: &Enough| revision < row.revision || (revision == row.revision && *row.of == *of);
+        self.0.enough.get(request).is_some_and(is_it)
+    }
+
+    /// Returns the candidates of a waiting request for enough locks, and the number of their last amendment.
+    pub fn waits_for_any(self, request: RequestIndex) -> Option<(&'a Arc<AnyOf>, u64)> {
+        let row = self.0.enough.get(request).filter(|_| !self.0.requests[request].is_held())?;
+        Some((&row.of, row.revision))
     }
 
     /// Returns the number of candidates of all requests for enough of many locks.
@@ -131,15 +140,15 @@ impl<'a> Inspect<'a> {
         self.0.enough.candidates()
     }
 
-    /// Returns the candidates that a held request for enough locks holds, and the sum of their weights;
-    /// `None` for other requests.
+    /// Returns the candidates that a held request for enough locks holds, the sum of their weights, and the
+    /// number of the last amendment of their list; `None` for other requests.
     #[inline]
-    pub fn chosen(self, request: RequestIndex) -> Option<(Vec<u32>, u128)> {
+    pub fn chosen(self, request: RequestIndex) -> Option<(Vec<u32>, u128, u64)> {
         if self.0.enough.is_empty() {
             return None;
         }
         let row = self.0.enough.get(request)?;
-        Some((row.chosen.clone(), row.of.sum_of(&row.chosen)))
+        Some((row.chosen.clone(), row.of.sum_of(&row.chosen), row.revision))
     }
 
     /// Returns true if nothing is left here but what is at home.

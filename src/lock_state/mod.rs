@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 
 mod acquire;
+mod amend;
 mod apply;
 mod check;
 mod enough;

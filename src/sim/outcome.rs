@@ -70,6 +70,8 @@ pub struct Outcome {
     pub lapsed: u64,
     /// Grants of enough of many locks.
     pub enough: u64,
+    /// Amendments of such requests.
+    pub amended: u64,
     /// Exclusive holds that became shared ones.
     pub downgrades: u64,
     /// Requests that lost their locks to a force release.
@@ -132,6 +134,7 @@ impl Outcome {
         self.reclaimed += other.reclaimed;
         self.lapsed += other.lapsed;
         self.enough += other.enough;
+        self.amended += other.amended;
         self.downgrades += other.downgrades;
         self.forced += other.forced;
         self.shed += other.shed;
@@ -169,9 +172,10 @@ impl fmt::Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} grants, {} of enough of many, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} downgraded, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
+            "{} grants, {} of enough of many, {} amended, {} hand-offs, idle returns by age, number and shared use {:?}, {} ungranted, {} reclaimed, {} stale reclaims, {} lapsed, {} downgraded, {} taken by force, {} went elsewhere, {} went on after a refusal, {} refused for load, {} told to watches, {} records lost, {} states taken over",
             self.grants,
             self.enough,
+            self.amended,
             self.hand_offs,
             self.idle_returns,
             self.ungranted,

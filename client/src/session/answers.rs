@@ -3,7 +3,7 @@
 use super::{Ending, Grant, Held, Lease, Lifecycle, Output, Session, Stage};
 use crate::error::{AcquireError, LostReason};
 use crate::tag::Tag;
-use geolock_api::names::{DcId, FencingToken, RequestId};
+use geolock_api::names::{DcId, FencingToken, LockName, RequestId};
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Reason, ServerMessage};
 use geolock_api::time::Instant;
@@ -23,6 +23,7 @@ impl Session {
             ) => {
                 self.on_given_back(number);
             }
+            (Some(Tag::Amend(number)), Answer::Amended(_)) => self.on_amended(number),
             (Some(Tag::Downgrade(number)), Answer::Downgraded(_)) => self.on_downgraded(number),
             (Some(Tag::Begin(number)), Answer::Stepped(answer)) => self.on_begun(number, answer),
             (Some(Tag::Step(number)), Answer::Stepped(answer)) => self.on_stepped(number, answer),
@@ -77,7 +78,10 @@ impl Session {
     fn on_granted(&mut self, number: u64, granted: proto::AcquireResponse) {
         let Some(request) = self.requests.get_mut(&number) else { return };
         let chosen = match &request.enough {
-            Some(enough) => chosen_locks(enough, &granted.chosen).filter(|chosen| !chosen.is_empty()),
+            Some(_) => request
+                .list(granted.revision)
+                .and_then(|enough| chosen_locks(enough, &granted.chosen))
+                .filter(|chosen| !chosen.is_empty()),
             None => Some(Vec::new()),
         };
         let id = granted.request.and_then(request_id).filter(|_| chosen.is_some());
@@ -86,11 +90,16 @@ impl Session {
             (Stage::Asked, Some(id)) => {
                 self.drained = 0;
                 request.stage = Stage::Held(Held { request: id, token });
+                request.amendment = None;
+                let mut chosen_locks = Vec::new();
                 if request.enough.take().is_some() {
                     request.locks = chosen.unwrap_or_default();
+                    // Each was made from a name.
+                    let names = request.locks.iter().map(|lock| LockName::from_fields(&lock.name, lock.home));
+                    chosen_locks = names.filter_map(Result::ok).collect();
                 }
                 let snapshot = granted.snapshot.unwrap_or_default();
-                let grant = Grant { request: id, token, snapshot, chosen: granted.chosen };
+                let grant = Grant { request: id, token, snapshot, chosen: granted.chosen, chosen_locks };
                 self.outputs.push(Output::Acquired { number, outcome: Ok(grant) });
             }
             (Stage::Asked, None) => {

@@ -38,8 +38,17 @@ impl Session {
             Wait::AtMost(wait) => Some(now + wait),
             Wait::Forever => None,
         };
-        let request =
-            Request { key: number, locks, enough, label, wait, deadline, stage: Stage::Queued, asked: 0 };
+        let request = Request {
+            key: number,
+            locks,
+            enough,
+            amendment: None,
+            label,
+            wait,
+            deadline,
+            stage: Stage::Queued,
+            asked: 0,
+        };
         self.requests.insert(number, request);
         if self.is_ready() {
             self.ask(now, number);
@@ -149,6 +158,7 @@ impl Session {
             enough: request.enough.clone(),
         };
         self.send(Tag::Acquire(number), Call::Acquire(acquire));
+        self.send_amendment(number);
     }
 
     pub(super) fn send_release(&mut self, number: u64) {

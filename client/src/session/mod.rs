@@ -23,6 +23,7 @@
 //! rules before it looks up the key. So a request that was sent before is then cancelled or released, not
 //! dropped.
 
+mod amendments;
 mod answers;
 mod calls;
 mod downgrades;
@@ -41,18 +42,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::error::{AcquireError, ClientError, LostReason};
+use super::error::{AcquireError, AmendError, ClientError, LostReason};
 use super::lease_clock::LeaseClock;
 use super::request::Wait;
 use super::tag::Tag;
 use super::txn_error::CommitError;
-use geolock_api::names::{FencingToken, RequestId};
+use geolock_api::names::{FencingToken, LockName, RequestId};
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::{
     ClientMessage, Enough, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse,
 };
 use geolock_api::time::Instant;
 
+use amendments::Amendment;
 pub(super) use calls::Releasing;
 use downgrades::Downgrade;
 pub(super) use downgrades::Downgrading;
@@ -86,6 +88,11 @@ pub(super) enum Output {
     Downgraded {
         number: u64,
         outcome: Result<(), ClientError>,
+    },
+    /// The caller's amendment is over.
+    Amended {
+        number: u64,
+        outcome: Result<(), AmendError>,
     },
     /// A held request is lost.
     Lost {
@@ -124,6 +131,8 @@ pub(super) struct Grant {
     pub snapshot: Snapshot,
     /// Of a request for enough locks: the places of the candidates that it holds.
     pub chosen: Vec<u32>,
+    /// Their names.
+    pub chosen_locks: Vec<LockName>,
 }
 
 /// The decisions of one client, across its streams and leases.
@@ -218,6 +227,8 @@ struct Request {
     locks: Vec<LockMode>,
     /// It waits for enough of these; once it is granted, `locks` has those that it got.
     enough: Option<Enough>,
+    /// The amendment that the server has not taken yet, as far as is known.
+    amendment: Option<Amendment>,
     label: String,
     wait: Wait,
     /// The end of the caller's wait.

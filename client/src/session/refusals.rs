@@ -36,6 +36,11 @@ impl Session {
                     _ => self.on_txn_refused(now, tag, error),
                 }
             }
+            Tag::Amend(number) => match error.reason() {
+                reason if ends_lease(reason) => self.on_no_lease(now),
+                Reason::NotAttached => self.leave(Why::NotAttached),
+                _ => self.on_amend_refused(number, error),
+            },
             Tag::Downgrade(number) => match error.reason() {
                 _ if !self.downgrades.contains_key(&number) => {}
                 reason if ends_lease(reason) => self.on_no_lease(now),
@@ -115,6 +120,7 @@ impl Session {
             key: *key,
             locks: Vec::new(),
             enough: None,
+            amendment: None,
             label: String::new(),
             wait: Wait::Try,
             deadline: None,

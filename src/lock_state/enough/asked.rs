@@ -76,6 +76,14 @@ impl AnyOf {
         Ok(any_of)
     }
 
+    /// Returns the list without the candidates `drop`, and with the candidates `add` behind the rest. A name in
+    /// `drop` that is no candidate changes nothing.
+    pub fn amended(&self, add: &[(LockName, u64)], drop: &[LockName]) -> Result<AnyOf, AnyOfError> {
+        let drop: BTreeSet<&LockName> = drop.iter().collect();
+        let kept = self.candidates.iter().filter(|(name, _)| !drop.contains(name));
+        AnyOf::new(self.amount, self.most, kept.chain(add).cloned().collect())
+    }
+
     /// Returns the candidates with their weights, in the client's order.
     pub fn candidates(&self) -> &[(LockName, u64)] {
         &self.candidates
@@ -118,6 +126,18 @@ mod tests {
     fn asked(amount: u64, most: u32, weights: &[u64]) -> Result<AnyOf, AnyOfError> {
         let all = weights.iter().enumerate().map(|(place, weight)| (name(&format!("{place}")), *weight));
         AnyOf::new(amount, most, all.collect())
+    }
+
+    #[test]
+    fn an_amended_list_keeps_its_order_and_is_checked_as_a_new_one() {
+        let list = asked(3, 0, &[1, 2, 3]).expect("it is enough");
+        let amended = list.amended(&[(name("3"), 7), (name("0"), 4)], &[name("0"), name("9")]);
+        let amended = amended.expect("it is enough");
+        let all = [("1", 2), ("2", 3), ("3", 7), ("0", 4)].map(|(text, weight)| (name(text), weight));
+        assert_eq!((amended.candidates(), amended.limits()), (&all[..], list.limits()));
+        assert_eq!(list.amended(&[(name("1"), 1)], &[]), Err(AnyOfError::Twice(name("1"))));
+        let not_enough = Err(AnyOfError::NotEnough { reach: 1, most: 1, amount: 3 });
+        assert_eq!(list.amended(&[], &[name("1"), name("2")]), not_enough);
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct EnoughTable {
 #[derive(Debug)]
 pub(super) struct Enough {
     pub of: Arc<AnyOf>,
+    /// The number of the last amendment of `of`.
+    pub revision: u64,
     /// The place of the request in the queues of its offers; its id changes when it asks again.
     pub offered_as: Order,
     /// The locks of the candidates, in the client's order. Empty once it is granted.
@@ -73,11 +75,12 @@ pub(super) struct Enough {
 
 impl Enough {
     /// Returns the row of a request that holds nothing yet.
-    pub fn new(of: Arc<AnyOf>, offered_as: Order, locks: Vec<LockIndex>) -> Enough {
-        let places = locks.iter().enumerate().map(|(place, lock)| (*lock, place as u32)).collect();
+    pub fn new(of: Arc<AnyOf>, revision: u64, offered_as: Order, locks: Vec<LockIndex>) -> Enough {
+        let places = places_of(&locks);
         let (in_target, was_asked) = (vec![false; locks.len()], vec![false; locks.len()]);
         Enough {
             of,
+            revision,
             offered_as,
             locks,
             places,
@@ -110,6 +113,12 @@ impl Enough {
         all.filter(|(place, _)| self.in_target[*place as usize])
     }
 
+    /// Returns the candidates that are not members of the target.
+    pub fn others(&self) -> impl Iterator<Item = LockIndex> {
+        let all = self.locks.iter().enumerate();
+        all.filter(|(place, _)| !self.in_target[*place]).map(|(_, lock)| *lock)
+    }
+
     /// It is granted these candidates: nothing of its wait is kept.
     pub fn granted(&mut self, chosen: Vec<u32>) {
         debug_assert!(self.timer.is_none(), "the timer of a granted request is removed before");
@@ -117,6 +126,10 @@ impl Enough {
         (self.locks, self.places) = (Vec::new(), BTreeMap::new());
         (self.in_target, self.was_asked, self.published) = (Vec::new(), Vec::new(), None);
     }
+}
+
+fn places_of(locks: &[LockIndex]) -> BTreeMap<LockIndex, u32> {
+    locks.iter().enumerate().map(|(place, lock)| (*lock, place as u32)).collect()
 }
 
 impl EnoughTable {
@@ -146,6 +159,26 @@ impl EnoughTable {
         self.candidates += row.of.candidates().len();
         let before = self.rows.insert(request, row);
         assert!(before.is_none(), "a row of a request for enough locks ends with the request");
+    }
+
+    /// Replaces the candidates of a waiting request that is in no queue; it has no target then. Returns the
+    /// locks of the former ones.
+    pub fn replace(
+        &mut self,
+        request: RequestIndex,
+        of: &Arc<AnyOf>,
+        revision: u64,
+        locks: Vec<LockIndex>,
+    ) -> Vec<LockIndex> {
+        let row = self.rows.get_mut(&request).expect("it waits for enough locks");
+        debug_assert!(revision > row.revision && !row.locks.is_empty(), "revisions rise while it waits");
+        self.candidates = self.candidates - row.of.candidates().len() + of.candidates().len();
+        let was_asked =
+            |lock: &LockIndex| row.place_of(*lock).is_some_and(|place| row.was_asked[place as usize]);
+        row.was_asked = locks.iter().map(was_asked).collect();
+        row.in_target = vec![false; locks.len()];
+        (row.of, row.revision, row.places) = (Arc::clone(of), revision, places_of(&locks));
+        std::mem::replace(&mut row.locks, locks)
     }
 
     /// Removes a request that has ended. Returns its row.

@@ -291,7 +291,7 @@ impl Tables {
             return;
         }
         self.dequeue(request);
-        let Tables { locks, requests, enough, .. } = self;
+        let Tables { locks, enough, .. } = self;
         let Some(row) = enough.get_mut(request) else { return };
         for place in changed {
             let (lock, is_in) = (row.locks[place], is_member(place));
@@ -301,6 +301,13 @@ impl Tables {
                 false => locks.put_offer(lock, row.offered_as, request),
             }
         }
+        self.enqueue_for_target(request);
+    }
+
+    /// Lets a request, which is in no queue, wait for its target.
+    pub fn enqueue_for_target(&mut self, request: RequestIndex) {
+        let Tables { locks, requests, enough, .. } = self;
+        let Some(row) = enough.get(request) else { return };
         let mut wants: Vec<Want> = row.target().map(|(_, lock)| Want::new(lock, Mode::Exclusive)).collect();
         wants.sort_by(|a, b| locks[a.lock].name.cmp(&locks[b.lock].name));
         requests.set_wants(request, wants.into());
@@ -315,34 +322,41 @@ impl Tables {
     pub fn put_offers(&mut self, request: RequestIndex) {
         let Tables { locks, enough, .. } = self;
         let Some(row) = enough.get(request) else { return };
-        for (place, lock) in row.locks.iter().enumerate().filter(|(place, _)| !row.in_target[*place]) {
-            debug_assert!(place < row.of.candidates().len(), "it is a candidate");
-            locks.put_offer(*lock, row.offered_as, request);
-        }
+        row.others().for_each(|lock| locks.put_offer(lock, row.offered_as, request));
     }
 
     /// Removes all offers of a request, which does not wait any more.
     pub fn drop_offers(&mut self, request: RequestIndex, now: Instant) {
+        self.take_offers(request);
         let Tables { locks, enough, policies, .. } = self;
         let Some(row) = enough.get(request) else { return };
+        row.others().for_each(|lock| locks.note_idle(lock, policies, now));
+    }
+
+    /// Removes all offers of a request.
+    pub fn take_offers(&mut self, request: RequestIndex) {
+        let Tables { locks, enough, .. } = self;
+        let Some(row) = enough.get(request) else { return };
         work::count(row.locks.len());
-        for (_, lock) in row.locks.iter().enumerate().filter(|(place, _)| !row.in_target[*place]) {
-            locks.take_offer(*lock, row.offered_as);
-            locks.note_idle(*lock, policies, now);
-        }
+        row.others().for_each(|lock| locks.take_offer(lock, row.offered_as));
     }
 
     /// Gives a waiting request another id; its time stays.
     fn rename(&mut self, request: RequestIndex, id: RequestId, now: Instant) {
         self.dequeue(request);
         self.requests.rename(request, id);
-        if self.view.bugs.has(Bug::EnoughAsksLater)
-            && let Some(since) = self.requests[request].local().map(|local| local.since)
-        {
+        if self.view.bugs.has(Bug::EnoughAsksLater) {
+            self.delay(request, now);
+        }
+        self.enqueue(request);
+    }
+
+    /// Deliberate bugs: gives a request for enough locks a later time, as one that begins to wait now.
+    pub fn delay(&mut self, request: RequestIndex, now: Instant) {
+        if let Some(since) = self.requests[request].local().map(|local| local.since) {
             let first = self.enough.get(request).map(|row| row.offered_as.at);
             let at = first.unwrap_or(self.requests[request].at);
             self.requests.set_at(request, at.plus(now.saturating_since(since)));
         }
-        self.enqueue(request);
     }
 }

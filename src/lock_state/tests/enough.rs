@@ -21,8 +21,17 @@ impl Fixture {
         let of = AnyOf::new(amount, most, names.split(' ').map(one).collect()).expect("it can be reached");
         let (of, label) = (Arc::new(of), "test".into());
         let (id, at) = (Fixture::id(n), Timestamp::from_millis(n));
-        let new = NewEnough { id, at, of: &of, lease: LeaseId::new(dc(0), 1), label: &label };
+        let new = NewEnough { id, at, of: &of, revision: 0, lease: LeaseId::new(dc(0), 1), label: &label };
         self.locks.local_requests().acquire_enough(&new, or, self.now)
+    }
+
+    /// Replaces the candidates of a waiting request; each weighs 1.
+    fn amend(&mut self, n: u64, revision: u64, amount: u64, names: &str) -> Vec<String> {
+        let all = names.split(' ').map(|text| (name(text), 1)).collect();
+        let of = Arc::new(AnyOf::new(amount, 0, all).expect("it can be reached"));
+        let request = self.index(n);
+        self.locks.local_requests().amend(request, &of, revision, self.now);
+        self.settle()
     }
 
     fn target(&self, n: u64) -> String {
@@ -227,4 +236,55 @@ fn what_cannot_be_reached_is_the_last_choice() {
     assert_eq!(f.locks.requests().counts().parked, 1, "one of them is not enough");
     assert_eq!(f.release(1), ["grant 2", "withdraw 2"]);
     assert_eq!(f.set_away(&[]), ["publish 3"]);
+}
+
+#[test]
+fn an_amended_request_is_granted_what_is_free_now_in_its_place() {
+    let mut f = Fixture::here("a b c");
+    for (n, lock) in [(1, "a"), (2, "b"), (3, "c")] {
+        f.acquire(n, &[(lock, EXCLUSIVE)]);
+    }
+    f.enough(4, 2, 0, "a b");
+    assert_eq!(f.acquire(5, &[("a", EXCLUSIVE)]), [""; 0], "it is held, and an earlier one waits for it");
+    assert_eq!(f.amend(4, 1, 2, "b c"), [""; 0]);
+    assert_eq!(f.target(4), "b c");
+    assert_eq!(f.acquire(6, &[("c", EXCLUSIVE)]), [""; 0]);
+    assert_eq!(f.release(1), ["grant 5"], "nobody else waits for it any more");
+    assert_eq!(f.release(3), [""; 0], "the amended one is the first for it");
+    assert_eq!(f.amend(4, 2, 2, "c a x"), ["publish 4"]);
+    assert_eq!(f.target(4), "c x");
+    assert_eq!(f.release(5), ["grant 4", "withdraw 4"], "it takes what becomes free");
+    assert_eq!((f.chosen(4), f.release(4)), (vec![0, 1], vec!["grant 6".to_owned()]));
+}
+
+/// With the deliberate bug the test fails: the later one is granted.
+#[test]
+fn an_amended_request_keeps_its_place() {
+    for (bugs, first) in [(Bugs::default(), 50), (Bugs::one(Bug::AmendLosesPlace), 60)] {
+        let mut f = Fixture::here("a b");
+        f.locks = f.locks.with_bugs(bugs);
+        f.acquire(1, &[("a", EXCLUSIVE)]);
+        f.acquire(2, &[("b", EXCLUSIVE)]);
+        f.enough(50, 1, 0, "a");
+        assert_eq!(f.acquire(60, &[("b", EXCLUSIVE)]), [""; 0]);
+        f.now += ms(100);
+        assert_eq!(f.amend(50, 1, 1, "b"), [""; 0]);
+        assert_eq!(f.release(2), [format!("grant {first}")]);
+    }
+}
+
+#[test]
+fn an_amended_request_asks_for_what_it_wants_now_and_for_nothing_else() {
+    let mut f = Fixture::here("a");
+    f.acquire(1, &[("a", EXCLUSIVE)]);
+    assert_eq!(f.enough(5, 2, 0, "a x y"), ["publish 5"]);
+    assert_eq!(f.asked(5), "x y");
+    assert_eq!(f.amend(5, 1, 2, "a x y z"), [""; 0], "it goes on with what it has asked for");
+    assert_eq!(f.amend(5, 2, 2, "a x z"), ["withdraw 5", "publish 1005"]);
+    assert_eq!(f.asked(1_005), "x z");
+    assert_eq!(f.locks.requests()[f.index(1_005)].at, Timestamp::from_millis(5), "with its old time");
+    assert_eq!(f.amend(1_005, 3, 1, "a"), ["withdraw 1005", "publish 2005"].map(String::from));
+    assert_eq!(f.release(1), ["grant 2005", "withdraw 2005"]);
+    assert_eq!(f.release(2_005), [""; 0]);
+    assert_eq!(f.locks.requests().counts().waiting, 0);
 }

@@ -82,6 +82,9 @@ pub enum Call {
     /// or releases a held one. By key it may come before its acquire, which is refused then. Reply:
     /// [`Reply::Released`].
     Cancel { lease: LeaseId, proof: Proof, target: Target },
+    /// Changes the candidates of a request for enough locks that waits, in its place. One whose number is not
+    /// above that of an earlier one changes nothing. Reply: [`Reply::Amended`].
+    Amend(Box<Amend>),
     /// Makes an exclusive hold a shared one. Reply: [`Reply::Downgraded`].
     Downgrade(Downgrade),
     /// After a restart of the server: lists in `held` all that the client still holds under a lease. It also
@@ -144,10 +147,29 @@ pub struct AcquireEnough {
     pub key: Option<IdempotencyKey>,
     /// The candidates, and the amount that they have to reach.
     pub of: Arc<AnyOf>,
+    /// The number of the last amendment that this list contains; 0: it is the first list.
+    pub revision: u64,
     /// How long the request waits.
     pub wait: Wait,
     /// As in [`LockRequest::label`].
     pub label: Arc<str>,
+}
+
+/// The arguments of [`Call::Amend`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Amend {
+    /// The lease under which the request waits.
+    pub lease: LeaseId,
+    /// Shows that the lease is the client's own.
+    pub proof: Proof,
+    /// Names the request.
+    pub key: IdempotencyKey,
+    /// The number of this amendment: one above that of the one before, the first one is 1.
+    pub revision: u64,
+    /// Further candidates with their weights, behind the others.
+    pub add: Vec<(LockName, u64)>,
+    /// The candidates that it is not to get any more.
+    pub drop: Vec<LockName>,
 }
 
 /// The arguments of [`Call::Downgrade`].
@@ -213,6 +235,8 @@ pub enum Reply {
     Chosen(Box<Chosen>),
     /// The request holds nothing and waits for nothing.
     Released,
+    /// The request waits for the amended candidates, or for those of a later amendment.
+    Amended,
     /// The lock is held shared, now or since before, with the token of its grant.
     Downgraded,
     /// The requests in `kept` are held, as before the restart. Those in `lost` are no longer held: another
@@ -255,6 +279,8 @@ pub struct Chosen {
     pub chosen: Vec<u32>,
     /// The sum of their weights.
     pub sum: u128,
+    /// The number of the last amendment of the list.
+    pub revision: u64,
 }
 
 /// A request that holds all its locks.

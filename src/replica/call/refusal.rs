@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LockDescription;
+use super::{AnyOfError, LockDescription};
 use crate::base::time::brief;
 use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::watch::WatchRefusal;
@@ -31,6 +31,14 @@ pub enum Refusal {
     NotHeld,
     #[error("{lock} is none of the locks of request {request}")]
     NotOfRequest { lock: LockName, request: RequestId },
+    /// It is granted or over, or one for all of its locks.
+    #[error("the request with idempotency key {0} does not wait for enough of many locks: nothing to amend")]
+    NotWaiting(IdempotencyKey),
+    #[error("this is amendment {asked} of a request of which {known} are known: send those between first")]
+    AmendmentMissing { known: u64, asked: u64 },
+    /// The candidates as amended. The request waits for those of before.
+    #[error("the amended request: {0}")]
+    Candidates(#[from] AnyOfError),
     /// The call names other locks, or has other content, than the one that used the key before.
     #[error("idempotency key {0} was used for another request: use increasing keys")]
     IdempotencyKeyReused(IdempotencyKey),

@@ -208,6 +208,7 @@ fn weight(request: &Call) -> usize {
         Call::Step(next_step) => next_step.step.weight(),
         Call::Acquire(acquire) => names(&acquire.request.wants),
         Call::AcquireEnough(acquire) => acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum(),
+        Call::Amend(amend) => amend.weight(),
         _ => 0,
     }
 }
@@ -247,8 +248,12 @@ pub(in crate::replica) struct Deferral<'a> {
 impl Deferral<'_> {
     /// Returns true if a call must be deferred.
     pub(in crate::replica) fn must_defer(&self, request: &Call) -> bool {
-        let needs_clock =
-            matches!(request, Call::Acquire(_) | Call::AcquireEnough(_) | Call::Begin(_) | Call::Step(_));
+        let needs_clock = match request {
+            Call::Acquire(_) | Call::AcquireEnough(_) | Call::Begin(_) | Call::Step(_) => true,
+            // Its request may wait for the clock.
+            Call::Amend(_) => true,
+            _ => false,
+        };
         (needs_clock && self.lifecycle.state.is_starting())
             || self.may_be_commit_of_before(request).is_some()
             || self.awaits_reclaim(request).is_some()

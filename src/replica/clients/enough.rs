@@ -21,7 +21,7 @@ impl AcquireCalls<'_> {
         let now = self.config.lease_time(self.now);
         let lease = self.clients.authorise(now, acquire.lease, acquire.proof, call)?;
         if let Some((key, request)) = self.known_request(call, lease, acquire.key)? {
-            let is_same = self.locks.inspect().is_made_for_any(request, &acquire.of);
+            let is_same = self.locks.inspect().is_made_for_any(request, &acquire.of, acquire.revision);
             return self.retry(call, request, key, is_same).map(|()| None);
         }
         self.admit_new(lease, &acquire.label)?;
@@ -44,7 +44,14 @@ impl AcquireCalls<'_> {
         let id = RequestId { dc: self.config.dc, n: self.ids.next_number(self.out) };
         let at = self.ids.stamp(self.out);
         let of_lease = self.clients.leases.get(lease).id;
-        let new = NewEnough { id, at, of: &acquire.of, lease: of_lease, label: &acquire.label };
+        let new = NewEnough {
+            id,
+            at,
+            of: &acquire.of,
+            revision: acquire.revision,
+            lease: of_lease,
+            label: &acquire.label,
+        };
         let if_not_free = self.if_not_free(acquire.wait);
         let acquired = self.locks.local_requests().acquire_enough(&new, if_not_free, self.now.mono);
         let names = weight_of_names(acquire.of.names());

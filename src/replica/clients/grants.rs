@@ -94,7 +94,9 @@ impl AcquireCalls<'_> {
             let grant = Grant { request: id, token, snapshot: self.log.durable().clone() };
             let reply = match self.locks.inspect().chosen(request) {
                 None => Reply::Granted(grant),
-                Some((chosen, sum)) => Reply::Chosen(Box::new(Chosen { grant, chosen, sum })),
+                Some((chosen, sum, revision)) => {
+                    Reply::Chosen(Box::new(Chosen { grant, chosen, sum, revision }))
+                }
             };
             self.out.effects.push_back(Effect::Reply { call, reply });
         }

@@ -1,6 +1,7 @@
 //! Calls of clients: release, cancel, and reads; `acquire.rs` has acquires.
 
 mod acquire;
+mod amend;
 mod check;
 pub(super) mod client_requests;
 pub(super) mod deferred_calls;
@@ -180,6 +181,7 @@ impl ClientCalls<'_> {
                 lend!(AcquireCalls, self).on_cancel(call, lease, proof, target)
             }
             Call::AcquireEnough(acquire) => lend!(AcquireCalls, self).on_acquire_enough(call, &acquire),
+            Call::Amend(amend) => lend!(AcquireCalls, self).on_amend(call, &amend),
             Call::Downgrade(downgrade) => lend!(AcquireCalls, self).on_downgrade(call, &downgrade),
             Call::Reclaim { lease, proof, held } => {
                 lend!(LeaseCalls, self).on_reclaim(call, client, (lease, proof), held)

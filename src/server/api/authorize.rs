@@ -65,6 +65,10 @@ pub(super) fn call(authorizer: &mut Authorizer, call: &Call) -> Result<(), Refus
             .of
             .names()
             .try_for_each(|lock| authorizer.check(Action::AcquireExclusive, Resource::Lock(lock))),
+        Call::Amend(amend) => amend
+            .add
+            .iter()
+            .try_for_each(|(lock, _)| authorizer.check(Action::AcquireExclusive, Resource::Lock(lock))),
         Call::Reclaim { held, .. } => held.iter().try_for_each(|held| wants(authorizer, &held.wants)),
         Call::Describe { lock } => authorizer.check(Action::Describe, Resource::Lock(lock)),
         Call::List { prefix, .. } | Call::Top { prefix, .. } => {

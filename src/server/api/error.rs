@@ -158,11 +158,7 @@ impl BorderError {
             BorderError::NoLocks => Reason::NoLocks,
             BorderError::TooManyLocks(_) => Reason::TooManyLocks,
             BorderError::NamesTooLong(_) => Reason::NamesTooLong,
-            BorderError::AnyOf(AnyOfError::Empty) => Reason::NoLocks,
-            BorderError::AnyOf(AnyOfError::TooMany(_)) => Reason::TooManyLocks,
-            BorderError::AnyOf(AnyOfError::NamesTooLong(_)) => Reason::NamesTooLong,
-            BorderError::AnyOf(AnyOfError::NotEnough { .. }) => Reason::NotEnough,
-            BorderError::AnyOf(_) => Reason::Malformed,
+            BorderError::AnyOf(refusal) => candidates_reason(refusal),
             BorderError::LabelTooLong(_) => Reason::LabelTooLong,
             BorderError::HelloExpected => Reason::HelloExpected,
             BorderError::UnsupportedRevision(_) => Reason::UnsupportedRevision,
@@ -253,6 +249,9 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::LabelTooLong { .. } => Reason::LabelTooLong,
         Refusal::NotHeld => Reason::NotHeld,
         Refusal::NotOfRequest { .. } => Reason::NotOfRequest,
+        Refusal::NotWaiting(_) => Reason::NotWaiting,
+        Refusal::AmendmentMissing { .. } => Reason::StepMissing,
+        Refusal::Candidates(refusal) => candidates_reason(refusal),
         Refusal::IdempotencyKeyReused(_) => Reason::IdempotencyKeyReused,
         Refusal::IdempotencyKeyFinished(_) => Reason::IdempotencyKeyFinished,
         Refusal::NotFree => Reason::NotFree,
@@ -269,6 +268,19 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::UnknownHome { .. } => Reason::UnknownDc,
         Refusal::Transaction(refusal) => transaction_reason(refusal),
         Refusal::Watch(refusal) => watch_reason(refusal),
+    }
+}
+
+fn candidates_reason(refusal: &AnyOfError) -> Reason {
+    match refusal {
+        AnyOfError::Empty => Reason::NoLocks,
+        AnyOfError::TooMany(_) => Reason::TooManyLocks,
+        AnyOfError::NamesTooLong(_) => Reason::NamesTooLong,
+        AnyOfError::NotEnough { .. } => Reason::NotEnough,
+        AnyOfError::MostTooLarge(_)
+        | AnyOfError::NoAmount
+        | AnyOfError::NoWeight(_)
+        | AnyOfError::Twice(_) => Reason::Malformed,
     }
 }
 
@@ -324,6 +336,7 @@ fn code(reason: Reason) -> Code {
         Reason::ForeignLease
         | Reason::NotHeld
         | Reason::NotOfRequest
+        | Reason::NotWaiting
         | Reason::IdempotencyKeyFinished
         | Reason::NoReclaimExpected
         | Reason::HelloExpected

@@ -52,6 +52,7 @@ fn call(message: proto::ClientMessage, by: ProofBy) -> bool {
         Call::CloseLease(message) => is_taken(lease::close_lease(&message, by)),
         Call::Acquire(message) => is_taken(lock::acquire(message, by)),
         Call::Release(message) => is_taken(lock::release(&message, by)),
+        Call::Amend(message) => is_taken(lock::amend(&message, by)),
         Call::Downgrade(message) => is_taken(lock::downgrade(&message, by)),
         Call::Cancel(message) => is_taken(lock::cancel(&message, by)),
         Call::Reclaim(message) => is_taken(lock::reclaim(&message, by)),

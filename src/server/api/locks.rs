@@ -159,6 +159,15 @@ impl Locks for LocksService {
         answer!(self.call(authorizer, call).await?, Reply::Downgraded => proto::DowngradeResponse {})
     }
 
+    async fn amend(
+        &self,
+        request: Request<proto::AmendRequest>,
+    ) -> Result<Response<proto::AmendResponse>, Status> {
+        let (authorizer, message) = self.enter(request)?;
+        let call = lock::amend(&message, ProofBy::Secret)?;
+        answer!(self.call(authorizer, call).await?, Reply::Amended => proto::AmendResponse {})
+    }
+
     async fn cancel(
         &self,
         request: Request<proto::CancelRequest>,

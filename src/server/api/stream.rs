@@ -202,6 +202,7 @@ impl ClientStream {
             Some(Asking::Acquire(message)) => lock::acquire(message, BY)?,
             Some(Asking::Release(message)) => lock::release(&message, BY)?,
             Some(Asking::Downgrade(message)) => lock::downgrade(&message, BY)?,
+            Some(Asking::Amend(message)) => lock::amend(&message, BY)?,
             Some(Asking::KeepAlive(message)) => lease::keep_alive(&message, BY)?,
             Some(Asking::Cancel(message)) => {
                 let call = lock::cancel(&message, BY)?;

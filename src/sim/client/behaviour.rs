@@ -37,6 +37,7 @@ impl Client {
             | Call::Reclaim { lease, proof, .. } => (*lease, proof),
             Call::Acquire(acquire) => (acquire.lease, &mut acquire.proof),
             Call::AcquireEnough(acquire) => (acquire.lease, &mut acquire.proof),
+            Call::Amend(amend) => (amend.lease, &mut amend.proof),
             Call::Downgrade(downgrade) => (downgrade.lease, &mut downgrade.proof),
             Call::Begin(begin) => (begin.lease, &mut begin.proof),
             Call::Step(next_step) => (next_step.lease, &mut next_step.proof),

@@ -8,7 +8,7 @@ use geolock_api::names::{LockName, Mode};
 
 impl Request {
     pub(super) fn new(order: Order, issued: Moment, state: State, shaken: bool) -> Request {
-        Request { order, issued, state, shaken, downgrades: Vec::new(), any_of: None }
+        Request { order, issued, state, shaken, downgrades: Vec::new(), lists: None }
     }
 }
 

@@ -13,6 +13,7 @@
 //!
 //! Some clients do otherwise, as clients in other languages do ([`behaviour`]).
 
+mod amendments;
 mod behaviour;
 mod downgrades;
 mod enough;
@@ -25,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(in crate::sim) use amendments::{Amended, chosen_wants};
 pub(in crate::sim) use behaviour::Behaviour;
-pub(in crate::sim) use enough::chosen_wants;
 pub(in crate::sim) use requests::{Order, Request, State};
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
 
@@ -126,6 +127,8 @@ pub(super) enum Timer {
     Cancel(IdempotencyKey),
     /// It needs the exclusive locks of that request only shared from now on.
     Downgrade(IdempotencyKey),
+    /// It wants enough of other locks.
+    Amend(IdempotencyKey),
     Reconnect,
     /// It had been refused a lease.
     OpenLease,
@@ -191,6 +194,7 @@ enum Pending {
     Acquire(IdempotencyKey),
     End(IdempotencyKey),
     Downgrade(IdempotencyKey),
+    Amend(IdempotencyKey),
     Reclaim,
     /// The release of a lock that it does not want.
     Drop(RequestId),

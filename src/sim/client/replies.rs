@@ -54,6 +54,7 @@ impl Client {
                 }
                 self.over(key, out);
             }
+            (Pending::Amend(key), Reply::Amended) => self.on_amended(key, out),
             (Pending::Downgrade(key), Reply::Downgraded) => self.on_downgraded(key),
             (Pending::Drop(id), Reply::Released) => self.unwanted.retain(|unwanted| *unwanted != id),
             (Pending::Reclaim, Reply::Reclaimed { kept, lost }) => {
@@ -248,7 +249,9 @@ impl Client {
             }
             // An earlier reclaim was accepted, and its answer was lost with its session.
             (Pending::Reclaim, Refusal::NoReclaimExpected(_)) => self.drop_unwanted(out),
-            (Pending::Downgrade(_), Refusal::NotAttached(lease)) if self.lease() != Some(*lease) => {}
+            (Pending::Downgrade(_) | Pending::Amend(_), Refusal::NotAttached(lease))
+                if self.lease() != Some(*lease) => {}
+            (Pending::Amend(key), refusal) if self.on_amendment_refused(key, refusal) => {}
             (Pending::Downgrade(key), refusal) if self.on_downgrade_refused(now, key, refusal, out) => {}
             (
                 Pending::KeepAlive { .. } | Pending::End(_) | Pending::Drop(_) | Pending::Reclaim,
@@ -311,7 +314,7 @@ impl Client {
 
     /// Returns true if the request may have come before its server knew that all datacenters understand
     /// homes: once it has granted one, it knows.
-    fn may_be_too_early(&self, request: &Request) -> bool {
+    pub(super) fn may_be_too_early(&self, request: &Request) -> bool {
         names_home(&request.order.wants) && self.first_home.is_none_or(|first| request.issued <= first)
     }
 

@@ -7,6 +7,7 @@ use crate::causal_log::Wants;
 use crate::replica::call::{
     Acquire, AcquireEnough, AnyOf, Call, IdempotencyKey, LockRequest, Proof, Reclaim, Target, Wait,
 };
+use crate::sim::client::amendments::Lists;
 use crate::sim::client::{Client, HoldEnd, Out, Pending, transactions};
 use crate::sim::queue::Moment;
 use geolock_api::names::{FencingToken, LockName, RequestId};
@@ -30,7 +31,7 @@ pub(in crate::sim) struct Request {
     /// Locks whose downgrade was not answered yet.
     pub(super) downgrades: Vec<LockName>,
     /// It wants enough of these locks; `order` has all of them until it is granted some.
-    pub any_of: Option<Arc<AnyOf>>,
+    pub lists: Option<Lists>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Client {
         let key = self.next_key;
         self.next_key += 1;
         let request = Request::new(order, now, State::Waiting, self.is_lapsed());
-        self.requests.insert(key, Request { any_of: Some(of), ..request });
+        self.requests.insert(key, Request { lists: Some(Lists::new(of)), ..request });
         self.send_acquire(now, key, out);
         key
     }
@@ -75,6 +76,7 @@ impl Client {
     pub fn send_acquire(&mut self, now: Moment, key: IdempotencyKey, out: &mut Vec<Out>) {
         if self.requests.get(&key).is_some_and(|request| request.state == State::Waiting) {
             self.call_acquire(now, key, out);
+            self.send_amendment(key, out);
         }
     }
 
@@ -101,9 +103,10 @@ impl Client {
             Wait::AtMost(limit) => Wait::AtMost(limit.saturating_sub(now.since(request.issued))),
             other => other,
         };
-        if let Some(of) = request.any_of.clone() {
-            let (lease, label) = (lease.id, self.label.clone());
-            let acquire = AcquireEnough { lease, proof: Proof::Attached, key: Some(key), of, wait, label };
+        if let Some(lists) = &request.lists {
+            let (lease, label, proof) = (lease.id, self.label.clone(), Proof::Attached);
+            let (of, revision) = (Arc::clone(lists.known().0), lists.known().1);
+            let acquire = AcquireEnough { lease, proof, key: Some(key), of, revision, wait, label };
             return self.call(Pending::Acquire(key), Call::AcquireEnough(Box::new(acquire)), out);
         }
         let acquire = Acquire {

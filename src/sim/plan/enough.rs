@@ -39,6 +39,7 @@ impl Plan {
         self.load.release_on_disconnect_percent = *rng.pick(&[0, 50]);
         self.load.ttl = (2_000 * MS, 4_000 * MS);
         self.habits.enough_percent = *rng.pick(&[40, 70, 100]);
+        self.habits.amend_percent = *rng.pick(&[0, 50, 80]);
         if self.faults.is_empty() {
             self.max_wait = Some(15_000 * MS);
         }

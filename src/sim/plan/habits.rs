@@ -29,6 +29,8 @@ pub(in crate::sim) struct Habits {
     pub downgrade_percent: u64,
     /// Percentage of requests that are for enough of many locks.
     pub enough_percent: u64,
+    /// Percentage of waiting requests for enough of many locks that are amended, and so often again.
+    pub amend_percent: u64,
     /// Number of clients that watch all locks, or all keys.
     pub watchers: usize,
 }
@@ -46,6 +48,7 @@ impl Habits {
         most: None,
         downgrade_percent: 0,
         enough_percent: 0,
+        amend_percent: 0,
         watchers: 0,
     };
 

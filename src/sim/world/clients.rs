@@ -147,7 +147,7 @@ impl World {
                 let request = &self.clients[client].requests()[&key];
                 let wants = request.order.wants.locks().to_vec();
                 let waited = self.now.since(request.issued);
-                self.tally.enough += u64::from(request.any_of.is_some());
+                self.tally.enough += u64::from(request.lists.is_some());
                 let holder =
                     Holder { id: HolderId { client, key }, dc: self.clients[client].dc, wants, grant };
                 if !self.node(holder.dc).forced.is_final(holder.grant.token) {
@@ -359,6 +359,7 @@ impl World {
                     self.with_client(number, |client, _, out| client.end(key, out));
                 }
             }
+            Timer::Amend(key) => self.amend_some(number, key),
             Timer::Downgrade(key) => self.with_client(number, |client, _, out| client.downgrade(key, out)),
             Timer::Reconnect => {
                 if client.session().is_none() && !client.retired {

@@ -357,8 +357,10 @@ impl World {
                 else {
                     return;
                 };
-                let chosen = match (reply, &request.any_of) {
-                    (Reply::Chosen(chosen), Some(of)) => chosen_wants(of, chosen),
+                let chosen = match (reply, &request.lists) {
+                    (Reply::Chosen(chosen), Some(lists)) => {
+                        lists.of(chosen.revision).and_then(|of| chosen_wants(of, chosen))
+                    }
                     _ => None,
                 };
                 let wants = chosen.as_ref().unwrap_or(&request.order.wants).locks();

@@ -12,7 +12,8 @@ use crate::replica::Event;
 use crate::replica::call::store::{AtLeast, Begin, Durability, NextStep, Read, Step, Then};
 use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{
-    Acquire, AcquireEnough, AnyOf, Call, CallId, Downgrade, ListCursor, LockRequest, Reclaim, Target, Wait,
+    Acquire, AcquireEnough, Amend, AnyOf, Call, CallId, Downgrade, ListCursor, LockRequest, Reclaim, Target,
+    Wait,
 };
 use crate::replica::force_release::ForceRelease;
 use geolock_api::names::{DcId, FencingToken, ForceReason, LeaseId, RequestId, Secret};
@@ -52,6 +53,14 @@ impl Client {
                 key: choices.one_in(2).then(|| choices.number(tag)),
                 request: LockRequest { wants: wants(choices), wait: wait(choices), label: Arc::from("fuzz") },
             }),
+            10 if choices.one_in(2) => Call::Amend(Box::new(Amend {
+                lease,
+                proof,
+                key: choices.number(tag),
+                revision: choices.number(1),
+                add: choices.many(3, |choices| (lock(choices), choices.number(3))),
+                drop: choices.many(3, lock),
+            })),
             9 if choices.one_in(3) => {
                 Call::Downgrade(Downgrade { lease, proof, target: self.target(choices), lock: lock(choices) })
             }
@@ -201,7 +210,15 @@ fn enough(lease: LeaseId, proof: Proof, tag: u64, choices: &mut Choices<'_>) -> 
     match AnyOf::new(choices.number(6), choices.below(4) as u32, candidates) {
         Ok(of) => {
             let (of, wait, label) = (Arc::new(of), wait(choices), Arc::from("fuzz"));
-            Call::AcquireEnough(Box::new(AcquireEnough { lease, proof, key, of, wait, label }))
+            Call::AcquireEnough(Box::new(AcquireEnough {
+                lease,
+                proof,
+                key,
+                of,
+                revision: choices.below(3) as u64,
+                wait,
+                label,
+            }))
         }
         Err(_) => Call::KeepAlive { lease, proof },
     }

@@ -10,11 +10,11 @@ use geolock_api::proto::client_message::Call;
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, Reason};
 
-fn name(name: &str) -> LockName {
+pub(super) fn name(name: &str) -> LockName {
     LockName::try_from(name).expect("a test name is valid")
 }
 
-fn request() -> AcquireRequest {
+pub(super) fn request() -> AcquireRequest {
     AcquireRequest::enough(2)
         .most(2)
         .candidate(&name("a"), 1)
@@ -22,12 +22,12 @@ fn request() -> AcquireRequest {
         .candidate(&name("c"), 1)
 }
 
-fn granted(chosen: &[u32]) -> Answer {
-    let request = Some(proto::RequestId { dc: 0, n: 40 });
-    Answer::Acquired(proto::AcquireResponse { request, token: 40, snapshot: None, chosen: chosen.to_vec() })
+pub(super) fn granted(chosen: &[u32], revision: u64) -> Answer {
+    let (request, chosen) = (Some(proto::RequestId { dc: 0, n: 40 }), chosen.to_vec());
+    Answer::Acquired(proto::AcquireResponse { request, token: 40, snapshot: None, chosen, revision })
 }
 
-fn calls(session: &mut Session) -> Vec<Call> {
+pub(super) fn calls(session: &mut Session) -> Vec<Call> {
     let mut messages = std::collections::VecDeque::new();
     session.take_messages(&mut messages);
     messages.into_iter().filter_map(|message| message.call).collect()
@@ -52,7 +52,7 @@ fn what_it_got_is_what_it_reclaims() {
     let [Call::Acquire(again)] = &again[..] else { panic!("{again:?}") };
     assert_eq!(again.enough.as_ref(), Some(enough), "the server has forgotten it");
 
-    talk.hear(Tag::Acquire(number), granted(&[0, 2]));
+    talk.hear(Tag::Acquire(number), granted(&[0, 2], 0));
     let outputs = talk.outputs();
     let [Output::Acquired { outcome: Ok(grant), .. }] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!(grant.chosen, [0, 2]);
@@ -73,7 +73,7 @@ fn a_grant_of_what_is_no_candidate_is_given_back() {
         let mut talk = Talk::ready();
         let number = talk.session.acquire(talk.now, request()).expect("the session runs");
         talk.said();
-        talk.hear(Tag::Acquire(number), granted(chosen));
+        talk.hear(Tag::Acquire(number), granted(chosen, 0));
         let outputs = talk.outputs();
         assert!(
             matches!(

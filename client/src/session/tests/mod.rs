@@ -1,5 +1,6 @@
 //! The session as transcripts.
 
+mod amendments;
 mod closing;
 mod downgrades;
 mod enough;

@@ -19,8 +19,13 @@ fn an_acquire_is_answered_with_its_grant() {
     assert_eq!(talk.said(), ["acquire a key 1 1500 ms"]);
     talk.hear(Tag::Acquire(number), granted(40));
     let request = RequestId { dc: DcId::new(0).expect("0 is an id"), n: 40 };
-    let grant =
-        Grant { request, token: FencingToken(40), snapshot: proto::Snapshot::default(), chosen: vec![] };
+    let grant = Grant {
+        request,
+        token: FencingToken(40),
+        snapshot: proto::Snapshot::default(),
+        chosen: vec![],
+        chosen_locks: vec![],
+    };
     match &talk.outputs()[..] {
         [Output::Acquired { number: 1, outcome: Ok(got) }] => assert_eq!(*got, grant),
         other => panic!("{other:?}"),

@@ -134,6 +134,7 @@ pub(super) fn in_short(call: Call) -> String {
             Some(release_request::Target::IdempotencyKey(key)) => format!("release key {key}"),
             other => panic!("releases go by key, this is {other:?}"),
         },
+        Call::Amend(amend) => format!("amendment {} of key {}", amend.revision, amend.idempotency_key),
         Call::Cancel(cancel) => match cancel.target {
             Some(cancel_request::Target::IdempotencyKey(key)) => format!("cancel key {key}"),
             other => panic!("cancellations go by key, this is {other:?}"),

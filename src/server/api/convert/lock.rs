@@ -8,7 +8,8 @@ use super::fields::{
 };
 use crate::causal_log::MAX_LOCKS_PER_REQUEST;
 use crate::replica::call::{
-    Acquire, AcquireEnough, AnyOf, Call, Chosen, Downgrade, Grant, LockRequest, Proof, Reclaim, Target, Wait,
+    Acquire, AcquireEnough, Amend, AnyOf, Call, Chosen, Downgrade, Grant, LockRequest, Proof, Reclaim,
+    Target, Wait,
 };
 use crate::server::api::error::BorderError;
 use geolock_api::names::{FencingToken, LeaseId, LockName, RequestId};
@@ -41,6 +42,7 @@ pub(in crate::server::api) fn acquire(
             proof: proof(&message.secret, by)?,
             key,
             of: Arc::new(any_of(&enough)?),
+            revision: enough.revision,
             wait,
             label: label(&message.label)?,
         })));
@@ -58,9 +60,27 @@ fn any_of(message: &proto::Enough) -> Result<AnyOf, BorderError> {
     if message.candidates.len() > MAX_LOCKS_PER_REQUEST {
         return Err(BorderError::TooManyLocks(message.candidates.len()));
     }
-    let candidate = |it: &proto::Candidate| Ok((LockName::from_fields(&it.name, it.home)?, it.weight));
     let candidates = message.candidates.iter().map(candidate).collect::<Result<_, BorderError>>()?;
     Ok(AnyOf::new(message.amount, message.most, candidates)?)
+}
+
+fn candidate(message: &proto::Candidate) -> Result<(LockName, u64), BorderError> {
+    Ok((LockName::from_fields(&message.name, message.home)?, message.weight))
+}
+
+pub(in crate::server::api) fn amend(message: &proto::AmendRequest, by: ProofBy) -> Result<Call, BorderError> {
+    let (add, drop) = (&message.add, &message.drop);
+    if let Some(many) = [add.len(), drop.len()].into_iter().find(|len| *len > MAX_LOCKS_PER_REQUEST) {
+        return Err(BorderError::TooManyLocks(many));
+    }
+    if message.revision == 0 {
+        return Err(Malformed("`revision`: amendments are numbered from 1 on"));
+    }
+    let (lease, proof) = (lease(message.lease)?, proof(&message.secret, by)?);
+    let Target::Key(key) = target_key(message.idempotency_key)? else { return Err(NO_TARGET) };
+    let add = add.iter().map(candidate).collect::<Result<_, _>>()?;
+    let drop = drop.iter().map(|it| Ok(candidate(it)?.0)).collect::<Result<_, BorderError>>()?;
+    Ok(Call::Amend(Box::new(Amend { lease, proof, key, revision: message.revision, add, drop })))
 }
 
 pub(in crate::server::api) fn granted(grant: &Grant) -> proto::AcquireResponse {
@@ -69,11 +89,12 @@ pub(in crate::server::api) fn granted(grant: &Grant) -> proto::AcquireResponse {
         token: grant.token.0,
         snapshot: Some(snapshot_message(&grant.snapshot)),
         chosen: Vec::new(),
+        revision: 0,
     }
 }
 
 pub(in crate::server::api) fn chosen(chosen: Chosen) -> proto::AcquireResponse {
-    proto::AcquireResponse { chosen: chosen.chosen, ..granted(&chosen.grant) }
+    proto::AcquireResponse { chosen: chosen.chosen, revision: chosen.revision, ..granted(&chosen.grant) }
 }
 
 pub(in crate::server::api) fn release(

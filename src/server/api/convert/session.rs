@@ -47,6 +47,7 @@ pub(in crate::server::api) fn answer(
         (Reply::Chosen(chosen), _) => Answer::Acquired(lock::chosen(*chosen)),
         (Reply::Released, Some(Asked::Cancel)) => Answer::Cancelled(proto::CancelResponse {}),
         (Reply::Released, _) => Answer::Released(proto::ReleaseResponse {}),
+        (Reply::Amended, _) => Answer::Amended(proto::AmendResponse {}),
         (Reply::Downgraded, _) => Answer::Downgraded(proto::DowngradeResponse {}),
         (Reply::Renewed { ttl }, _) => Answer::KeptAlive(lease::kept_alive(info, ttl)),
         (Reply::Refused(refusal), _) => Answer::Error(error::refused(&refusal)),

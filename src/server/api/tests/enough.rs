@@ -17,7 +17,7 @@ fn candidates(names: &[(&str, u64)]) -> Vec<proto::Candidate> {
 }
 
 pub(super) fn enough(amount: u64, most: u32, names: &[(&str, u64)]) -> Option<proto::Enough> {
-    Some(proto::Enough { amount, most, candidates: candidates(names) })
+    Some(proto::Enough { amount, most, candidates: candidates(names), revision: 0 })
 }
 
 pub(super) fn ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
@@ -104,8 +104,92 @@ async fn what_can_never_be_granted_is_refused_at_once() {
     let both = proto::AcquireRequest { enough: enough(1, 0, &THREE), ..acquire(lease, 99, "z") };
     assert_eq!(talk.refused(Call::Acquire(both)).await, Reason::Malformed, "`locks` beside it");
     let far = proto::Candidate { home: Some(9), ..candidates(&THREE)[0].clone() };
-    let far = proto::Enough { amount: 1, most: 0, candidates: vec![far] };
+    let far = proto::Enough { amount: 1, most: 0, candidates: vec![far], revision: 0 };
     assert_eq!(talk.refused(ask(lease, 100, Some(far))).await, Reason::UnknownDc);
     assert_eq!(chosen(&mut talk, ask(lease, 101, enough(6, 3, &THREE))).await, [0, 1, 2]);
+    running.stop().await;
+}
+
+fn amend(lease: u64, key: u64, revision: u64, add: &[(&str, u64)], drop: &[&str]) -> Call {
+    let drop: Vec<(&str, u64)> = drop.iter().map(|name| (*name, 1)).collect();
+    Call::Amend(proto::AmendRequest {
+        lease,
+        secret: Bytes::new(),
+        idempotency_key: key,
+        revision,
+        add: candidates(add),
+        drop: candidates(&drop),
+    })
+}
+
+async fn amended(talk: &mut Talk, call: Call) {
+    let Answer::Amended(_) = talk.ask(call).await else { panic!("the request waits") };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_request_is_amended_in_its_place() {
+    let (_site, running, mut client) = Site::running().await;
+    let mut talk = Talk::open(&mut client).await;
+    let lease = talk.open_lease().await.lease;
+    assert_eq!(chosen(&mut talk, ask(lease, 1, enough(6, 0, &THREE))).await, [0, 1, 2]);
+    let waits = talk.send(ask(lease, 2, enough(2, 0, &THREE))).await;
+    amended(&mut talk, amend(lease, 2, 1, &[("d", 1)], &["a", "b", "z"])).await;
+    // Again, and an older one: nothing changes.
+    amended(&mut talk, amend(lease, 2, 1, &[("e", 9)], &[])).await;
+    amended(&mut talk, amend(lease, 2, 2, &[("e", 1)], &["c"])).await;
+    let granted = talk.hear().await.expect("it goes on").expect("it goes on");
+    let (tag, Answer::Acquired(grant)) = granted else { panic!("{granted:?}") };
+    assert_eq!((tag, grant.chosen, grant.revision), (waits, vec![0, 1], 2), "d and e");
+    let older = proto::Enough { revision: 1, ..enough(9, 0, &[("q", 9)]).expect("a list") };
+    assert_eq!(chosen(&mut talk, ask(lease, 2, Some(older))).await, [0, 1], "an older copy of the call");
+    let lock = proto::DescribeLockRequest { name: "d".into(), home: None };
+    let described = client.describe_lock(lock).await.expect("allowed").into_inner().lock.expect("it is held");
+    assert_eq!(described.holders[0].request, grant.request);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_amendment_that_cannot_be_is_refused_and_changes_nothing() {
+    let (_site, running, mut client) = Site::running().await;
+    let mut talk = Talk::open(&mut client).await;
+    let lease = talk.open_lease().await.lease;
+    assert_eq!(chosen(&mut talk, ask(lease, 1, enough(6, 0, &THREE))).await, [0, 1, 2]);
+    let plain = talk.send(Call::Acquire(acquire(lease, 2, "a"))).await;
+    let waits = talk.send(ask(lease, 3, enough(4, 2, &THREE))).await;
+    let many: Vec<String> = (0..10_001).map(|n| n.to_string()).collect();
+    let many: Vec<(&str, u64)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+    let cases = [
+        (amend(lease, 1, 1, &[("d", 1)], &[]), Reason::NotWaiting),
+        (amend(lease, 2, 1, &[("d", 1)], &[]), Reason::NotWaiting),
+        (amend(lease, 9, 1, &[("d", 1)], &[]), Reason::NotWaiting),
+        (amend(lease, 3, 0, &[("d", 1)], &[]), Reason::Malformed),
+        (amend(lease, 3, 2, &[("d", 1)], &[]), Reason::StepMissing),
+        (amend(lease, 3, 1, &[("d", 0)], &[]), Reason::Malformed),
+        (amend(lease, 3, 1, &[("a", 1)], &[]), Reason::Malformed),
+        (amend(lease, 3, 1, &[("d", 1), ("d", 2)], &[]), Reason::Malformed),
+        (amend(lease, 3, 1, &[("", 1)], &[]), Reason::LockNameEmpty),
+        (amend(lease, 3, 1, &many, &[]), Reason::TooManyLocks),
+        (amend(lease, 3, 1, &many[..9_998], &[]), Reason::TooManyLocks),
+        (amend(lease, 3, 1, &[("d", 1)], &["c"]), Reason::NotEnough),
+        (amend(lease, 3, 1, &[], &["a", "b", "c"]), Reason::NoLocks),
+        (amend(lease + 1, 3, 1, &[("d", 1)], &[]), Reason::ForeignLease),
+    ];
+    for (n, (call, reason)) in cases.into_iter().enumerate() {
+        assert_eq!(talk.refused(call).await, reason, "case {n}");
+    }
+    let far = proto::Candidate { home: Some(9), ..candidates(&THREE)[0].clone() };
+    let Call::Amend(with_far) = amend(lease, 3, 1, &[], &[]) else { unreachable!("it is one") };
+    let with_far = Call::Amend(proto::AmendRequest { add: vec![far], ..with_far });
+    assert_eq!(talk.refused(with_far).await, Reason::UnknownDc);
+    let Answer::Released(_) = talk.ask(Call::Release(release(lease, 1))).await else { panic!("it was held") };
+    let mut tags = Vec::new();
+    for _ in 0..2 {
+        let granted = talk.hear().await.expect("it goes on").expect("it goes on");
+        let (tag, Answer::Acquired(grant)) = granted else { panic!("{granted:?}") };
+        assert_eq!(grant.revision, 0);
+        tags.push((tag, grant.chosen));
+    }
+    tags.sort_unstable();
+    assert_eq!(tags, [(plain, vec![]), (waits, vec![1, 2])], "it has waited for the list of before");
     running.stop().await;
 }

@@ -215,6 +215,7 @@ fn answers_on_a_stream_say_what_the_datacenter_said() {
             token: 17,
             snapshot: Some(proto::Snapshot { seqs: vec![0, 4] }),
             chosen: vec![],
+            revision: 0,
         })
     );
     let opened = Reply::LeaseOpened { lease: lease(), ttl: Duration::from_micros(1500) };
