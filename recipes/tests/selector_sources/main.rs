@@ -1,0 +1,15 @@
+//! The sources of tokens: the same stories in memory, in SQLite and in PostgreSQL.
+//!
+//! What needs a database is there with its feature: `tokens-sqlite`, `tokens-postgres`.
+
+#[cfg(feature = "tokens-postgres")]
+#[path = "../../benches/selector/baseline.rs"]
+mod baseline;
+mod faults;
+#[cfg(feature = "tokens-postgres")]
+mod locker;
+mod open;
+#[cfg(feature = "tokens-postgres")]
+#[path = "../support/postgres.rs"]
+mod postgres;
+mod stories;
