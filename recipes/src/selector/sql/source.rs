@@ -78,6 +78,16 @@ impl<D: Dialect> SqlSource<D> {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn readers(&self) -> &Connections<D::Driver> {
+        &self.readers
+    }
+
+    #[cfg(test)]
+    pub(super) fn writers(&self) -> &Connections<D::Driver> {
+        &self.writers
+    }
+
     async fn begin(&self) -> Result<SqlTransaction<D>, SqlError> {
         self.writers.begin_with(D::STATEMENTS.begin).await.map_err(failed::<D>("begin a transaction"))
     }
