@@ -40,6 +40,6 @@ pub struct Row {
     /// `id` of a token, or `tx`.
     pub id: Vec<u8>,
     /// `amount`, or `fence`.
-    pub number: Result<i64, sqlx::Error>,
+    pub number: Result<Option<i64>, sqlx::Error>,
     pub home: Result<Option<i64>, sqlx::Error>,
 }

@@ -162,7 +162,7 @@ async fn apply<D: Dialect>(
     let rows = write::<D>(on, "lock the inputs", sql.lock, &[wallet, currency, inputs]).await?;
     let unspent = rows.into_iter().map(|row| token_id(row.id, "tokens")).collect::<Result<_, _>>()?;
     let rows = write::<D>(on, "read the fences of the inputs", sql.fences, &[inputs]).await?;
-    let fences = rows.into_iter().map(fence::<D>).collect::<Result<BTreeMap<_, _>, _>>()?;
+    let fences = rows.into_iter().map(fence).collect::<Result<BTreeMap<_, _>, _>>()?;
     transaction.decide(&unspent, &fences)?;
     let fence = Value::Number(signed_fence(transaction.fence));
     write::<D>(on, "store the fences of the inputs", sql.raise, &[fence, inputs]).await?;
@@ -215,8 +215,9 @@ fn token(row: Row) -> Result<Token, SqlError> {
     let id = token_id(row.id, "tokens")?;
     let fault = |fault: String| SqlError::Row { table: "tokens", row: id.to_string(), fault };
     let amount = match row.number {
-        Ok(amount @ 1..) => amount.cast_unsigned(),
-        Ok(amount) => return Err(fault(format!("amount {amount}, and it is 1 to {MAX_AMOUNT}"))),
+        Ok(Some(amount @ 1..)) => amount.cast_unsigned(),
+        Ok(Some(amount)) => return Err(fault(format!("amount {amount}, and it is 1 to {MAX_AMOUNT}"))),
+        Ok(None) => return Err(fault("no amount".to_owned())),
         Err(error) => return Err(fault(format!("an amount that cannot be read ({error})"))),
     };
     let home = match row.home {
@@ -231,10 +232,14 @@ fn token(row: Row) -> Result<Token, SqlError> {
 }
 
 /// Reads a row of `fences`.
-fn fence<D: Dialect>(row: Row) -> Result<(TokenId, u64), SqlError> {
+fn fence(row: Row) -> Result<(TokenId, u64), SqlError> {
     let id = token_id(row.id, "fences")?;
-    let number = row.number.map_err(failed::<D>("read a fence"))?;
-    Ok((id, unsigned_fence(number)))
+    let fault = |fault: String| SqlError::Row { table: "fences", row: id.to_string(), fault };
+    match row.number {
+        Ok(Some(number)) => Ok((id, unsigned_fence(number))),
+        Ok(None) => Err(fault("no fence".to_owned())),
+        Err(error) => Err(fault(format!("a fence that cannot be read ({error})"))),
+    }
 }
 
 fn token_id(id: Vec<u8>, table: &'static str) -> Result<TokenId, SqlError> {

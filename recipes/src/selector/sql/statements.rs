@@ -64,7 +64,8 @@ pub const SQLITE: Statements = Statements {
     next_page: next_page!(),
     unspent: "select id, 0, null from tokens where id in (select unhex(value) from json_each($1))",
     record: "insert into applied(tx) values ($1) on conflict do nothing returning tx, 0, null",
-    lock: "select id, 0, null from tokens where wallet = $1 and currency = $2 \
+    // With the signs, it looks the ids up. Without, it reads the whole pool.
+    lock: "select id, 0, null from tokens where +wallet = $1 and +currency = $2 \
          and id in (select unhex(value) from json_each($3))",
     fences: "select id, fence, null from fences where id in (select unhex(value) from json_each($1))",
     raise: "insert into fences(id, fence) select unhex(value), $1 from json_each($2) where true \

@@ -28,6 +28,25 @@ async fn sqlite_reads_pages_from_the_index() {
     }
 }
 
+/// Statements with lists of ids look each of them up.
+#[cfg(feature = "tokens-sqlite")]
+#[tokio::test]
+async fn sqlite_looks_ids_up() {
+    use super::SqliteSource;
+    use super::sqlite::Sqlite;
+    use sqlx::{AssertSqlSafe, Row as _};
+
+    let folder = tempfile::tempdir().expect("there is room");
+    let source = SqliteSource::open(folder.path().join("tokens")).await.expect("it can be made");
+    let statements = Sqlite::STATEMENTS;
+    for statement in [statements.unspent, statements.lock, statements.fences, statements.delete] {
+        let explain = sqlx::query(AssertSqlSafe(format!("explain query plan {statement}")));
+        let rows = explain.fetch_all(source.readers()).await.expect("it is a statement");
+        let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+        assert!(plan[0].starts_with("SEARCH ") && plan[0].ends_with("(id=?)"), "{statement}: {plan:#?}");
+    }
+}
+
 /// The plan tells how many rows each step had.
 #[cfg(feature = "tokens-postgres")]
 #[tokio::test]
