@@ -115,7 +115,7 @@ mod sqlite {
             ),
             ("x'', 'alice', 'EUR', 1, null", "row .. of the table tokens has an id of 0 bytes"),
             ("zeroblob(901), 'alice', 'EUR', 1, null", "has an id of 901 bytes"),
-            ("'text', 'alice', 'EUR', 1, null", "SQLite could not list the unspent tokens of a pool"),
+            ("'aa', 'alice', 'EUR', 1, null", "the id of row aa is TEXT, not BLOB"),
         ] {
             let insert = format!("delete from tokens; insert into tokens values ({row}, '')");
             application.execute(AssertSqlSafe(insert)).await.expect("the table takes all");

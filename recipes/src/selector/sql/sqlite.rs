@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::Row as _;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
     SqliteSynchronous,
 };
+use sqlx::{Row as _, TypeInfo as _, ValueRef as _};
 
 use super::super::source::{SourceError, Token, TokenId};
 use super::dialect::{Dialect, Row, Value};
@@ -70,7 +70,15 @@ impl Dialect for Sqlite {
 }
 
 fn row(row: &SqliteRow) -> Result<Row, sqlx::Error> {
-    Ok(Row { id: row.try_get(0)?, number: row.try_get(1), home: row.try_get(2) })
+    let id: Vec<u8> = row.try_get(0)?;
+    // A text can be read as bytes, but it is found as text only.
+    let kind = row.try_get_raw(0)?.type_info().name().to_owned();
+    if kind != "BLOB" {
+        let error =
+            format!("the id of row {} is {kind}, not BLOB: correct or delete the row", id.escape_ascii());
+        return Err(sqlx::Error::Decode(error.into()));
+    }
+    Ok(Row { id, number: row.try_get(1), home: row.try_get(2) })
 }
 
 /// JSON is SQLite's only list: `["6964", ..]`, ids in hexadecimal digits.
