@@ -1,8 +1,16 @@
 //! Sources that fail, and what they say.
 
+use std::time::Duration;
+
 use geolock_recipes::selector::{ApplyError, MemorySource, Pool, TokenSource as _};
 
+use tokio::time::timeout;
+
 use super::open::{id, names, token};
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(30), future).await.expect("it does not hang")
+}
 
 fn euros() -> Pool {
     Pool::new("alice", "EUR")
@@ -53,12 +61,13 @@ async fn queries_of_a_source_in_memory_wait_at_its_gate() {
     let gate = source.close_gate();
     let query = |source: MemorySource| async move { source.unspent(&euros(), None, 10).await };
     let (one, other) = (tokio::spawn(query(source.clone())), tokio::spawn(query(source.clone())));
-    gate.waiting(2).await;
+    within(gate.waiting(2)).await;
     // A caller that gives up does not wait.
     other.abort();
     assert!(other.await.expect_err("it was stopped").is_cancelled());
+    timeout(Duration::ZERO, gate.waiting(2)).await.expect_err("one waits");
     let third = tokio::spawn(query(source.clone()));
-    gate.waiting(2).await;
+    within(gate.waiting(2)).await;
     // What is spent meanwhile is not in the answer: the source was slow, and does not lag.
     source.apply("t1", &euros(), &[id("a")], 1, &[]).await.expect("it is unspent");
     assert!(!one.is_finished() && !third.is_finished());
