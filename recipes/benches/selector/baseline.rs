@@ -1,8 +1,8 @@
 //! The baseline of the selector: how a token selector does without a lock server.
 //!
-//! A lock is a row of a table in the database of the tokens: to insert it is to acquire it, and a conflict means
-//! that it is taken. The tokens of a pool are tried one at a time, in random order, until their sum is enough.
-//! A caller that finds too little lets all go, waits for a random time, and begins anew, a few times.
+//! A lock is a row of a table in the database of the tokens: to insert it is to acquire it, and a conflict
+//! means that it is taken. The tokens of a pool are tried one at a time, in random order, until their sum is
+//! enough. A caller that finds too little lets all go, waits for a random time, and begins anew, a few times.
 //!
 //! A list that is older than a payment has tokens that are spent, and whose locks are free again. Their locks
 //! are acquired, and only the database refuses them when the payment is applied.

@@ -21,8 +21,8 @@ pub enum ApplyError {
     },
     /// Another transaction has spent the input under a later grant of its lock.
     #[error(
-        "token {id} was spent under fencing token {known}, and this transaction has the older {fence}: its replica \
-         had lost the token; select again"
+        "token {id} was spent under fencing token {known}, and this transaction has the older {fence}: its \
+         replica had lost the token; select again"
     )]
     Fenced {
         /// The input.
@@ -74,7 +74,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Decides, with what the database knows of the inputs. It must not change until the transaction is applied.
+    /// Decides, with what the database knows of the inputs. That must not change before the transaction is
+    /// applied.
     pub(super) fn decide(
         &self,
         unspent: &BTreeSet<TokenId>,
@@ -92,15 +93,6 @@ impl Transaction<'_> {
             Some(id) => Err(ApplyError::Spent { id: id.clone() }),
             None => Ok(()),
         }
-    }
-
-    /// Returns the outputs of each pool.
-    pub(super) fn outputs_by_pool(&self) -> BTreeMap<&Pool, Vec<&Token>> {
-        let mut pools: BTreeMap<&Pool, Vec<&Token>> = BTreeMap::new();
-        for (pool, token) in self.outputs {
-            pools.entry(pool).or_default().push(token);
-        }
-        pools
     }
 }
 

@@ -93,9 +93,9 @@ impl MemorySource {
         Ok(())
     }
 
-    /// Applies a transaction: its inputs, all of one pool, are spent, and its outputs are added. Both happen, or
-    /// neither. `fence` is that of the selection; a transaction with a fence below the one under which an input
-    /// was spent is refused. Applying a transaction again, by its id, changes nothing and succeeds.
+    /// Applies a transaction: its inputs, all of one pool, are spent, and its outputs are added. Both happen,
+    /// or neither. `fence` is that of the selection; a transaction with a fence below the one under which an
+    /// input was spent is refused. Applying a transaction again, by its id, changes nothing and succeeds.
     pub async fn apply(
         &self,
         tx: impl AsRef<[u8]>,
@@ -120,8 +120,8 @@ impl MemorySource {
         self.state().unavailable = unavailable;
     }
 
-    /// Makes the pages of unspent tokens lag, or ends that: while they do, they are as they were at the moment
-    /// of this call, with tokens that were spent meanwhile and without new ones. `still_unspent` does not lag.
+    /// Makes the pages of unspent tokens lag, or ends that. While they lag, they are as they were when this
+    /// was called, with tokens that were spent meanwhile and without new ones. `still_unspent` does not lag.
     pub fn set_lagging(&self, lagging: bool) {
         let mut state = self.state();
         state.lagging = lagging.then(|| state.pools.clone());

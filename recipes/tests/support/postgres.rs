@@ -1,8 +1,9 @@
 //! A server of PostgreSQL for tests, benches and examples, in a temporary folder. Include this file with
 //! `#[path]`; it needs the feature `tokens-postgres`.
 //!
-//! The server listens only on a Unix socket in its folder, and writes to disk as any server (`fsync`). It ends
-//! when it is dropped, and also when the process ends in another way: a shell stops it when its input ends.
+//! The server listens only on a Unix socket in its folder, and writes to disk as any server (`fsync`). It
+//! ends when it is dropped, and also when the process ends in another way: a shell stops it when its input
+//! ends.
 
 use std::fs;
 use std::io;

@@ -7,9 +7,10 @@
 //! | `applied` | the transactions that were applied, so that each is applied once |
 //!
 //! The two databases differ in a few statements ([`Statements`](statements::Statements)) and in how values
-//! are bound and rows are read ([`Dialect`](dialect::Dialect)). All else is shared: the order of the statements
-//! of a transaction, the decisions between them, the checks of rows. No statement has a list of variable
-//! length in its text; lists are one argument, so that each statement is prepared once for a connection.
+//! are bound and rows are read ([`Dialect`](dialect::Dialect)). All else is shared: the order of the
+//! statements of a transaction, the decisions between them, the checks of rows. No statement has a list of
+//! variable length in its text; a list is one argument, so that each statement is prepared once for a
+//! connection.
 
 mod dialect;
 mod errors;

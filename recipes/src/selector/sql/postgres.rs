@@ -26,7 +26,7 @@ pub struct Postgres;
 
 impl PostgresSource {
     /// Opens the database, `postgres://user:password@host:port/database`, and makes the tables that are
-    /// missing. A Unix socket is `postgres://user@localhost/database?host=/folder`. The connection has no TLS.
+    /// missing. A Unix socket is `postgres://user@localhost/database?host=/folder`. Connections have no TLS.
     pub async fn open(url: &str) -> Result<PostgresSource, SourceError> {
         let options = PgConnectOptions::from_str(url);
         let options = options.map_err(|error| SqlError::Database {

@@ -13,8 +13,8 @@ use super::errors::SqlError;
 
 /// A source of tokens in an SQL database: `SqliteSource` or `PostgresSource`. Clones share connections.
 pub struct SqlSource<D: Dialect> {
-    readers: Connections<D::Driver>,
-    writers: Connections<D::Driver>,
+    pub(super) readers: Connections<D::Driver>,
+    pub(super) writers: Connections<D::Driver>,
 }
 
 /// An SQL transaction of the database, which is rolled back unless it is committed.
@@ -57,10 +57,10 @@ impl<D: Dialect> SqlSource<D> {
         Ok(commit::<D>(on).await?)
     }
 
-    /// Applies a transaction: its inputs, all of one pool, are spent, and its outputs are added. Both happen, or
-    /// neither, in one SQL transaction. `fence` is that of the selection; a transaction with a fence below the
-    /// one under which an input was spent is refused. Applying a transaction again, by its id, changes nothing
-    /// and succeeds, so a caller whose answer was lost applies it again.
+    /// Applies a transaction: its inputs, all of one pool, are spent, and its outputs are added. Both happen,
+    /// or neither, in one SQL transaction. `fence` is that of the selection; a transaction with a fence below
+    /// the one under which an input was spent is refused. Applying a transaction again, by its id, changes
+    /// nothing and succeeds, so a caller whose answer was lost applies it again.
     pub async fn apply(
         &self,
         tx: impl AsRef<[u8]> + Send,
@@ -76,16 +76,6 @@ impl<D: Dialect> SqlSource<D> {
             commit::<D>(on).await?;
         }
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub(super) fn readers(&self) -> &Connections<D::Driver> {
-        &self.readers
-    }
-
-    #[cfg(test)]
-    pub(super) fn writers(&self) -> &Connections<D::Driver> {
-        &self.writers
     }
 
     async fn begin(&self) -> Result<SqlTransaction<D>, SqlError> {
@@ -158,8 +148,9 @@ async fn apply<D: Dialect>(
     }
     let inputs = Value::Ids(transaction.inputs);
     let (wallet, currency) = (Value::Text(&transaction.pool.wallet), Value::Text(&transaction.pool.currency));
-    // First the inputs, which may wait for another transaction that spends them; then the fences that it left.
-    let rows = write::<D>(on, "lock the inputs", sql.lock, &[wallet, currency, inputs]).await?;
+    // First the inputs, which may wait for another transaction that spends them; then the fences it left.
+    let of_pool = [wallet, currency, inputs];
+    let rows = write::<D>(on, "lock the inputs", sql.lock, &of_pool).await?;
     let unspent = rows.into_iter().map(|row| token_id(row.id, "tokens")).collect::<Result<_, _>>()?;
     let rows = write::<D>(on, "read the fences of the inputs", sql.fences, &[inputs]).await?;
     let fences = rows.into_iter().map(fence).collect::<Result<BTreeMap<_, _>, _>>()?;
@@ -167,7 +158,11 @@ async fn apply<D: Dialect>(
     let fence = Value::Number(signed_fence(transaction.fence));
     write::<D>(on, "store the fences of the inputs", sql.raise, &[fence, inputs]).await?;
     write::<D>(on, "delete the inputs", sql.delete, &[inputs]).await?;
-    for (pool, tokens) in transaction.outputs_by_pool() {
+    let mut outputs: BTreeMap<&Pool, Vec<&Token>> = BTreeMap::new();
+    for (pool, token) in transaction.outputs {
+        outputs.entry(pool).or_default().push(token);
+    }
+    for (pool, tokens) in outputs {
         insert::<D>(on, pool, &tokens, transaction.id).await?;
     }
     Ok(true)

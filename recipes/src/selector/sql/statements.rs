@@ -1,7 +1,7 @@
 //! The statements of the sources.
 //!
-//! Each returns rows of three columns: see [`Row`](super::dialect::Row). Where no column is needed, it returns
-//! constants.
+//! Each returns rows of three columns: see [`Row`](super::dialect::Row). Where a column is not needed, it is a
+//! constant.
 
 /// The statements of a kind of database.
 pub struct Statements {
@@ -17,7 +17,7 @@ pub struct Statements {
     pub unspent: &'static str,
     /// tx: records it as applied; returns a row if it was not before.
     pub record: &'static str,
-    /// wallet, currency, ids: those that are unspent tokens of the pool; until the transaction ends, they stay it.
+    /// wallet, currency, ids: those that are unspent tokens of the pool, and stay so until the transaction ends.
     pub lock: &'static str,
     /// ids: those that have a fence.
     pub fences: &'static str,
@@ -78,7 +78,9 @@ pub const SQLITE: Statements = Statements {
 
 #[cfg(feature = "tokens-postgres")]
 pub const POSTGRES: Statements = Statements {
-    // `create .. if not exists` of two replicas at the same time fails in one of them; the number is any.
+    // `create .. if not exists` of two replicas at the same time fails in one of them, so they take turns. The
+    // number means nothing.
+    // With `home`, the index has all columns of a page.
     tables: "set local client_min_messages = warning; \
          select pg_advisory_xact_lock(6838271941); \
          create table if not exists tokens( \
@@ -102,6 +104,7 @@ pub const POSTGRES: Statements = Statements {
          on conflict (id) do update set fence = excluded.fence",
     delete: "delete from tokens where id = any($1)",
     insert: "insert into tokens(wallet, currency, created_by, id, amount, home) \
-         select $1, $2, $3, id, amount, home from unnest($4::bytea[], $5::bigint[], $6::integer[]) as new(id, amount, home) \
+         select $1, $2, $3, id, amount, home from unnest($4::bytea[], $5::bigint[], $6::integer[]) \
+             as new(id, amount, home) \
          on conflict do nothing returning id, amount, home",
 };

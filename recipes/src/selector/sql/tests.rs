@@ -17,7 +17,7 @@ async fn sqlite_reads_pages_from_the_index() {
     let source = SqliteSource::open(folder.path().join("tokens")).await.expect("it can be made");
     for (name, statement) in statements::<Sqlite>() {
         let explain = sqlx::query(AssertSqlSafe(format!("explain query plan {statement}")));
-        let rows = explain.fetch_all(source.readers()).await.expect("it is a statement");
+        let rows = explain.fetch_all(&source.readers).await.expect("it is a statement");
         let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
         let uses = "SEARCH tokens USING COVERING INDEX tokens_by_amount (wallet=? AND currency=?";
         let of_table = plan.iter().filter(|step| step.contains(" tokens")).count();
@@ -41,7 +41,7 @@ async fn sqlite_looks_ids_up() {
     let statements = Sqlite::STATEMENTS;
     for statement in [statements.unspent, statements.lock, statements.fences, statements.delete] {
         let explain = sqlx::query(AssertSqlSafe(format!("explain query plan {statement}")));
-        let rows = explain.fetch_all(source.readers()).await.expect("it is a statement");
+        let rows = explain.fetch_all(&source.readers).await.expect("it is a statement");
         let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
         assert!(plan[0].starts_with("SEARCH ") && plan[0].ends_with("(id=?)"), "{statement}: {plan:#?}");
     }
@@ -62,8 +62,8 @@ async fn postgres_reads_pages_from_the_index() {
     let fill = "insert into tokens(id, wallet, currency, amount, home, created_by) \
         select decode(md5(n::text), 'hex'), 'wallet-' || n % 3, 'EUR', \
             case when n % 10 < 8 then 5 else n end, null, '' from generate_series(1, 60000) as n";
-    source.writers().execute(fill).await.expect("they are new");
-    source.writers().execute("vacuum analyze tokens").await.expect("it is a table");
+    source.writers.execute(fill).await.expect("they are new");
+    source.writers.execute("vacuum analyze tokens").await.expect("it is a table");
     for (name, statement) in statements::<Postgres>() {
         let explain = sqlx::query(AssertSqlSafe(format!("explain (analyze, timing off) {statement}")));
         let explain = explain.bind("wallet-1").bind("EUR");
@@ -71,7 +71,7 @@ async fn postgres_reads_pages_from_the_index() {
             "first_page" => explain.bind(100_i64),
             _ => explain.bind(5_i64).bind(&[0x80_u8][..]).bind(100_i64),
         };
-        let rows = explain.fetch_all(source.readers()).await.expect("it is a statement");
+        let rows = explain.fetch_all(&source.readers).await.expect("it is a statement");
         let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         let plan = plan.join("\n");
         let scans: Vec<&str> = plan.lines().filter(|step| step.contains(" on tokens")).collect();
