@@ -1,7 +1,7 @@
 //! The statements of the sources.
 //!
-//! Each returns rows of three columns: see [`Row`](super::dialect::Row). Where a column is not needed, it is a
-//! constant.
+//! Each returns rows of three columns: see [`Row`](super::dialect::Row). Columns that nobody needs are
+//! constants.
 
 /// The statements of a kind of database.
 pub struct Statements {
@@ -17,7 +17,8 @@ pub struct Statements {
     pub unspent: &'static str,
     /// tx: records it as applied; returns a row if it was not before.
     pub record: &'static str,
-    /// wallet, currency, ids: those that are unspent tokens of the pool, and stay so until the transaction ends.
+    /// wallet, currency, ids: those that are unspent tokens of the pool. They stay so until the transaction
+    /// ends.
     pub lock: &'static str,
     /// ids: those that have a fence.
     pub fences: &'static str,
@@ -78,8 +79,8 @@ pub const SQLITE: Statements = Statements {
 
 #[cfg(feature = "tokens-postgres")]
 pub const POSTGRES: Statements = Statements {
-    // `create .. if not exists` of two replicas at the same time fails in one of them, so they take turns. The
-    // number means nothing.
+    // `create .. if not exists` of two replicas at the same time fails in one of them, so they take turns.
+    // The number means nothing.
     // With `home`, the index has all columns of a page.
     tables: "set local client_min_messages = warning; \
          select pg_advisory_xact_lock(6838271941); \

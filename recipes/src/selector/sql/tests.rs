@@ -28,6 +28,21 @@ async fn sqlite_reads_pages_from_the_index() {
     }
 }
 
+/// A transaction that was applied is on disk.
+#[cfg(feature = "tokens-sqlite")]
+#[tokio::test]
+async fn sqlite_writes_to_disk() {
+    use super::SqliteSource;
+
+    let folder = tempfile::tempdir().expect("there is room");
+    let source = SqliteSource::open(folder.path().join("tokens")).await.expect("it can be made");
+    let mode: String =
+        sqlx::query_scalar("pragma journal_mode").fetch_one(&source.writers).await.expect("it has one");
+    let synchronous: i64 =
+        sqlx::query_scalar("pragma synchronous").fetch_one(&source.writers).await.expect("it has one");
+    assert_eq!((mode.as_str(), synchronous), ("wal", 2));
+}
+
 /// Statements with lists of ids look each of them up.
 #[cfg(feature = "tokens-sqlite")]
 #[tokio::test]
