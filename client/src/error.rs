@@ -98,6 +98,16 @@ pub enum AcquireError {
         /// The holders that blocked the request, lock by lock: as many as fit into an answer, none if the
         /// answer was lost.
         locks: Vec<LockDescription>,
+        /// Of a request for [enough](super::AcquireRequest::enough) locks: the sum of the weights of the
+        /// candidates that were free.
+        free: Option<u64>,
+    },
+    /// [`Wait::Try`](super::Wait::Try): fewer candidates than [enough](super::AcquireRequest::enough) are free
+    /// in this datacenter at this moment.
+    #[error("not enough is free at this moment: {free}")]
+    NotEnoughFree {
+        /// The sum of the weights of those that are.
+        free: u64,
     },
     /// [`Wait::Try`](super::Wait::Try): the locks are not free in this datacenter at this moment.
     #[error("not free at this moment")]
@@ -413,8 +423,11 @@ pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
 /// Translates the refusal of an acquire.
 pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
     match error.reason() {
-        Reason::TimedOut => AcquireError::TimedOut { locks: error.locks },
-        Reason::NotFree => AcquireError::NotFree,
+        Reason::TimedOut => AcquireError::TimedOut { locks: error.locks, free: error.free },
+        Reason::NotFree => match error.free {
+            Some(free) => AcquireError::NotEnoughFree { free },
+            None => AcquireError::NotFree,
+        },
         Reason::Draining => AcquireError::Draining,
         Reason::ResourceExhausted => AcquireError::Exhausted {
             message: error.message,

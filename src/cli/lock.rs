@@ -350,9 +350,10 @@ fn permits_failure(error: SemaphoreError) -> Failure {
 /// Returns the exit code for locks that were not acquired.
 pub fn code(error: &AcquireError) -> Code {
     match error {
-        AcquireError::TimedOut { .. } | AcquireError::NotFree | AcquireError::Exhausted { .. } => {
-            Code::NotAcquired
-        }
+        AcquireError::TimedOut { .. }
+        | AcquireError::NotFree
+        | AcquireError::NotEnoughFree { .. }
+        | AcquireError::Exhausted { .. } => Code::NotAcquired,
         AcquireError::Draining | AcquireError::Unreachable | AcquireError::LeaseLost(_) => Code::Unreachable,
         AcquireError::Refused(reason, _) => refused(*reason),
         _ => Code::Failed,
@@ -363,7 +364,7 @@ pub fn code(error: &AcquireError) -> Code {
 pub(super) async fn not_acquired(error: AcquireError, client: &Client) -> Failure {
     let code = code(&error);
     match &error {
-        AcquireError::TimedOut { locks } if !locks.is_empty() => {
+        AcquireError::TimedOut { locks, .. } if !locks.is_empty() => {
             let names = DcNames::of_answer(client.status().await);
             let explained: String =
                 locks.iter().map(|lock| format!("\n{}", describe::text(lock, &names))).collect();

@@ -242,9 +242,10 @@ impl Output {
     fn weight(&self) -> usize {
         const BASE: usize = 160;
         match self {
-            Output::Reply { reply: Reply::Refused(Refusal::TimedOut(locks)), .. } => {
-                BASE + locks.iter().map(LockDescription::weight).sum::<usize>()
-            }
+            Output::Reply {
+                reply: Reply::Refused(Refusal::TimedOut(locks) | Refusal::NotEnoughInTime { locks, .. }),
+                ..
+            } => BASE + locks.iter().map(LockDescription::weight).sum::<usize>(),
             Output::Reply { reply: Reply::Reclaimed { kept, lost }, .. } => {
                 BASE + 16 * (kept.len() + lost.len())
             }

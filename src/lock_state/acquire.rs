@@ -68,6 +68,8 @@ pub(crate) enum Acquired {
     Waiting(RequestIndex),
     /// The request left no trace.
     NotFree,
+    /// The same, of a request for enough locks; the sum of the weights of the candidates that are free.
+    NotEnough(u128),
 }
 
 /// Result of a downgrade.
@@ -215,12 +217,13 @@ impl LocalRequests<'_> {
             })
             .collect();
         work::count(ranked.len());
-        let free = ranked.iter().copied().filter(|it| it.rank == Rank::Free).collect();
+        let free: Vec<Ranked> = ranked.iter().copied().filter(|it| it.rank == Rank::Free).collect();
+        let sum_of_free = free.iter().map(|it| u128::from(it.weight)).sum();
         let chosen = choose(free, row.limits()).filter(|_| tables.view.permissions.grant);
         let is_granted = chosen.is_some();
         if !is_granted && if_not_free == IfNotFree::GiveUp {
             row.locks.iter().for_each(|lock| tables.locks.note_idle(*lock, &tables.policies, now));
-            return Acquired::NotFree;
+            return Acquired::NotEnough(sum_of_free);
         }
         let target = chosen.or_else(|| choose(ranked, row.limits()));
         let target = target.expect("the candidates reach the amount");
@@ -252,6 +255,15 @@ impl LocalRequests<'_> {
             tables.enough.look_again(index, now);
         }
         Acquired::Waiting(index)
+    }
+
+    /// Returns the sum of the weights of the candidates that are free for a waiting request; `None` for one that
+    /// wants all of its locks.
+    pub fn free_of(self, request: RequestIndex, now: Instant) -> Option<u128> {
+        self.tables.enough.get(request)?;
+        let ranked = self.tables.ranked(request, now);
+        let free = ranked.iter().filter(|it| it.rank == Rank::Free);
+        Some(free.map(|it| u128::from(it.weight)).sum())
     }
 
     /// Publishes a waiting request again, under a new id and with its old time.

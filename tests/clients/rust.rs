@@ -73,7 +73,7 @@ async fn a_wait_that_is_too_long_says_who_is_in_the_way() -> Result<(), AnyError
     let (_datacenter, client) = Datacenter::with_client().await?;
     let guard = client.acquire(exclusive("a").label("the one")).await?;
     let late = client.acquire(exclusive("a").wait(Wait::AtMost(Duration::from_millis(10)))).await;
-    let Err(AcquireError::TimedOut { locks }) = late else { panic!("it timed out, this is {late:?}") };
+    let Err(AcquireError::TimedOut { locks, .. }) = late else { panic!("it timed out, this is {late:?}") };
     assert_eq!(locks.len(), 1);
     assert_eq!(locks[0].holders[0].label, "the one");
     assert_eq!(locks[0].holders[0].token, guard.token().0);

@@ -60,7 +60,7 @@ async fn who_does_not_need_a_datacenter_that_is_down_does_not_notice() {
     until_parked(&clients[0], "there", 2).await;
     let request = || AcquireRequest::exclusive(lock("there")).wait(Wait::AtMost(Duration::from_millis(200)));
     match within(clients[0].acquire(request())).await.expect_err("its parts are where nobody is") {
-        AcquireError::TimedOut { locks } => {
+        AcquireError::TimedOut { locks, .. } => {
             assert!(
                 matches!(&locks[..], [there] if there.unreachable_dcs == [2]),
                 "it says which ones: {locks:?}"

@@ -65,7 +65,7 @@ async fn its_home_uses_it_while_another_datacenter_is_down_and_others_need_only_
 
     // Exclusive it is, from everywhere.
     match within(clients[1].acquire(briefly(homed(0, "fresh")))).await.expect_err("it is held") {
-        AcquireError::TimedOut { locks } => {
+        AcquireError::TimedOut { locks, .. } => {
             assert_eq!(locks[0].home, Some(0));
             assert!(locks[0].owners.iter().all(|part| part.owner == 0));
             assert!(locks[0].unreachable_dcs.is_empty(), "the datacenter that is down is not in the way");
@@ -76,7 +76,7 @@ async fn its_home_uses_it_while_another_datacenter_is_down_and_others_need_only_
     until_away(&clients[0], 2).await;
     for (name, home) in [(lock("fresh"), None), (homed(2, "fresh"), Some(2))] {
         match within(clients[0].acquire(briefly(name))).await.expect_err("nobody is there") {
-            AcquireError::TimedOut { locks } => {
+            AcquireError::TimedOut { locks, .. } => {
                 assert_eq!((locks[0].home, &locks[0].unreachable_dcs[..]), (home, &[2][..]));
             }
             other => panic!("it waits: {other}"),

@@ -66,7 +66,10 @@ async fn all_permits_can_be_held_and_the_next_one_waits_for_a_release_or_a_death
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1, 2]);
     let refused = first.clone().with_wait(Wait::Try).acquire(1).await;
-    assert!(matches!(refused, Err(SemaphoreError::Acquire(AcquireError::NotFree))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SemaphoreError::Acquire(AcquireError::NotEnoughFree { free: 0 }))),
+        "{refused:?}"
+    );
     // Its lease is closed, as it would end without a renewal.
     let token = one.token();
     std::mem::forget(one);

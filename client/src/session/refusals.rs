@@ -141,7 +141,7 @@ impl Session {
         match (request.wait, request.deadline) {
             (Wait::Try, _) => self.refuse(number, AcquireError::NotFree),
             (_, Some(deadline)) if deadline <= now => {
-                self.refuse(number, AcquireError::TimedOut { locks: Vec::new() });
+                self.refuse(number, AcquireError::TimedOut { locks: Vec::new(), free: None });
             }
             // There is time left, so the reason of the refusal was temporary.
             _ => {

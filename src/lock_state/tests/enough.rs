@@ -62,7 +62,10 @@ fn free_ones_are_granted_at_once_in_the_order_of_the_client() {
     f.acquire(1, &[("a", EXCLUSIVE)]);
     assert_eq!(f.enough(2, 2, 0, "a c b"), ["grant 2"]);
     assert_eq!((f.target(2), f.chosen(2)), ("b c".to_owned(), vec![1, 2]));
-    assert_eq!(f.ask_enough(3, 1, 0, "a b c", IfNotFree::GiveUp), Acquired::NotFree);
+    assert_eq!(f.ask_enough(3, 1, 0, "a b c", IfNotFree::GiveUp), Acquired::NotEnough(0));
+    assert_eq!(f.release(2), [""; 0]);
+    assert_eq!(f.ask_enough(3, 3, 0, "a b c", IfNotFree::GiveUp), Acquired::NotEnough(2));
+    assert_eq!(f.enough(2, 2, 0, "a c b"), ["grant 2"]);
     assert_eq!(f.settle(), [""; 0]);
     assert_eq!(f.release(2), [""; 0]);
     assert_eq!(f.enough(4, 3, 1, "a b c*3"), ["grant 4"], "the heaviest, if there may not be more");

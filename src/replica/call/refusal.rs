@@ -49,6 +49,12 @@ pub enum Refusal {
     /// An acquire with [`Wait::Try`](super::Wait::Try) would have to wait.
     #[error("not free in this datacenter at this moment (try)")]
     NotFree,
+    /// The same of a request for enough locks.
+    #[error("not enough is free in this datacenter at this moment (try): {free}")]
+    NotEnoughFree { free: u128 },
+    /// The time of a request for enough locks is over.
+    #[error("not granted in time: {free} are free")]
+    NotEnoughInTime { locks: Vec<LockDescription>, free: u128 },
     /// The time of [`Wait::AtMost`](super::Wait::AtMost) is over. Describes some of the locks in the way.
     #[error("not granted in time")]
     TimedOut(Vec<LockDescription>),

@@ -168,7 +168,7 @@ impl AcquireCalls<'_> {
         client: ClientRequest,
     ) -> Option<RequestIndex> {
         let (request, wait) = match (acquired, wait) {
-            (Acquired::NotFree, _) => return None,
+            (Acquired::NotFree | Acquired::NotEnough(_), _) => return None,
             (Acquired::Waiting(request), Wait::AtMost(wait)) => (request, Some(wait)),
             (Acquired::Waiting(request) | Acquired::Granted(request), _) => (request, None),
         };

@@ -2,8 +2,8 @@
 
 use super::{AcquireCalls, RETRY_AFTER, not_free};
 use crate::leases::LeaseIndex;
-use crate::lock_state::NewEnough;
-use crate::replica::call::{AcquireEnough, CallId, Limit, Refusal};
+use crate::lock_state::{Acquired, NewEnough};
+use crate::replica::call::{AcquireEnough, CallId, Limit, Refusal, Wait};
 use crate::replica::clients::client_requests::{ClientRequest, weight_of_names};
 use geolock_api::names::RequestId;
 
@@ -57,7 +57,11 @@ impl AcquireCalls<'_> {
         let names = weight_of_names(acquire.of.names());
         let client = ClientRequest { call: Some(call), key: acquire.key, names, ..ClientRequest::default() };
         if self.note_started(lease, acquired, acquire.wait, client).is_none() {
-            self.out.refuse(call, not_free(acquire.wait));
+            let refusal = match (acquired, acquire.wait) {
+                (Acquired::NotEnough(free), Wait::Try) => Refusal::NotEnoughFree { free },
+                (_, wait) => not_free(wait),
+            };
+            self.out.refuse(call, refusal);
         }
     }
 

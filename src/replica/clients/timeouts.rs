@@ -239,6 +239,10 @@ impl Timeouts<'_> {
             }
             lock.holders.sort_by_key(|holder| (holder.dc, holder.request));
         }
-        lend!(Requests, self).end_waiting(request, Refusal::TimedOut(locks));
+        let refusal = match self.locks.local_requests().free_of(request, self.now.mono) {
+            Some(free) => Refusal::NotEnoughInTime { locks, free },
+            None => Refusal::TimedOut(locks),
+        };
+        lend!(Requests, self).end_waiting(request, refusal);
     }
 }

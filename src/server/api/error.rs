@@ -208,8 +208,11 @@ pub(super) fn refused_status(refusal: &Refusal) -> Status {
 fn to_error(refusal: &Refusal, room: usize) -> Error {
     let mut error =
         Error { reason: reason(refusal).into(), message: refusal.to_string(), ..Error::default() };
+    if let Refusal::NotEnoughFree { free } | Refusal::NotEnoughInTime { free, .. } = refusal {
+        error.free = Some(u64::try_from(*free).unwrap_or(u64::MAX));
+    }
     match refusal {
-        Refusal::TimedOut(locks) => {
+        Refusal::TimedOut(locks) | Refusal::NotEnoughInTime { locks, .. } => {
             error.locks = explain(locks, room);
             let left_out = locks.len() - error.locks.len();
             error.omitted_locks = u32::try_from(left_out).unwrap_or(u32::MAX);
@@ -254,8 +257,8 @@ fn reason(refusal: &Refusal) -> Reason {
         Refusal::Candidates(refusal) => candidates_reason(refusal),
         Refusal::IdempotencyKeyReused(_) => Reason::IdempotencyKeyReused,
         Refusal::IdempotencyKeyFinished(_) => Reason::IdempotencyKeyFinished,
-        Refusal::NotFree => Reason::NotFree,
-        Refusal::TimedOut(_) => Reason::TimedOut,
+        Refusal::NotFree | Refusal::NotEnoughFree { .. } => Reason::NotFree,
+        Refusal::TimedOut(_) | Refusal::NotEnoughInTime { .. } => Reason::TimedOut,
         Refusal::Cancelled => Reason::Cancelled,
         Refusal::LeaseEnded => Reason::LeaseEnded,
         Refusal::Draining => Reason::Draining,

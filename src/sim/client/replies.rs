@@ -276,9 +276,11 @@ impl Client {
         let waited = now.since(request.issued);
         let is_victim = self.lost_to_operator.is_some() && self.lost_to_operator == self.lease();
         let allowed = match (refusal, request.order.wait) {
-            (Refusal::NotFree, wait) => wait == Wait::Try,
+            (Refusal::NotFree | Refusal::NotEnoughFree { .. }, wait) => wait == Wait::Try,
             // A server's clock may run fast by 1 %.
-            (Refusal::TimedOut(_), Wait::AtMost(limit)) => waited >= limit - limit / 50,
+            (Refusal::TimedOut(_) | Refusal::NotEnoughInTime { .. }, Wait::AtMost(limit)) => {
+                waited >= limit - limit / 50
+            }
             (Refusal::Cancelled, _) => ending,
             // An earlier copy was refused because of overload: a higher key was used since, so this one may
             // not begin any more.

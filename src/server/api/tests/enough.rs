@@ -20,8 +20,12 @@ pub(super) fn enough(amount: u64, most: u32, names: &[(&str, u64)]) -> Option<pr
     Some(proto::Enough { amount, most, candidates: candidates(names), revision: 0 })
 }
 
+fn asked(lease: u64, key: u64, enough: Option<proto::Enough>) -> proto::AcquireRequest {
+    proto::AcquireRequest { locks: vec![], enough, ..acquire(lease, key, "") }
+}
+
 pub(super) fn ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
-    Call::Acquire(proto::AcquireRequest { locks: vec![], enough, ..acquire(lease, key, "") })
+    Call::Acquire(asked(lease, key, enough))
 }
 
 fn try_ask(lease: u64, key: u64, enough: Option<proto::Enough>) -> Call {
@@ -48,8 +52,15 @@ async fn enough_locks_are_granted_held_and_released_like_others() {
         "what is needed of a and b"
     );
     assert_eq!(chosen(&mut talk, ask(lease, 2, enough(3, 1, &THREE))).await, [2]);
-    assert_eq!(talk.refused(try_ask(lease, 3, enough(2, 0, &THREE))).await, Reason::NotFree);
-    assert_eq!(talk.refused(Call::Acquire(try_acquire(lease, 4, "b"))).await, Reason::NotFree);
+    let timed = Some(proto::acquire_request::Wait::WaitMs(1));
+    let timed = proto::AcquireRequest { wait: timed, ..asked(lease, 4, enough(2, 0, &THREE)) };
+    for (call, reason) in
+        [(try_ask(lease, 3, enough(2, 0, &THREE)), Reason::NotFree), (Call::Acquire(timed), Reason::TimedOut)]
+    {
+        let Answer::Error(refused) = talk.ask(call).await else { panic!("one of them is held") };
+        assert_eq!((refused.reason(), refused.free), (reason, Some(1)));
+    }
+    assert_eq!(talk.refused(Call::Acquire(try_acquire(lease, 5, "b"))).await, Reason::NotFree);
 
     // The same again under its key, and as a plain request for what it got.
     assert_eq!(chosen(&mut talk, ask(lease, 1, enough(2, 0, &THREE))).await, [1]);
@@ -59,8 +70,8 @@ async fn enough_locks_are_granted_held_and_released_like_others() {
         assert_eq!(talk.refused(ask(lease, 1, other)).await, Reason::IdempotencyKeyReused);
     }
 
-    let waits = talk.send(ask(lease, 5, enough(4, 0, &THREE))).await;
-    let same = talk.refused(Call::Acquire(acquire(lease, 5, "b"))).await;
+    let waits = talk.send(ask(lease, 6, enough(4, 0, &THREE))).await;
+    let same = talk.refused(Call::Acquire(acquire(lease, 6, "b"))).await;
     assert_eq!(same, Reason::IdempotencyKeyReused, "it waits for any of them");
     let Answer::Released(_) = talk.ask(Call::Release(release(lease, 2))).await else { panic!("it was held") };
     let granted = talk.hear().await.expect("it goes on").expect("it goes on");
@@ -69,8 +80,8 @@ async fn enough_locks_are_granted_held_and_released_like_others() {
     let lock = proto::DescribeLockRequest { name: "c".into(), home: None };
     let described = client.describe_lock(lock).await.expect("allowed").into_inner().lock.expect("it is held");
     assert_eq!(described.holders[0].request, grant.request);
-    let Answer::Released(_) = talk.ask(Call::Release(release(lease, 5))).await else { panic!("it was held") };
-    let Answer::Acquired(_) = talk.ask(Call::Acquire(try_acquire(lease, 6, "c"))).await else {
+    let Answer::Released(_) = talk.ask(Call::Release(release(lease, 6))).await else { panic!("it was held") };
+    let Answer::Acquired(_) = talk.ask(Call::Acquire(try_acquire(lease, 7, "c"))).await else {
         panic!("it is free")
     };
     running.stop().await;
