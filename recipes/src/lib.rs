@@ -34,7 +34,8 @@
 //! | `barrier.rs`, `barrier/` | its driver |
 //! | `latch_state.rs` | pure: a caller that waits for a latch |
 //! | `latch.rs` | its driver |
-//! | `selector/` | selection of tokens |
+//! | `selector_state/` | pure: what is known of tokens, and the selection of them |
+//! | `selector/` | its driver |
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
 //! | `sequencer/` | its driver |
 //! | `retry.rs` | errors that pass |
@@ -61,6 +62,7 @@ mod reentrant_state;
 mod retry;
 mod rwlock;
 pub mod selector;
+mod selector_state;
 mod semaphore;
 pub mod sequencer;
 mod sequencer_state;

@@ -1,0 +1,38 @@
+//! Pure. The token selector: what a replica knows of the tokens of its pools, the decisions of a selection,
+//! and the life of what was selected.
+//!
+//! ```text
+//!  source --listing--> Space( Cache of each pool ) --best fit--> Select --Picked--> Open
+//!                        ^   ^                                     |                 |
+//!  watches --marks, news-'   '--holders, moves       requests, amendments      reserve, spent,
+//!                                                                              release, linger
+//! ```
+//!
+//! Safety rests on two rules. A token is chosen under its lock, and only if the snapshot of the grant has no
+//! mark of another transaction on it. A mark is written by a transaction that commits only while the lock is
+//! held; from then on the mark protects the token, also when the lock is lost.
+//!
+//! | file | job |
+//! |---|---|
+//! | `options.rs` | options, checked |
+//! | `fit.rs` | the best fit |
+//! | `pool.rs`, `space.rs` | what is known of tokens |
+//! | `record.rs` | what is written, and its encoding |
+//! | `select.rs` | one selection, up to its [`Verdict`] |
+//! | `open.rs` | a selection that was made, until its locks are free |
+
+mod bugs;
+mod fit;
+mod open;
+mod options;
+mod pool;
+mod record;
+mod select;
+mod space;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use options::{Backoff, SelectorConfigError, SelectorOptions};
+pub use record::{MAX_TX, MarkState, TxId, TxIdError};
+pub use verdict::{HeldBy, Holder, Limit};

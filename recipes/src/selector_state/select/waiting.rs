@@ -1,0 +1,154 @@
+//! The part of a selection that waits for what others have.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::bugs::Bug;
+use super::super::fit::{Rank, preferred};
+use super::super::options::{Backoff, MAX_CANDIDATES};
+use super::super::space::Space;
+use super::super::verdict::{HeldBy, Limit, Verdict};
+use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
+use crate::selector::TokenId;
+
+impl Select {
+    /// What is free here does not do: waits for others, or says why that is no use.
+    pub(super) fn queue(&mut self, now: Duration, space: &mut Space, choice: Vec<Rank>, most: usize) {
+        if !self.has_read_record {
+            self.effects.push_back(Effect::ReadRecord);
+            self.state = State::Record;
+            return;
+        }
+        if self.is_short(now, space) {
+            return;
+        }
+        let cache = space.pool(&self.ask.pool);
+        if cache.reach(self.options.max_inputs) < u128::from(self.ask.amount) {
+            return self.finish(Verdict::Limit { which: Limit::Inputs, most: self.options.max_inputs });
+        }
+        let left = self.over_at().saturating_sub(now);
+        let is_here = self.are_here(space, &choice) && !choice.is_empty();
+        let wait = match self.options.backoff {
+            Backoff::Queue => Wait::AtMost(left),
+            // The attempt asks another datacenter.
+            Backoff::Random { max, .. } if !choice.is_empty() && !is_here => Wait::AtMost(max.min(left)),
+            Backoff::Random { .. } => return self.pause_or_end(now, space, Vec::new()),
+        };
+        self.wait_for(space, &choice, most, wait);
+    }
+
+    /// Returns a time up to `max`, another one for each pause.
+    fn random(&self, max: Duration) -> Duration {
+        let seed = self.seed ^ u64::from(self.pauses);
+        let bits = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        max.saturating_mul(u32::try_from(bits).unwrap_or(0)) / (1 << 16)
+    }
+
+    /// Returns true if less is listed than asked, and the selection ends or reads the pool again.
+    fn is_short(&mut self, now: Duration, space: &mut Space) -> bool {
+        let amount = u128::from(self.ask.amount);
+        let cache = space.pool(&self.ask.pool);
+        let (have, is_cut) = (cache.total(), cache.is_cut());
+        if have >= amount {
+            self.short_since = None;
+            return false;
+        }
+        let since = *self.short_since.get_or_insert(now);
+        if cache.is_since(since) || self.has(Bug::OldListingTrusted) {
+            let most = self.options.max_examined;
+            self.finish(match is_cut {
+                true => Verdict::Limit { which: Limit::Examined, most },
+                false => Verdict::Insufficient { have },
+            });
+        } else if cache.has_failed_since(since) {
+            self.finish(Verdict::SourceUnavailable);
+        } else if matches!(self.state, State::Waiting(_)) {
+            cache.demand(since);
+        } else {
+            self.list(space, since);
+        }
+        true
+    }
+
+    /// Requests enough of all candidates, the choice first. Waits without a request while they do not reach
+    /// the amount.
+    fn wait_for(&mut self, space: &mut Space, choice: &[Rank], most: usize, wait: Wait) {
+        self.is_in_front = true;
+        let amount = u128::from(self.ask.amount);
+        let cache = space.pool(&self.ask.pool);
+        let chosen: BTreeSet<&TokenId> = choice.iter().map(|rank| &rank.id).collect();
+        let is_other = |rank: &&Rank| !chosen.contains(&rank.id) && !self.left_out.contains(&rank.id);
+        let others = preferred(cache.open(), self.ask.amount).filter(is_other);
+        let all = choice.iter().chain(others).take(MAX_CANDIDATES);
+        let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
+        let candidates = asked.iter().map(|token| token.id.clone()).collect();
+        let position = cache.position();
+        let is_asked = reach(&asked, most) >= amount;
+        if is_asked {
+            self.effects.push_back(Effect::Request { tokens: asked.clone(), most, wait });
+        }
+        self.state = State::Waiting(Waiting { is_asked, asked, candidates, position });
+    }
+
+    /// The pool may have changed while the selection waits.
+    pub(super) fn while_waiting(&mut self, now: Duration, space: &mut Space) {
+        if self.is_short(now, space) || self.has(Bug::NewsIgnored) {
+            return;
+        }
+        let is_due = self.news_due() <= now;
+        let State::Waiting(waiting) = &mut self.state else { return };
+        let cache = space.pool(&self.ask.pool);
+        // Every now and then a token that was left out is tried again: its mark may have ended unheard.
+        let again = if is_due { std::mem::take(&mut self.left_out) } else { BTreeSet::new() };
+        if waiting.position == cache.position() && again.is_empty() {
+            return;
+        }
+        let changed: Option<BTreeSet<TokenId>> =
+            cache.changes_since(waiting.position).map(|changes| changes.cloned().collect());
+        let Some(mut changed) = changed else {
+            // It has missed some: it asks for all again, behind others.
+            self.leave_asking();
+            return self.decide(now, space);
+        };
+        waiting.position = cache.position();
+        changed.extend(again);
+        let (mut add, mut drop) = (Vec::new(), Vec::new());
+        for id in changed {
+            // There is news of it, so it is not left out for what was read before.
+            self.left_out.remove(&id);
+            match (cache.is_open(&id), waiting.candidates.contains(&id)) {
+                (true, false) if waiting.candidates.len() < MAX_CANDIDATES => {
+                    waiting.candidates.insert(id.clone());
+                    add.extend(cache.token(&id).cloned());
+                }
+                (false, true) => {
+                    waiting.candidates.remove(&id);
+                    drop.push(id);
+                }
+                _ => {}
+            }
+        }
+        if add.is_empty() && drop.is_empty() {
+            return;
+        }
+        waiting.asked.extend(add.iter().cloned());
+        let current = waiting.asked.iter().filter(|token| waiting.candidates.contains(&token.id));
+        let reaches = reach(current, self.options.max_inputs) >= u128::from(self.ask.amount);
+        match (waiting.is_asked, reaches) {
+            (true, true) => self.effects.push_back(Effect::Amend { add, drop }),
+            (true, false) => self.leave_asking(),
+            (false, true) => self.decide(now, space),
+            (false, false) => {}
+        }
+    }
+
+    pub(super) fn pause_or_end(&mut self, now: Duration, space: &mut Space, by: Vec<HeldBy>) {
+        match self.options.backoff {
+            Backoff::Random { max, retries } if self.pauses < retries => {
+                (self.pauses, self.tries) = (self.pauses + 1, 0);
+                self.state = State::Pausing { until: now + self.random(max) };
+            }
+            _ => self.finish_locked(now, space, by),
+        }
+    }
+}
