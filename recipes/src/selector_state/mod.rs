@@ -33,6 +33,13 @@ mod space;
 mod tests;
 mod verdict;
 
+pub(crate) use open::{Answer, Call, Effect as OpenEffect, Event as OpenEvent, Open, Stage, Write};
+#[cfg(test)]
+pub(crate) use options::MAX_SPACE;
 pub use options::{Backoff, SelectorConfigError, SelectorOptions};
 pub use record::{MAX_TX, MarkState, TxId, TxIdError};
+pub(crate) use record::{Mark, Need, Record, decode_news, encode_news};
+pub(crate) use select::{Ask, Effect, Event, MarkRead, Select, Wait};
+pub(crate) use space::{Change, NEED_LASTS, Space};
+pub(crate) use verdict::Verdict;
 pub use verdict::{HeldBy, Holder, Limit};

@@ -16,7 +16,7 @@
 
 mod waiting;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::bugs::Bug;
@@ -65,7 +65,7 @@ pub(crate) enum Effect {
     },
     Amend {
         add: Vec<Token>,
-        drop: Vec<TokenId>,
+        drop: Vec<Token>,
     },
     /// Give up the request that waits.
     Cancel,
@@ -141,7 +141,7 @@ struct Waiting {
     /// All that the request ever named, in order.
     asked: Vec<Token>,
     /// Those that it names now.
-    candidates: BTreeSet<TokenId>,
+    candidates: BTreeMap<TokenId, Token>,
     position: u64,
 }
 

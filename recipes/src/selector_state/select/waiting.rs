@@ -81,7 +81,7 @@ impl Select {
         let others = preferred(cache.open(), self.ask.amount).filter(is_other);
         let all = choice.iter().chain(others).take(MAX_CANDIDATES);
         let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
-        let candidates = asked.iter().map(|token| token.id.clone()).collect();
+        let candidates = asked.iter().map(|token| (token.id.clone(), token.clone())).collect();
         let position = cache.position();
         let is_asked = reach(&asked, most) >= amount;
         if is_asked {
@@ -116,15 +116,12 @@ impl Select {
         for id in changed {
             // There is news of it, so it is not left out for what was read before.
             self.left_out.remove(&id);
-            match (cache.is_open(&id), waiting.candidates.contains(&id)) {
-                (true, false) if waiting.candidates.len() < MAX_CANDIDATES => {
-                    waiting.candidates.insert(id.clone());
-                    add.extend(cache.token(&id).cloned());
+            match (cache.token(&id).filter(|_| cache.is_open(&id)), waiting.candidates.contains_key(&id)) {
+                (Some(token), false) if waiting.candidates.len() < MAX_CANDIDATES => {
+                    waiting.candidates.insert(id, token.clone());
+                    add.push(token.clone());
                 }
-                (false, true) => {
-                    waiting.candidates.remove(&id);
-                    drop.push(id);
-                }
+                (None, true) => drop.extend(waiting.candidates.remove(&id)),
                 _ => {}
             }
         }
@@ -132,8 +129,8 @@ impl Select {
             return;
         }
         waiting.asked.extend(add.iter().cloned());
-        let current = waiting.asked.iter().filter(|token| waiting.candidates.contains(&token.id));
-        let reaches = reach(current, self.options.max_inputs) >= u128::from(self.ask.amount);
+        let candidates = waiting.candidates.values();
+        let reaches = reach(candidates, self.options.max_inputs) >= u128::from(self.ask.amount);
         match (waiting.is_asked, reaches) {
             (true, true) => self.effects.push_back(Effect::Amend { add, drop }),
             (true, false) => self.leave_asking(),
