@@ -80,7 +80,7 @@ impl<S: TokenSource> Driver<S> {
                     return outcome;
                 }
             }
-            let due = self.select.deadline(&self.shared.lock().space);
+            let due = self.select.deadline(self.shared.now(), &self.shared.lock().space);
             let due = async {
                 match due {
                     Some(due) => sleep_until(self.shared.at(due)).await,

@@ -34,7 +34,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub fn begin(client: &Client, terms: Terms, candidates: Vec<Candidate>) -> Waiting {
-        let named = (0..candidates.len()).collect();
+        let named: Vec<usize> = (0..candidates.len()).collect();
         let acquiring = acquire(client, &terms, &candidates, &named);
         Waiting { client: client.clone(), terms, all: candidates, named, acquiring }
     }
@@ -57,7 +57,7 @@ impl Waiting {
     }
 }
 
-fn acquire(client: &Client, terms: &Terms, all: &[Candidate], named: &Vec<usize>) -> Acquiring {
+fn acquire(client: &Client, terms: &Terms, all: &[Candidate], named: &[usize]) -> Acquiring {
     let wait = match terms.until {
         None => Wait::Try,
         Some(until) => Wait::AtMost(until.saturating_duration_since(Instant::now())),

@@ -43,10 +43,6 @@ impl Ranks {
         self.all.iter()
     }
 
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     fn from(&self, amount: u64) -> impl DoubleEndedIterator<Item = &Rank> {
         self.all.range(least(amount)..)
     }
@@ -99,7 +95,7 @@ impl Free<'_> {
     /// An exact token, or one that is a little too large.
     fn little(&self, of: &[&Ranks], amount: u64) -> Option<Vec<Rank>> {
         let found = self.least_from(of, amount)?;
-        (found[0].amount <= amount.saturating_mul(LITTLE)).then_some(found)
+        (!exceeds(found[0].amount, amount)).then_some(found)
     }
 
     /// The largest ones below the amount, the last one replaced by the smallest that still reaches.
@@ -154,19 +150,22 @@ impl<'a, I: Iterator<Item = &'a Rank>> Iterator for Merged<'a, I> {
     }
 }
 
+/// Returns true for a token that is so large that it is broken only if nothing else serves.
+pub(crate) fn exceeds(token: u64, amount: u64) -> bool {
+    token > amount.saturating_mul(LITTLE)
+}
+
 /// Returns all these tokens in the order in which a selection of that amount prefers them: those that serve
 /// alone and are at most a little too large, then the smaller ones, largest first, then the large ones.
 pub(crate) fn preferred(ranks: &Ranks, amount: u64) -> impl Iterator<Item = &Rank> {
-    let little = amount.saturating_mul(LITTLE);
-    let fits = ranks.from(amount).take_while(move |rank| rank.amount <= little);
-    let large = ranks.from(amount).skip_while(move |rank| rank.amount <= little);
+    let fits = ranks.from(amount).take_while(move |rank| !exceeds(rank.amount, amount));
+    let large = ranks.from(amount).skip_while(move |rank| !exceeds(rank.amount, amount));
     fits.chain(ranks.below(amount).rev()).chain(large)
 }
 
 /// As [`preferred`], without those that would break a large token.
 pub(crate) fn spares(ranks: &Ranks, amount: u64) -> impl Iterator<Item = &Rank> {
-    let little = amount.saturating_mul(LITTLE);
-    preferred(ranks, amount).take_while(move |rank| rank.amount <= little)
+    preferred(ranks, amount).take_while(move |rank| !exceeds(rank.amount, amount))
 }
 
 /// Returns the sum of the largest so many of these amounts.

@@ -285,7 +285,7 @@ impl Open {
         (self.is_held, self.fence) = (true, self.fence.max(fence));
         let Some(doing) = &self.doing else { return };
         let is_others = marks.iter().any(|mark| matches!(mark, MarkRead::Other(_)));
-        let is_over = marks.iter().any(|mark| *mark == MarkRead::None);
+        let is_over = marks.contains(&MarkRead::None);
         // A reservation that has ended may have been somebody else's meanwhile.
         if is_others || (is_over && doing.call == Call::Reserve) {
             self.answer(Answer::Fenced);

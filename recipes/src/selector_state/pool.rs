@@ -133,7 +133,7 @@ impl Cache {
     pub fn begin(&mut self, now: Duration) -> bool {
         let begins = self.is_wanted && self.under_way.is_none();
         if begins {
-            (self.is_wanted, self.under_way, self.served) = (false, Some(now), 0);
+            (self.is_wanted, self.under_way) = (false, Some(now));
         }
         begins
     }
@@ -155,7 +155,7 @@ impl Cache {
         for (token, status) in listing {
             self.insert(token, status, None);
         }
-        (self.is_cut, self.content) = (is_cut, Some(began));
+        (self.is_cut, self.content, self.served) = (is_cut, Some(began), 0);
         gone
     }
 

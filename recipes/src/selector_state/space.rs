@@ -269,13 +269,10 @@ impl Space {
     }
 
     /// Returns when the next need is over, if its end is not heard of.
-    pub fn need_ends(&self, pool: &Pool) -> Option<Duration> {
-        self.needs.iter().filter(|((of, _), _)| of == pool).map(|(_, (_, seen))| *seen + NEED_LASTS).min()
-    }
-
-    /// Returns the mark of a token, if another transaction has it: it is no candidate.
-    pub fn is_marked(&self, id: &TokenId) -> bool {
-        self.marks.contains_key(id)
+    pub fn need_ends(&self, now: Duration, pool: &Pool) -> Option<Duration> {
+        let ends =
+            self.needs.iter().filter(|((of, _), _)| of == pool).map(|(_, (_, seen))| *seen + NEED_LASTS);
+        ends.filter(|ends| *ends > now).min()
     }
 
     /// Returns who has the tokens of a pool, as far as it is known, and the shortest time after which one of

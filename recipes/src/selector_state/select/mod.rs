@@ -138,6 +138,8 @@ enum State {
 struct Waiting {
     /// A request waits. Otherwise the candidates do not reach the amount.
     is_asked: bool,
+    /// It names no large token, because small ones serve.
+    is_narrow: bool,
     /// All that the request ever named, in order.
     asked: Vec<Token>,
     /// Those that it names now.
@@ -161,6 +163,8 @@ pub(crate) struct Select {
     /// Since when less is listed than asked.
     short_since: Option<Duration>,
     has_read_record: bool,
+    /// It counts as a use of the cache.
+    is_served: bool,
     /// It has asked before it knew of a need.
     is_in_front: bool,
     announced: Option<Duration>,
@@ -183,6 +187,7 @@ impl Select {
             pauses: 0,
             short_since: Some(now),
             has_read_record: false,
+            is_served: false,
             is_in_front: false,
             announced: None,
             seed,
@@ -217,12 +222,12 @@ impl Select {
     }
 
     /// Returns when [`Event::News`] is due at the latest.
-    pub fn deadline(&self, space: &Space) -> Option<Duration> {
+    pub fn deadline(&self, now: Duration, space: &Space) -> Option<Duration> {
         let over = self.over_at();
         Some(match &self.state {
             State::Over => return None,
             State::Pausing { until } => (*until).min(over),
-            State::Behind => space.need_ends(&self.ask.pool).map_or(over, |ends| ends.min(over)),
+            State::Behind => space.need_ends(now, &self.ask.pool).map_or(over, |ends| ends.min(over)),
             State::Listing { .. } => over,
             State::Waiting(waiting) => {
                 let news = self.news_due();
@@ -325,11 +330,9 @@ impl Select {
                 self.unclaim(space);
                 self.finish(Verdict::Timeout);
             }
-            State::Waiting(_) => {
-                if self.news_due() <= now && now < over {
-                    self.announced = Some(now);
-                    self.effects.push_back(Effect::Announce);
-                }
+            State::Waiting(_) if self.news_due() <= now && now < over => {
+                self.announced = Some(now);
+                self.effects.push_back(Effect::Announce);
             }
             _ => {}
         }
@@ -350,7 +353,7 @@ impl Select {
             _ => self.began,
         };
         let cache = space.pool(&self.ask.pool);
-        if !matches!(self.state, State::Listing { .. } | State::Behind) {
+        if !std::mem::replace(&mut self.is_served, true) {
             cache.serve(now);
         }
         if !cache.is_usable(now) {
@@ -358,7 +361,10 @@ impl Select {
                 return self.finish(Verdict::SourceUnavailable);
             }
             // One query serves all that wait for it.
-            let since = cache.under_way().unwrap_or(since.max(now));
+            let since = match self.state {
+                State::Listing { .. } => since,
+                _ => cache.under_way().unwrap_or(now),
+            };
             return self.list(space, since);
         }
         if !self.is_in_front && space.has_need(now, &self.ask.pool, &self.ask.tx) {

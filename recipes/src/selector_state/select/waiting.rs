@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::bugs::Bug;
-use super::super::fit::{Rank, preferred};
+use super::super::fit::{Rank, exceeds, preferred};
 use super::super::options::{Backoff, MAX_CANDIDATES};
 use super::super::space::Space;
 use super::super::verdict::{HeldBy, Limit, Verdict};
 use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
-use crate::selector::TokenId;
+use crate::selector::{Token, TokenId};
 
 impl Select {
     /// What is free here does not do: waits for others, or says why that is no use.
@@ -78,7 +78,10 @@ impl Select {
         let cache = space.pool(&self.ask.pool);
         let chosen: BTreeSet<&TokenId> = choice.iter().map(|rank| &rank.id).collect();
         let is_other = |rank: &&Rank| !chosen.contains(&rank.id) && !self.left_out.contains(&rank.id);
+        // A large token that is here would be had before small ones that are elsewhere.
+        let is_narrow = !is_large(choice, self.ask.amount);
         let others = preferred(cache.open(), self.ask.amount).filter(is_other);
+        let others = others.filter(|rank| !is_narrow || !exceeds(rank.amount, self.ask.amount));
         let all = choice.iter().chain(others).take(MAX_CANDIDATES);
         let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
         let candidates = asked.iter().map(|token| (token.id.clone(), token.clone())).collect();
@@ -87,7 +90,7 @@ impl Select {
         if is_asked {
             self.effects.push_back(Effect::Request { tokens: asked.clone(), most, wait });
         }
-        self.state = State::Waiting(Waiting { is_asked, asked, candidates, position });
+        self.state = State::Waiting(Waiting { is_asked, is_narrow, asked, candidates, position });
     }
 
     /// The pool may have changed while the selection waits.
@@ -100,7 +103,11 @@ impl Select {
         let cache = space.pool(&self.ask.pool);
         // Every now and then a token that was left out is tried again: its mark may have ended unheard.
         let again = if is_due { std::mem::take(&mut self.left_out) } else { BTreeSet::new() };
-        if waiting.position == cache.position() && again.is_empty() {
+        let serves =
+            |choice: Option<Vec<Rank>>| choice.is_some_and(|choice| !is_large(&choice, self.ask.amount));
+        let fit = || cache.free(&self.left_out).fit(self.ask.amount, self.options.max_inputs);
+        let widens = waiting.is_narrow && (is_due || !serves(fit()));
+        if waiting.position == cache.position() && again.is_empty() && !widens {
             return;
         }
         let changed: Option<BTreeSet<TokenId>> =
@@ -112,11 +119,17 @@ impl Select {
         };
         waiting.position = cache.position();
         changed.extend(again);
+        if widens {
+            waiting.is_narrow = false;
+            changed.extend(cache.open().iter().map(|rank| rank.id.clone()));
+        }
         let (mut add, mut drop) = (Vec::new(), Vec::new());
         for id in changed {
             // There is news of it, so it is not left out for what was read before.
             self.left_out.remove(&id);
-            match (cache.token(&id).filter(|_| cache.is_open(&id)), waiting.candidates.contains_key(&id)) {
+            let allows = |token: &&Token| !waiting.is_narrow || !exceeds(token.amount, self.ask.amount);
+            let token = cache.token(&id).filter(|_| cache.is_open(&id)).filter(allows);
+            match (token, waiting.candidates.contains_key(&id)) {
                 (Some(token), false) if waiting.candidates.len() < MAX_CANDIDATES => {
                     waiting.candidates.insert(id, token.clone());
                     add.push(token.clone());
@@ -148,4 +161,9 @@ impl Select {
             _ => self.finish_locked(now, space, by),
         }
     }
+}
+
+/// Returns true if a choice breaks a large token, or there is none.
+fn is_large(choice: &[Rank], amount: u64) -> bool {
+    choice.is_empty() || choice.iter().any(|rank| exceeds(rank.amount, amount))
 }

@@ -1,1 +1,7 @@
+//! Many replicas in simulation: the promises, and the proof that broken ones are noticed.
 
+mod mutations;
+mod outside;
+mod plan;
+mod seeds;
+mod world;
