@@ -63,8 +63,6 @@ pub(crate) struct Free<'a> {
     /// Their locks can be had without asking another datacenter.
     pub here: &'a Ranks,
     pub elsewhere: &'a Ranks,
-    /// Tokens that this selection leaves out.
-    pub without: &'a BTreeSet<TokenId>,
 }
 
 impl Free<'_> {
@@ -82,12 +80,8 @@ impl Free<'_> {
         modest.or_else(|| self.least_from(here, amount)).or_else(|| self.least_from(all, amount))
     }
 
-    fn allows(&self, rank: &Rank) -> bool {
-        !self.without.contains(&rank.id)
-    }
-
     fn least_from(&self, of: &[&Ranks], amount: u64) -> Option<Vec<Rank>> {
-        let each = of.iter().filter_map(|ranks| ranks.from(amount).find(|rank| self.allows(rank)));
+        let each = of.iter().filter_map(|ranks| ranks.from(amount).next());
         // Of equals, the first: that is the one that is here.
         Some(vec![each.min_by_key(|rank| rank.amount)?.clone()])
     }
@@ -102,16 +96,14 @@ impl Free<'_> {
     fn small_ones(&self, of: &[&Ranks], amount: u64, most: usize) -> Option<Vec<Rank>> {
         let mut chosen: Vec<Rank> = Vec::new();
         let mut left = amount;
-        let each = of.iter().map(|ranks| ranks.below(amount).rev().filter(|rank| self.allows(rank)));
+        let each = of.iter().map(|ranks| ranks.below(amount).rev());
         for rank in Merged::new(each) {
             if chosen.len() >= most {
                 return None;
             }
             if rank.amount >= left {
-                let taken = |rank: &&Rank| !chosen.contains(rank);
-                let each = of
-                    .iter()
-                    .filter_map(|ranks| ranks.from(left).find(|rank| self.allows(rank) && taken(rank)));
+                let is_left = |rank: &&Rank| !chosen.contains(rank);
+                let each = of.iter().filter_map(|ranks| ranks.from(left).find(is_left));
                 let last = each.min_by_key(|rank| rank.amount).unwrap_or(rank).clone();
                 chosen.push(last);
                 return Some(chosen);
@@ -191,8 +183,7 @@ mod tests {
     /// Returns the amounts of the fit, those from elsewhere below zero.
     fn fit(here: &[u64], elsewhere: &[u64], amount: u64, most: usize) -> Option<Vec<i64>> {
         let (here, elsewhere) = (ranks("h", here), ranks("e", elsewhere));
-        let without = BTreeSet::new();
-        let chosen = Free { here: &here, elsewhere: &elsewhere, without: &without }.fit(amount, most)?;
+        let chosen = Free { here: &here, elsewhere: &elsewhere }.fit(amount, most)?;
         let signed = |rank: &Rank| match rank.id.as_bytes()[0] {
             b'h' => rank.amount as i64,
             _ => -(rank.amount as i64),

@@ -92,12 +92,17 @@ impl Cache {
 
     /// Notes that a selection uses the cache, and has it read again if it is due.
     pub fn serve(&mut self, now: Duration) {
-        self.used_at = now;
+        self.touch(now);
         self.served = self.served.saturating_add(1);
         let is_fresh = self.content.is_some_and(|at| now <= at + self.freshness.lasts);
         if !is_fresh || self.served > self.freshness.soft_after {
             self.is_wanted |= self.under_way.is_none();
         }
+    }
+
+    /// Notes that a selection waits for the pool.
+    pub fn touch(&mut self, now: Duration) {
+        self.used_at = now;
     }
 
     pub fn used_at(&self) -> Duration {
@@ -220,9 +225,9 @@ impl Cache {
         self.listed.get(id).is_some_and(|listed| listed.status.is_here)
     }
 
-    /// Returns the free tokens, without these.
-    pub fn free<'a>(&'a self, without: &'a BTreeSet<TokenId>) -> Free<'a> {
-        Free { here: &self.here, elsewhere: &self.elsewhere, without }
+    /// Returns the free tokens.
+    pub fn free(&self) -> Free<'_> {
+        Free { here: &self.here, elsewhere: &self.elsewhere }
     }
 
     /// Returns the free tokens that are here.
@@ -263,7 +268,7 @@ impl Cache {
     /// Returns the tokens that became candidates, or no longer are, after that position; `None` if it is too
     /// old.
     pub fn changes_since(&self, position: u64) -> Option<impl Iterator<Item = &TokenId>> {
-        let missed = usize::try_from(self.changed - position).ok()?;
+        let missed = usize::try_from(self.changed.checked_sub(position)?).ok()?;
         let first = self.changes.len().checked_sub(missed)?;
         Some(self.changes.range(first..))
     }

@@ -37,9 +37,10 @@ pub(crate) enum Change {
 }
 
 #[derive(Clone, Debug)]
-enum Marked {
-    Readable { mark: Mark, seen: Duration },
-    Unreadable,
+struct Marked {
+    /// `None`: it cannot be read.
+    mark: Option<Mark>,
+    seen: Duration,
 }
 
 /// The knowledge of a replica.
@@ -48,9 +49,13 @@ pub(crate) struct Space {
     seed: u64,
     freshness: Freshness,
     reserve_for: Duration,
+    /// A mark that was not heard of for so long has ended unheard.
+    marks_last: Duration,
     /// The datacenter of the client, once it is known.
     me: Option<DcId>,
     pools: BTreeMap<Pool, Cache>,
+    /// Pools that may want a query.
+    touched: Vec<Pool>,
     /// The pool of each listed token.
     index: BTreeMap<TokenId, Pool>,
     marks: BTreeMap<TokenId, Marked>,
@@ -70,8 +75,10 @@ impl Space {
             seed,
             freshness: Freshness { lasts: options.freshness, soft_after: options.soft_after },
             reserve_for: options.reserve_for,
+            marks_last: 2 * options.reserve_for.max(options.spent_keep),
             me: None,
             pools: BTreeMap::new(),
+            touched: Vec::new(),
             index: BTreeMap::new(),
             marks: BTreeMap::new(),
             holders: BTreeMap::new(),
@@ -84,6 +91,9 @@ impl Space {
 
     /// Returns the cache of a pool, a new one if there is none.
     pub fn pool(&mut self, pool: &Pool) -> &mut Cache {
+        if self.touched.last() != Some(pool) {
+            self.touched.push(pool.clone());
+        }
         if !self.pools.contains_key(pool) {
             self.pools.insert(pool.clone(), Cache::new(self.seed, self.freshness));
         }
@@ -92,7 +102,8 @@ impl Space {
 
     /// Returns the pools whose queries are to begin now.
     pub fn begin_queries(&mut self, now: Duration) -> Vec<Pool> {
-        self.pools.iter_mut().filter_map(|(pool, cache)| cache.begin(now).then(|| pool.clone())).collect()
+        let touched = std::mem::take(&mut self.touched).into_iter();
+        touched.filter(|pool| self.pools.get_mut(pool).is_some_and(|cache| cache.begin(now))).collect()
     }
 
     /// A query has answered.
@@ -117,6 +128,11 @@ impl Space {
         self.pools.retain(|_, cache| cache.used_at() + POOL_LASTS > now);
         let Space { pools, index, .. } = self;
         index.retain(|_, pool| pools.contains_key(pool));
+        let over: Vec<TokenId> = (self.marks.iter())
+            .filter(|(_, marked)| marked.seen + self.marks_last <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        over.into_iter().for_each(|id| self.on_change(now, Change::Unmarked(id)));
         self.needs.retain(|_, (_, seen)| *seen + 2 * NEED_LASTS > now);
     }
 
@@ -145,14 +161,14 @@ impl Space {
         match change {
             Change::Marked(id, mark) => {
                 let is_spent = mark.state == MarkState::Spent;
-                self.marks.insert(id.clone(), Marked::Readable { mark, seen: now });
+                self.marks.insert(id.clone(), Marked { mark: Some(mark), seen: now });
                 match is_spent {
                     true => self.unlist(&id),
                     false => self.look_at(&id),
                 }
             }
             Change::Unreadable(id) => {
-                self.marks.insert(id.clone(), Marked::Unreadable);
+                self.marks.insert(id.clone(), Marked { mark: None, seen: now });
                 self.look_at(&id);
             }
             Change::Unmarked(id) => {
@@ -282,8 +298,8 @@ impl Space {
         let tokens = self.pools.get(pool).into_iter().flat_map(Cache::tokens);
         for id in tokens.map(|token| &token.id) {
             let (holder, ends) = match (self.marks.get(id), self.holders.get(id), self.claims.get(id)) {
-                (Some(Marked::Unreadable), ..) => (Holder::UnreadableMark, ttl),
-                (Some(Marked::Readable { mark, seen }), ..) => {
+                (Some(Marked { mark: None, .. }), ..) => (Holder::UnreadableMark, ttl),
+                (Some(Marked { mark: Some(mark), seen }), ..) => {
                     let ends = (*seen + self.reserve_for).saturating_sub(now);
                     (Holder::Reserved { tx: mark.tx.to_string() }, ends)
                 }
@@ -307,11 +323,8 @@ impl Space {
     }
 
     fn is_spent(&self, id: &TokenId) -> bool {
-        let is_spent = |marked: &Marked| match marked {
-            Marked::Readable { mark, .. } => mark.state == MarkState::Spent,
-            Marked::Unreadable => false,
-        };
-        self.marks.get(id).is_some_and(is_spent)
+        let mark = self.marks.get(id).and_then(|marked| marked.mark.as_ref());
+        mark.is_some_and(|mark| mark.state == MarkState::Spent)
     }
 
     fn status(&self, token: &Token) -> Status {

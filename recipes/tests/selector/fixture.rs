@@ -141,10 +141,6 @@ impl Table {
         rows.unspent.extend(change.iter().map(|token| (token.id.clone(), token.clone())));
     }
 
-    pub fn insert(&self, token: Token) {
-        self.rows.lock().expect("nothing panics").unspent.insert(token.id.clone(), token);
-    }
-
     pub fn balance(&self) -> u64 {
         self.rows.lock().expect("nothing panics").unspent.values().map(|token| token.amount).sum()
     }

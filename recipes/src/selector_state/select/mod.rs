@@ -22,7 +22,7 @@ use std::time::Duration;
 use super::bugs::Bug;
 use super::fit::{Rank, spares};
 use super::options::{Backoff, SelectorOptions};
-use super::record::{MarkState, Record, TxId};
+use super::record::{Record, TxId};
 use super::space::{Change, NEED_LASTS, Space};
 use super::verdict::{HeldBy, Limit, Verdict};
 use crate::selector::{Pool, Token, TokenId};
@@ -156,8 +156,6 @@ pub(crate) struct Select {
     began: Duration,
     state: State,
     effects: VecDeque<Effect>,
-    /// Tokens with a mark that was read, and of which nothing was heard since.
-    left_out: BTreeSet<TokenId>,
     tries: u32,
     pauses: u32,
     /// Since when less is listed than asked.
@@ -182,7 +180,6 @@ impl Select {
             began: now,
             state: State::Pausing { until: now },
             effects: VecDeque::new(),
-            left_out: BTreeSet::new(),
             tries: 0,
             pauses: 0,
             short_since: Some(now),
@@ -373,7 +370,7 @@ impl Select {
         }
         let room = self.options.max_locked.saturating_sub(space.locked(&self.ask.pool));
         let most = self.options.max_inputs.min(room);
-        let free = space.pool(&self.ask.pool).free(&self.left_out);
+        let free = space.pool(&self.ask.pool).free();
         let choice = free.fit(self.ask.amount, most);
         if choice.is_none() && free.fit(self.ask.amount, self.options.max_inputs).is_some() || most == 0 {
             let most = self.options.max_locked;
@@ -403,7 +400,7 @@ impl Select {
         let cache = space.pool(&self.ask.pool);
         let chosen: BTreeSet<&TokenId> = choice.iter().map(|rank| &rank.id).collect();
         let spare = spares(cache.here(), self.ask.amount);
-        let spare = spare.filter(|rank| !chosen.contains(&rank.id) && !self.left_out.contains(&rank.id));
+        let spare = spare.filter(|rank| !chosen.contains(&rank.id));
         let all = choice.iter().chain(spare.take(SPARES * choice.len()));
         let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
         let claimed: Vec<TokenId> = choice.iter().map(|rank| rank.id.clone()).collect();
@@ -458,14 +455,11 @@ impl Select {
             return self.finish(Verdict::Adopted(record));
         }
         let mut is_marked = false;
-        for (token, mark) in chosen.iter().zip(marks) {
+        for mark in marks {
             if let MarkRead::Other(change) = mark {
                 is_marked = true;
-                self.left_out.insert(token.id.clone());
-                // A reservation may have ended since this was read; the end of `spent` is of no interest.
-                if matches!(&change, Change::Marked(_, mark) if mark.state == MarkState::Spent) {
-                    space.on_change(now, change);
-                }
+                // Nobody takes the mark away before the locks are given back.
+                space.on_change(now, change);
             }
         }
         if is_marked && !self.has(Bug::MarksIgnored) {

@@ -77,7 +77,7 @@ impl Select {
         let amount = u128::from(self.ask.amount);
         let cache = space.pool(&self.ask.pool);
         let chosen: BTreeSet<&TokenId> = choice.iter().map(|rank| &rank.id).collect();
-        let is_other = |rank: &&Rank| !chosen.contains(&rank.id) && !self.left_out.contains(&rank.id);
+        let is_other = |rank: &&Rank| !chosen.contains(&rank.id);
         // A large token that is here would be had before small ones that are elsewhere.
         let is_narrow = !is_large(choice, self.ask.amount);
         let others = preferred(cache.open(), self.ask.amount).filter(is_other);
@@ -95,19 +95,18 @@ impl Select {
 
     /// The pool may have changed while the selection waits.
     pub(super) fn while_waiting(&mut self, now: Duration, space: &mut Space) {
+        space.pool(&self.ask.pool).touch(now);
         if self.is_short(now, space) || self.has(Bug::NewsIgnored) {
             return;
         }
         let is_due = self.news_due() <= now;
         let State::Waiting(waiting) = &mut self.state else { return };
         let cache = space.pool(&self.ask.pool);
-        // Every now and then a token that was left out is tried again: its mark may have ended unheard.
-        let again = if is_due { std::mem::take(&mut self.left_out) } else { BTreeSet::new() };
         let serves =
             |choice: Option<Vec<Rank>>| choice.is_some_and(|choice| !is_large(&choice, self.ask.amount));
-        let fit = || cache.free(&self.left_out).fit(self.ask.amount, self.options.max_inputs);
+        let fit = || cache.free().fit(self.ask.amount, self.options.max_inputs);
         let widens = waiting.is_narrow && (is_due || !serves(fit()));
-        if waiting.position == cache.position() && again.is_empty() && !widens {
+        if waiting.position == cache.position() && !widens {
             return;
         }
         let changed: Option<BTreeSet<TokenId>> =
@@ -118,15 +117,12 @@ impl Select {
             return self.decide(now, space);
         };
         waiting.position = cache.position();
-        changed.extend(again);
         if widens {
             waiting.is_narrow = false;
             changed.extend(cache.open().iter().map(|rank| rank.id.clone()));
         }
         let (mut add, mut drop) = (Vec::new(), Vec::new());
         for id in changed {
-            // There is news of it, so it is not left out for what was read before.
-            self.left_out.remove(&id);
             let allows = |token: &&Token| !waiting.is_narrow || !exceeds(token.amount, self.ask.amount);
             let token = cache.token(&id).filter(|_| cache.is_open(&id)).filter(allows);
             match (token, waiting.candidates.contains_key(&id)) {

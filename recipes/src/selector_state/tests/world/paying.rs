@@ -1,5 +1,7 @@
 //! The application: payments with what was selected, and replicas that die, lose their lease or are stopped.
 
+use std::time::Duration;
+
 use super::super::super::open::{Answer, Call, Effect as OpenEffect, Event as OpenEvent, Open, Stage};
 use super::super::super::record::MarkState;
 use super::super::super::select::Event;
