@@ -26,6 +26,9 @@ impl Select {
         if cache.reach(self.options.max_inputs) < u128::from(self.ask.amount) {
             return self.finish(Verdict::Limit { which: Limit::Inputs, most: self.options.max_inputs });
         }
+        if cache.reach(most) < u128::from(self.ask.amount) {
+            return self.finish(Verdict::Limit { which: Limit::Locked, most: self.options.max_locked });
+        }
         let left = self.over_at().saturating_sub(now);
         let is_here = self.are_here(space, &choice) && !choice.is_empty();
         let wait = match self.options.backoff {

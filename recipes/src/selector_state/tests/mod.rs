@@ -4,4 +4,5 @@ mod mutations;
 mod outside;
 mod plan;
 mod seeds;
+mod stories;
 mod world;
