@@ -40,9 +40,9 @@ pub use apply::ApplyError;
 pub use errors::{ClientFailure, SelectError};
 use flight::Flight;
 use keys::Keys;
+pub use memory::{Gate, MemorySource, Queries};
 use opened::{Handle, Message};
 use shared::Shared;
-pub use memory::{Gate, MemorySource, Queries};
 pub use source::{MAX_AMOUNT, MAX_TOKEN_ID, Pool, SourceError, Token, TokenError, TokenId, TokenSource};
 #[cfg(feature = "tokens-postgres")]
 pub use sql::PostgresSource;

@@ -275,7 +275,8 @@ impl Open {
     fn lock(&mut self) {
         let Some(doing) = &self.doing else { return };
         let wait = match doing.call {
-            Call::Reserve => Wait::Try,
+            // Somebody may hold them who goes on with the same reservation.
+            Call::Reserve => Wait::AtMost(self.options.patience),
             Call::Spent(_) | Call::Release => Wait::AtMost(self.options.wait),
         };
         self.effects.push_back(Effect::Lock(wait));
@@ -482,7 +483,7 @@ mod tests {
         );
         // A reservation of which a mark is gone is not made again.
         let mut open = reserved();
-        assert_eq!(after(&mut open, 2, Event::Lost), [Effect::LetGo, Effect::Lock(Wait::Try)]);
+        assert_eq!(after(&mut open, 2, Event::Lost), [Effect::LetGo, Effect::Lock(Wait::AtMost(SECOND * 2))]);
         assert_eq!(after(&mut open, 3, locked(MarkRead::None)), [Effect::LetGo, Effect::End]);
     }
 

@@ -3,13 +3,13 @@
 use geolock_recipes::selector::SelectError;
 use tokio::task::JoinSet;
 
-use crate::fixture::{Servers, Table, pool, token, tx, within};
+use crate::fixture::{Servers, equal, in_memory, pool, token, tx, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_callers_of_one_transaction_get_one_selection() {
-    let servers = Servers::start("zero").await;
-    let table = Table::equal(20, 1, |_| 0);
-    let replica = servers.replica(0, &table).await;
+    let servers = Servers::start().await;
+    let source = in_memory(&equal(20, 1)).await;
+    let replica = servers.replica(0, &source).await;
     let mut selecting = JoinSet::new();
     for _ in 0..10 {
         let replica = replica.clone();
@@ -28,24 +28,44 @@ async fn ten_callers_of_one_transaction_get_one_selection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_goes_on_with_what_is_reserved() {
-    let servers = Servers::start("zero").await;
-    let table = Table::new([token("a", 3, 0), token("b", 3, 1), token("c", 3, 2)]);
-    let (first, second) = (servers.replica(0, &table).await, servers.replica(1, &table).await);
+    let servers = Servers::start().await;
+    let source = in_memory(&[token("a", 3, 0), token("b", 3, 1), token("c", 3, 2)]).await;
+    let (first, second) = (servers.replica(0, &source).await, servers.replica(1, &source).await);
     let picked = first.select("tx", 5).await.expect("it is free");
     within(first.selector.reserve(&tx("tx"))).await.expect("it holds them");
-    let same = picked.tokens().to_vec();
-    // It dies: its lease ends, and the reservation does not.
-    drop(picked);
-    drop(first.selector);
-    within(first.client.close()).await.expect("the server is there");
+    let (same, fence) = (picked.tokens().to_vec(), picked.fence());
+    // Its lease ends, and the reservation does not.
+    first.die().await;
     let adopted = second.select("tx", 5).await.expect("it is reserved");
     assert_eq!(adopted.tokens(), same);
-    within(second.selector.reserve(&tx("tx"))).await.expect("it is");
-    table.apply(&adopted, &[]);
-    within(second.selector.spent(&tx("tx"), &[])).await.expect("it takes the locks again");
+    within(second.selector.reserve(&tx("tx"))).await.expect("it takes the locks");
+    assert!(adopted.fence() > fence, "whatever the first one still does is behind");
+    second.apply(&adopted).await;
+    within(second.selector.spent(&tx("tx"), &[])).await.expect("it holds the locks");
+    within(second.selector.spent(&tx("tx"), &[])).await.expect("it is spent");
     let over = within(second.selector.release(&tx("tx"))).await.expect_err("it is spent");
     assert!(matches!(over, SelectError::AlreadySpent { .. }), "{over}");
-    let third = second.select("tx-1", 4).await.expect_err("one of three is left");
-    assert!(matches!(third, SelectError::Insufficient { have: 3, asked: 4 }), "{third}");
+    let little = second.select("tx-1", 5).await.expect_err("one of three and the change are left");
+    assert!(matches!(little, SelectError::Insufficient { have: 4, asked: 5 }), "{little}");
     assert_eq!(within(second.selector.select(&tx("tx-2"), &pool(), 3)).await.expect("it is left").sum(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_gives_up_leaves_nothing() {
+    let servers = Servers::start().await;
+    let source = in_memory(&[token("a", 3, 0)]).await;
+    let (first, second) = (servers.replica(0, &source).await, servers.replica(1, &source).await);
+    let held = first.select("tx-0", 3).await.expect("it is free");
+    let waits = tokio::spawn({
+        let second = second.clone();
+        async move { second.select("tx-1", 3).await }
+    });
+    let lock = first.selector.lock_of(&held.tokens()[0]);
+    let waiting = async || first.client.describe_lock(&lock).await.expect("it is there").waiting;
+    within(async { while waiting().await == 0 {} }).await;
+    waits.abort();
+    within(async { while waiting().await > 0 {} }).await;
+    drop(held);
+    first.pay("tx-2", 3).await.expect("it is free");
+    assert!(second.selector.locked().is_empty());
 }

@@ -113,7 +113,7 @@ fn what_another_replica_has_selected_for_it_is_adopted() {
     let adopted = Effect::Finish(Verdict::Adopted(record.clone()));
     story.change(Change::Marked(a().id, mark("t", MarkState::Reserved)));
     assert_eq!(story.after(Event::News), [Effect::ReadRecord]);
-    assert_eq!(story.after(Event::Record(Some(record.clone()))), [adopted.clone()]);
+    assert_eq!(story.after(Event::Record(Some(record.clone()))), std::slice::from_ref(&adopted));
     let mut story = Story::of(3, &[("a", 3)], |_| {});
     story.after(Event::News);
     story.after(granted(&[0]));
