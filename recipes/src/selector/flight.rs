@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use geolock_client::{AcquireError, DcId, LockDescription, LockGuard, LockName, Reason};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use super::opened;
@@ -15,6 +15,9 @@ use super::wait::{Candidate, Terms, Waiting};
 use super::{SelectError, Selection, Token, TokenId, TokenSource};
 use crate::retry::{PAUSE, passes, read_passes};
 use crate::selector_state::{Ask, Effect, Event, HeldBy, Holder, Need, Select, Verdict, Wait};
+
+/// Most locks of other datacenters that are described when a selection ends in vain.
+const MAX_DESCRIBED: usize = 8;
 
 type Outcome = Result<Selection, SelectError>;
 
@@ -133,12 +136,17 @@ impl<S: TokenSource> Driver<S> {
             }
             Effect::Announce => {
                 self.has_announced = true;
-                let need = Need { amount: self.ask.amount, dc: None };
+                let dc = self.shared.lock().space.home();
+                let need = Need { amount: self.ask.amount, dc };
                 self.announce(Some(&need)).await;
             }
             Effect::Withdraw => {
                 self.has_announced = false;
                 self.announce(None).await;
+            }
+            Effect::Finish(Verdict::Locked { free, mut by, retry_after }) => {
+                by.extend(self.holders_elsewhere().await);
+                return Some(Err(SelectError::Locked { free, by, retry_after }));
             }
             Effect::Finish(verdict) => return Some(self.finish(verdict)),
         }
@@ -206,6 +214,25 @@ impl<S: TokenSource> Driver<S> {
             Some(HeldBy { token, by })
         };
         locks.iter().filter_map(of).collect()
+    }
+
+    /// Asks who keeps the selection from tokens of other datacenters.
+    async fn holders_elsewhere(&mut self) -> Vec<HeldBy> {
+        let tokens = self.shared.lock().space.elsewhere(&self.ask.pool, MAX_DESCRIBED);
+        let mut describing = JoinSet::new();
+        for token in tokens {
+            let (client, lock) = (self.shared.store.client.clone(), self.shared.store.keys.lock(&token));
+            describing.spawn(async move { client.describe_lock(&lock).await });
+        }
+        let mut locks = Vec::new();
+        // What is not known in time is left out.
+        let _ = timeout(2 * PAUSE, async {
+            while let Some(described) = describing.join_next().await {
+                locks.extend(described.into_iter().flatten());
+            }
+        })
+        .await;
+        self.holders(&locks)
     }
 
     async fn read_marks(&mut self, ids: &[TokenId]) -> Result<(), SelectError> {

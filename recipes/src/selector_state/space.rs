@@ -136,6 +136,11 @@ impl Space {
         self.needs.retain(|_, (_, seen)| *seen + 2 * NEED_LASTS > now);
     }
 
+    /// Returns the datacenter of the client, if it is known.
+    pub fn home(&self) -> Option<DcId> {
+        self.me
+    }
+
     /// The client has a datacenter, or another one.
     pub fn on_home(&mut self, me: Option<DcId>) {
         if self.me != me {
@@ -316,6 +321,17 @@ impl Space {
             by.push(HeldBy { token: None, by: Holder::Need { tx: need.to_string() } });
         }
         (by, after.unwrap_or(ttl))
+    }
+
+    /// Returns tokens of a pool that seem to be free in another datacenter, at most so many. Who holds them
+    /// there is not known here.
+    pub fn elsewhere(&self, pool: &Pool, most: usize) -> Vec<Token> {
+        let is_elsewhere = |token: &&Token| {
+            let status = self.status(token);
+            status.is_free && !status.is_here
+        };
+        let tokens = self.pools.get(pool).into_iter().flat_map(Cache::tokens);
+        tokens.filter(is_elsewhere).take(most).cloned().collect()
     }
 
     fn token(&self, id: &TokenId) -> Option<&Token> {

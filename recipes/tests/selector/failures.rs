@@ -141,6 +141,26 @@ async fn a_mark_that_cannot_be_read_is_told_with_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_home_of_a_token_others_are_chosen_or_it_is_told() {
+    let servers = Servers::start().await;
+    let source = in_memory(&[token("a", 3, 2), token("b", 200, 0)]).await;
+    let replica = servers.replica_with(0, &source, options(impatient)).await;
+    servers.playground.switch(2, false).await.expect("it is on");
+    let gone = async || {
+        let status = replica.client.status().await.expect("it serves");
+        status.peers.iter().any(|peer| peer.dc == 2 && !peer.reachable)
+    };
+    within(async { while !gone().await {} }).await;
+    // A small one would be preferred, and is there.
+    let other = replica.select("tx-0", 3).await.expect("the large one is here");
+    assert_eq!(other.tokens(), [token("b", 200, 0)]);
+    let locked = replica.select("tx-1", 3).await.expect_err("it cannot be had");
+    let SelectError::Locked { by, .. } = locked else { panic!("{locked}") };
+    let unreachable = Holder::Unreachable { dc: geolock_client::DcId::new(2).expect("it is small") };
+    assert!(by.contains(&HeldBy { token: Some(token("a", 3, 2).id), by: unreachable }), "{by:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_is_away_is_told_from_a_pool_that_is_empty() {
     let servers = Servers::start().await;
     let source = in_memory(&[token("a", 3, 0)]).await;

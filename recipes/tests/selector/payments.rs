@@ -1,13 +1,18 @@
 //! Many payments at once.
 
-use geolock_recipes::selector::SelectError;
+use geolock_recipes::selector::{MemorySource, SelectError};
 use tokio::task::JoinSet;
 
 use crate::fixture::{Servers, balance, equal, filled, in_memory, token, within};
-use crate::on_every_source;
 use crate::open::Source;
+use crate::over_databases;
 
-on_every_source!(of_three_that_want_two_tokens_one_has_too_little, three_and_two);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_that_want_two_tokens_one_has_too_little() {
+    three_and_two(MemorySource::new()).await;
+}
+
+over_databases!(three_and_two);
 
 async fn three_and_two<S: Source>(source: S) {
     let servers = Servers::start().await;
@@ -22,7 +27,12 @@ async fn three_and_two<S: Source>(source: S) {
     assert_eq!(balance(&source).await, 0);
 }
 
-on_every_source!(twenty_replicas_use_a_hundred_tokens_up, twenty_and_a_hundred);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_replicas_use_a_hundred_tokens_up() {
+    twenty_and_a_hundred(MemorySource::new()).await;
+}
+
+over_databases!(twenty_and_a_hundred);
 
 async fn twenty_and_a_hundred<S: Source>(source: S) {
     let servers = Servers::start().await;
@@ -43,7 +53,12 @@ async fn twenty_and_a_hundred<S: Source>(source: S) {
     assert_eq!(spent, 100);
 }
 
-on_every_source!(a_hundred_payments_chain_through_the_change_of_one_token, hundred_of_one);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_payments_chain_through_the_change_of_one_token() {
+    hundred_of_one(MemorySource::new()).await;
+}
+
+over_databases!(hundred_of_one);
 
 async fn hundred_of_one<S: Source>(source: S) {
     let servers = Servers::start().await;
@@ -60,7 +75,12 @@ async fn hundred_of_one<S: Source>(source: S) {
     assert_eq!(balance(&source).await, 0);
 }
 
-on_every_source!(of_two_that_want_both_tokens_one_hears_the_truth, two_and_two);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_want_both_tokens_one_hears_the_truth() {
+    two_and_two(MemorySource::new()).await;
+}
+
+over_databases!(two_and_two);
 
 async fn two_and_two<S: Source>(source: S) {
     let servers = Servers::start().await;

@@ -5,16 +5,11 @@ use geolock_recipes::selector::PostgresSource;
 #[cfg(feature = "tokens-sqlite")]
 use geolock_recipes::selector::SqliteSource;
 
-/// Makes a test of a story for each kind of source.
+/// Makes the tests of a story over databases.
 #[macro_export]
-macro_rules! on_every_source {
-    ($name:ident, $story:ident) => {
-        mod $name {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn in_memory() {
-                super::$story(geolock_recipes::selector::MemorySource::new()).await;
-            }
-
+macro_rules! over_databases {
+    ($story:ident) => {
+        mod $story {
             #[cfg(feature = "tokens-sqlite")]
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn in_sqlite() {
