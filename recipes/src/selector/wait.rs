@@ -2,9 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use geolock_client::{AcquireError, AcquireRequest, Client, LockGuard, LockName, Wait};
 use tokio::time::Instant;
+
+/// More than a round trip between datacenters.
+const LATELY: Duration = Duration::from_millis(500);
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, AcquireError>> + Send>>;
 
@@ -28,22 +32,32 @@ pub(super) struct Waiting {
     /// All candidates that it ever had.
     all: Vec<Candidate>,
     /// The places of those that the request under way names.
+    asked: Vec<usize>,
+    /// The places of those that count.
     named: Vec<usize>,
     acquiring: Acquiring,
+    began: Instant,
 }
 
 impl Waiting {
     pub fn begin(client: &Client, terms: Terms, candidates: Vec<Candidate>) -> Waiting {
         let named: Vec<usize> = (0..candidates.len()).collect();
         let acquiring = acquire(client, &terms, &candidates, &named);
-        Waiting { client: client.clone(), terms, all: candidates, named, acquiring }
+        let (client, began) = (client.clone(), Instant::now());
+        Waiting { client, terms, all: candidates, asked: named.clone(), named, acquiring, began }
     }
 
-    /// Adds candidates and drops others.
+    /// Adds candidates and drops others. A request that has just been made and only has to drop some stays as
+    /// it is: it would lose its place, and what is granted in vain is given back.
     pub fn amend(&mut self, add: Vec<Candidate>, drop: &[LockName]) {
         self.named.retain(|place| !drop.contains(&self.all[*place].0));
+        if add.is_empty() && self.began.elapsed() < LATELY {
+            return;
+        }
+        self.began = Instant::now();
         self.named.extend(self.all.len()..self.all.len() + add.len());
         self.all.extend(add);
+        self.asked.clone_from(&self.named);
         self.acquiring = acquire(&self.client, &self.terms, &self.all, &self.named);
     }
 
@@ -51,7 +65,7 @@ impl Waiting {
     /// then those of each amendment. Cancel-safe.
     pub async fn granted(&mut self) -> Result<(LockGuard, Vec<usize>), AcquireError> {
         let guard = (&mut self.acquiring).await?;
-        let place = |at: &u32| usize::try_from(*at).ok().and_then(|at| self.named.get(at).copied());
+        let place = |at: &u32| usize::try_from(*at).ok().and_then(|at| self.asked.get(at).copied());
         let places = guard.chosen().iter().filter_map(place).collect();
         Ok((guard, places))
     }

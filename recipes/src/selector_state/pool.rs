@@ -221,6 +221,10 @@ impl Cache {
         self.listed.get(id).is_some_and(|listed| listed.status.is_open)
     }
 
+    pub fn is_free(&self, id: &TokenId) -> bool {
+        self.listed.get(id).is_some_and(|listed| listed.status.is_free)
+    }
+
     pub fn is_here(&self, id: &TokenId) -> bool {
         self.listed.get(id).is_some_and(|listed| listed.status.is_here)
     }

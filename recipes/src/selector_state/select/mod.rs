@@ -117,10 +117,8 @@ enum State {
         since: Duration,
     },
     Behind,
-    /// Claims these.
     Trying {
         asked: Vec<Token>,
-        claimed: Vec<TokenId>,
     },
     Reading {
         chosen: Vec<Token>,
@@ -156,6 +154,8 @@ pub(crate) struct Select {
     began: Duration,
     state: State,
     effects: VecDeque<Effect>,
+    /// The tokens that it is about to have.
+    claimed: Vec<TokenId>,
     tries: u32,
     pauses: u32,
     /// Since when less is listed than asked.
@@ -180,6 +180,7 @@ impl Select {
             began: now,
             state: State::Pausing { until: now },
             effects: VecDeque::new(),
+            claimed: Vec::new(),
             tries: 0,
             pauses: 0,
             short_since: Some(now),
@@ -254,7 +255,10 @@ impl Select {
             Event::TimedOut { by } => self.on_timed_out(now, space, by),
             Event::NotEnough => {
                 self.unclaim(space);
-                self.finish(Verdict::Limit { which: Limit::Examined, most: self.options.max_examined });
+                self.finish(
+                    space,
+                    Verdict::Limit { which: Limit::Examined, most: self.options.max_examined },
+                );
             }
             Event::Failed => {
                 self.unclaim(space);
@@ -262,7 +266,7 @@ impl Select {
                 self.state = State::Pausing { until: now + AGAIN };
             }
             Event::Marks(read) => self.on_marks(now, space, read),
-            Event::Record(Some(record)) => self.finish(Verdict::Adopted(record)),
+            Event::Record(Some(record)) => self.finish(space, Verdict::Adopted(record)),
             Event::Record(None) => {
                 self.has_read_record = true;
                 if matches!(self.state, State::Record) {
@@ -272,8 +276,11 @@ impl Select {
         }
     }
 
-    fn finish(&mut self, verdict: Verdict) {
+    fn finish(&mut self, space: &mut Space, verdict: Verdict) {
         self.leave_asking();
+        if !matches!(verdict, Verdict::Picked { .. }) {
+            self.unclaim(space);
+        }
         if self.announced.take().is_some() {
             self.effects.push_back(Effect::Withdraw);
         }
@@ -290,13 +297,15 @@ impl Select {
         }
     }
 
+    /// Keeps other selections of this replica from these, and no longer from those before.
+    fn claim(&mut self, space: &mut Space, ids: Vec<TokenId>) {
+        self.unclaim(space);
+        space.claim(&self.ask.tx, ids.iter().cloned());
+        self.claimed = ids;
+    }
+
     fn unclaim(&mut self, space: &mut Space) {
-        let ids = match &self.state {
-            State::Trying { claimed, .. } => claimed.clone(),
-            State::Reading { chosen, .. } => chosen.iter().map(|token| token.id.clone()).collect(),
-            _ => return,
-        };
-        space.unclaim(&self.ask.tx, ids);
+        space.unclaim(&self.ask.tx, std::mem::take(&mut self.claimed));
     }
 
     fn on_news(&mut self, now: Duration, space: &mut Space) {
@@ -313,7 +322,9 @@ impl Select {
         let over = self.over_at();
         match &self.state {
             State::Over => {}
-            State::Listing { .. } | State::Pausing { .. } if over <= now => self.finish(Verdict::Timeout),
+            State::Listing { .. } | State::Pausing { .. } if over <= now => {
+                self.finish(space, Verdict::Timeout)
+            }
             State::Behind if over <= now => self.finish_locked(now, space, Vec::new()),
             State::Waiting(Waiting { is_asked: false, .. }) if over <= now => {
                 self.finish_locked(now, space, Vec::new());
@@ -325,7 +336,7 @@ impl Select {
                     self.effects.push_back(Effect::GiveBack);
                 }
                 self.unclaim(space);
-                self.finish(Verdict::Timeout);
+                self.finish(space, Verdict::Timeout);
             }
             State::Waiting(_) if self.news_due() <= now && now < over => {
                 self.announced = Some(now);
@@ -340,7 +351,7 @@ impl Select {
         let (mut by, retry_after) = space.blockers(now, &self.ask.pool, &self.ask.tx, self.ttl);
         let known: BTreeSet<Option<TokenId>> = by.iter().map(|held| held.token.clone()).collect();
         by.extend(told.into_iter().filter(|held| !known.contains(&held.token)));
-        self.finish(Verdict::Locked { free, by, retry_after });
+        self.finish(space, Verdict::Locked { free, by, retry_after });
     }
 
     /// Looks at the pool, and decides how to go on.
@@ -355,7 +366,7 @@ impl Select {
         }
         if !cache.is_usable(now) {
             if matches!(self.state, State::Listing { .. }) && cache.has_failed_since(since) {
-                return self.finish(Verdict::SourceUnavailable);
+                return self.finish(space, Verdict::SourceUnavailable);
             }
             // One query serves all that wait for it.
             let since = match self.state {
@@ -374,7 +385,7 @@ impl Select {
         let choice = free.fit(self.ask.amount, most);
         if choice.is_none() && free.fit(self.ask.amount, self.options.max_inputs).is_some() || most == 0 {
             let most = self.options.max_locked;
-            return self.finish(Verdict::Limit { which: Limit::Locked, most });
+            return self.finish(space, Verdict::Limit { which: Limit::Locked, most });
         }
         match choice {
             Some(choice) if self.tries < TRIES && self.are_here(space, &choice) => {
@@ -404,9 +415,9 @@ impl Select {
         let all = choice.iter().chain(spare.take(SPARES * choice.len()));
         let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
         let claimed: Vec<TokenId> = choice.iter().map(|rank| rank.id.clone()).collect();
-        space.claim(&self.ask.tx, claimed.iter().cloned());
+        self.claim(space, claimed);
         self.effects.push_back(Effect::Request { tokens: asked.clone(), most, wait: Wait::Try });
-        self.state = State::Trying { asked, claimed };
+        self.state = State::Trying { asked };
     }
 
     fn on_granted(&mut self, space: &mut Space, chosen: &[usize], fence: u64) {
@@ -419,10 +430,9 @@ impl Select {
             // It comes too late.
             _ => return self.effects.push_back(Effect::GiveBack),
         };
-        self.unclaim(space);
         let chosen: Vec<Token> = chosen.iter().filter_map(|place| asked.get(*place).cloned()).collect();
         let ids: Vec<TokenId> = chosen.iter().map(|token| token.id.clone()).collect();
-        space.claim(&self.ask.tx, ids.iter().cloned());
+        self.claim(space, ids.clone());
         self.state = State::Reading { chosen, fence };
         self.effects.push_back(Effect::ReadMarks(ids));
     }
@@ -452,7 +462,7 @@ impl Select {
         if let Some(record) = record {
             self.unclaim(space);
             self.effects.push_back(Effect::GiveBack);
-            return self.finish(Verdict::Adopted(record));
+            return self.finish(space, Verdict::Adopted(record));
         }
         let mut is_marked = false;
         for mark in marks {
@@ -468,7 +478,7 @@ impl Select {
             self.state = State::Pausing { until: now };
             return self.decide(now, space);
         }
-        self.finish(Verdict::Picked { tokens: chosen, fence });
+        self.finish(space, Verdict::Picked { tokens: chosen, fence });
     }
 }
 

@@ -24,10 +24,12 @@ impl Select {
         }
         let cache = space.pool(&self.ask.pool);
         if cache.reach(self.options.max_inputs) < u128::from(self.ask.amount) {
-            return self.finish(Verdict::Limit { which: Limit::Inputs, most: self.options.max_inputs });
+            return self
+                .finish(space, Verdict::Limit { which: Limit::Inputs, most: self.options.max_inputs });
         }
         if cache.reach(most) < u128::from(self.ask.amount) {
-            return self.finish(Verdict::Limit { which: Limit::Locked, most: self.options.max_locked });
+            return self
+                .finish(space, Verdict::Limit { which: Limit::Locked, most: self.options.max_locked });
         }
         let left = self.over_at().saturating_sub(now);
         let is_here = self.are_here(space, &choice) && !choice.is_empty();
@@ -59,12 +61,13 @@ impl Select {
         let since = *self.short_since.get_or_insert(now);
         if cache.is_since(since) || self.has(Bug::OldListingTrusted) {
             let most = self.options.max_examined;
-            self.finish(match is_cut {
+            let verdict = match is_cut {
                 true => Verdict::Limit { which: Limit::Examined, most },
                 false => Verdict::Insufficient { have },
-            });
+            };
+            self.finish(space, verdict);
         } else if cache.has_failed_since(since) {
-            self.finish(Verdict::SourceUnavailable);
+            self.finish(space, Verdict::SourceUnavailable);
         } else if matches!(self.state, State::Waiting(_)) {
             cache.demand(since);
         } else {
@@ -78,14 +81,15 @@ impl Select {
     fn wait_for(&mut self, space: &mut Space, choice: &[Rank], most: usize, wait: Wait) {
         self.is_in_front = true;
         let amount = u128::from(self.ask.amount);
-        let cache = space.pool(&self.ask.pool);
+        let cache = &*space.pool(&self.ask.pool);
         let chosen: BTreeSet<&TokenId> = choice.iter().map(|rank| &rank.id).collect();
         let is_other = |rank: &&Rank| !chosen.contains(&rank.id);
         // A large token that is here would be had before small ones that are elsewhere.
         let is_narrow = !is_large(choice, self.ask.amount);
-        let others = preferred(cache.open(), self.ask.amount).filter(is_other);
-        let others = others.filter(|rank| !is_narrow || !exceeds(rank.amount, self.ask.amount));
-        let all = choice.iter().chain(others).take(MAX_CANDIDATES);
+        let allows = |rank: &&Rank| !is_narrow || !exceeds(rank.amount, self.ask.amount);
+        let others = preferred(cache.open(), self.ask.amount).filter(is_other).filter(allows);
+        let (free, taken): (Vec<&Rank>, Vec<&Rank>) = others.partition(|rank| cache.is_free(&rank.id));
+        let all = choice.iter().chain(free).chain(taken).take(MAX_CANDIDATES);
         let asked = bounded(all.filter_map(|rank| cache.token(&rank.id).cloned()));
         let candidates = asked.iter().map(|token| (token.id.clone(), token.clone())).collect();
         let position = cache.position();
@@ -93,6 +97,8 @@ impl Select {
         if is_asked {
             self.effects.push_back(Effect::Request { tokens: asked.clone(), most, wait });
         }
+        // So that the selections of this replica do not all wait for the same ones.
+        self.claim(space, choice.iter().map(|rank| rank.id.clone()).collect());
         self.state = State::Waiting(Waiting { is_asked, is_narrow, asked, candidates, position });
     }
 
@@ -108,7 +114,8 @@ impl Select {
         let serves =
             |choice: Option<Vec<Rank>>| choice.is_some_and(|choice| !is_large(&choice, self.ask.amount));
         let fit = || cache.free().fit(self.ask.amount, self.options.max_inputs);
-        let widens = waiting.is_narrow && (is_due || !serves(fit()));
+        let is_served = self.claimed.iter().all(|id| cache.is_open(id)) || serves(fit());
+        let widens = waiting.is_narrow && (is_due || !is_served);
         if waiting.position == cache.position() && !widens {
             return;
         }
@@ -117,6 +124,7 @@ impl Select {
         let Some(mut changed) = changed else {
             // It has missed some: it asks for all again, behind others.
             self.leave_asking();
+            self.unclaim(space);
             return self.decide(now, space);
         };
         waiting.position = cache.position();
@@ -146,7 +154,10 @@ impl Select {
         match (waiting.is_asked, reaches) {
             (true, true) => self.effects.push_back(Effect::Amend { add, drop }),
             (true, false) => self.leave_asking(),
-            (false, true) => self.decide(now, space),
+            (false, true) => {
+                self.unclaim(space);
+                self.decide(now, space);
+            }
             (false, false) => {}
         }
     }
@@ -154,6 +165,7 @@ impl Select {
     pub(super) fn pause_or_end(&mut self, now: Duration, space: &mut Space, by: Vec<HeldBy>) {
         match self.options.backoff {
             Backoff::Random { max, retries } if self.pauses < retries => {
+                self.unclaim(space);
                 (self.pauses, self.tries) = (self.pauses + 1, 0);
                 self.state = State::Pausing { until: now + self.random(max) };
             }
