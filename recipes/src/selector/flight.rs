@@ -188,8 +188,10 @@ impl<S: TokenSource> Driver<S> {
             Err(error) => {
                 count(&counters.refused, 1);
                 match error {
-                    AcquireError::NotFree => Event::NotFree,
-                    AcquireError::TimedOut { locks } => Event::TimedOut { by: self.holders(&locks) },
+                    AcquireError::NotFree | AcquireError::NotEnoughFree { .. } => Event::NotFree,
+                    AcquireError::TimedOut { locks, free } => {
+                        Event::TimedOut { by: self.holders(&locks), free }
+                    }
                     AcquireError::Refused(Reason::NotEnough, _) => Event::NotEnough,
                     AcquireError::Refused(reason, _) if !passes(reason) => return Err(error.into()),
                     AcquireError::Closed => return Err(error.into()),

@@ -98,8 +98,10 @@ pub(crate) enum Event {
         fence: u64,
     },
     NotFree,
+    /// `free`: the sum of what was free, as the server knows it.
     TimedOut {
         by: Vec<HeldBy>,
+        free: Option<u64>,
     },
     /// The server says that the candidates do not reach the amount.
     NotEnough,
@@ -252,7 +254,7 @@ impl Select {
                 self.tries = TRIES;
                 self.decide(now, space);
             }
-            Event::TimedOut { by } => self.on_timed_out(now, space, by),
+            Event::TimedOut { by, free } => self.on_timed_out(now, space, by, free),
             Event::NotEnough => {
                 self.unclaim(space);
                 self.finish(
@@ -325,9 +327,9 @@ impl Select {
             State::Listing { .. } | State::Pausing { .. } if over <= now => {
                 self.finish(space, Verdict::Timeout)
             }
-            State::Behind if over <= now => self.finish_locked(now, space, Vec::new()),
+            State::Behind if over <= now => self.finish_locked(now, space, Vec::new(), None),
             State::Waiting(Waiting { is_asked: false, .. }) if over <= now => {
-                self.finish_locked(now, space, Vec::new());
+                self.finish_locked(now, space, Vec::new(), None);
             }
             _ if over + SILENT <= now => {
                 if matches!(self.state, State::Trying { .. }) {
@@ -346,8 +348,8 @@ impl Select {
         }
     }
 
-    fn finish_locked(&mut self, now: Duration, space: &mut Space, told: Vec<HeldBy>) {
-        let free = space.pool(&self.ask.pool).free_total();
+    fn finish_locked(&mut self, now: Duration, space: &mut Space, told: Vec<HeldBy>, free: Option<u64>) {
+        let free = free.map_or_else(|| space.pool(&self.ask.pool).free_total(), u128::from);
         let (mut by, retry_after) = space.blockers(now, &self.ask.pool, &self.ask.tx, self.ttl);
         let known: BTreeSet<Option<TokenId>> = by.iter().map(|held| held.token.clone()).collect();
         by.extend(told.into_iter().filter(|held| !known.contains(&held.token)));
@@ -437,15 +439,12 @@ impl Select {
         self.effects.push_back(Effect::ReadMarks(ids));
     }
 
-    fn on_timed_out(&mut self, now: Duration, space: &mut Space, by: Vec<HeldBy>) {
+    fn on_timed_out(&mut self, now: Duration, space: &mut Space, by: Vec<HeldBy>, free: Option<u64>) {
         let State::Waiting(waiting) = &mut self.state else { return };
         waiting.is_asked = false;
         match self.options.backoff {
-            Backoff::Random { .. } if now < self.over_at() => {
-                self.has_read_record = true;
-                self.pause_or_end(now, space, by);
-            }
-            _ => self.finish_locked(now, space, by),
+            Backoff::Random { .. } if now < self.over_at() => self.pause_or_end(now, space),
+            _ => self.finish_locked(now, space, by, free),
         }
     }
 

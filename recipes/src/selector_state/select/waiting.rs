@@ -7,7 +7,7 @@ use super::super::bugs::Bug;
 use super::super::fit::{Rank, exceeds, preferred};
 use super::super::options::{Backoff, MAX_CANDIDATES};
 use super::super::space::Space;
-use super::super::verdict::{HeldBy, Limit, Verdict};
+use super::super::verdict::{Limit, Verdict};
 use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
 use crate::selector::{Token, TokenId};
 
@@ -37,7 +37,7 @@ impl Select {
             Backoff::Queue => Wait::AtMost(left),
             // The attempt asks another datacenter.
             Backoff::Random { max, .. } if !choice.is_empty() && !is_here => Wait::AtMost(max.min(left)),
-            Backoff::Random { .. } => return self.pause_or_end(now, space, Vec::new()),
+            Backoff::Random { .. } => return self.pause_or_end(now, space),
         };
         self.wait_for(space, &choice, most, wait);
     }
@@ -162,14 +162,14 @@ impl Select {
         }
     }
 
-    pub(super) fn pause_or_end(&mut self, now: Duration, space: &mut Space, by: Vec<HeldBy>) {
+    pub(super) fn pause_or_end(&mut self, now: Duration, space: &mut Space) {
         match self.options.backoff {
             Backoff::Random { max, retries } if self.pauses < retries => {
                 self.unclaim(space);
                 (self.pauses, self.tries) = (self.pauses + 1, 0);
                 self.state = State::Pausing { until: now + self.random(max) };
             }
-            _ => self.finish_locked(now, space, by),
+            _ => self.finish_locked(now, space, Vec::new(), None),
         }
     }
 }

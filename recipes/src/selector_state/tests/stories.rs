@@ -189,7 +189,7 @@ fn the_end_of_a_wait_tells_who_holds_and_when_that_can_end() {
         HeldBy { token: Some(token("b", 3, 0).id), by: unreachable },
     ];
     let locked = Verdict::Locked { free: 3, by: told.clone(), retry_after: TTL };
-    assert_eq!(story.after(Event::TimedOut { by: told }), [Effect::Finish(locked)]);
+    assert_eq!(story.after(Event::TimedOut { by: told, free: None }), [Effect::Finish(locked)]);
     // All are reserved: it waits without a request.
     let mut story = Story::of(3, &[("a", 3)], |_| {});
     story.change(Change::Marked(a().id, mark("o", MarkState::Reserved)));

@@ -11,17 +11,19 @@ use super::{Action, Broken, Payment, World, home, tx};
 use crate::selector::Token;
 
 impl World {
-    /// No other selection that may go on has one of the tokens.
+    /// No other selection that may go on has one of the tokens. One whose lease is over will hear of it.
     pub(super) fn check_alone(&self, number: usize, tokens: &[Token]) -> Result<(), Broken> {
-        let own = self.replicas[self.payments[number].replica].lease;
+        let holds = |it: &Payment| it.request.is_some_and(|it| self.outside.requests.contains_key(&it));
+        if !holds(&self.payments[number]) {
+            return Ok(());
+        }
         for (other, payment) in self.payments.iter().enumerate().filter(|(other, _)| *other != number) {
             let replica = &self.replicas[payment.replica];
             let is_open = payment.open.as_ref().is_some_and(|open| open.stage() == Stage::Picked);
             let goes_on = is_open && !payment.is_out && replica.is_alive && replica.stopped_until <= self.now;
-            let holds = payment.request.is_some_and(|it| self.outside.requests.contains_key(&it));
             let shared = payment.tokens.iter().find(|token| tokens.contains(token));
-            if let (true, true, Some(token)) = (goes_on, holds, shared) {
-                return Err(format!("{:?} is picked by {number} (lease {own}) and {other}", token.id));
+            if let (true, true, Some(token)) = (goes_on, holds(payment), shared) {
+                return Err(format!("{:?} is picked by {number} and {other}", token.id));
             }
         }
         Ok(())

@@ -107,7 +107,7 @@ impl World {
             let is_own = marks.iter().all(|mark| *mark == MarkRead::Own);
             return self.answer(number, Action::Open(number, OpenEvent::NotLocked { is_own }));
         }
-        let event = if is_try { Event::NotFree } else { Event::TimedOut { by: Vec::new() } };
+        let event = if is_try { Event::NotFree } else { Event::TimedOut { by: Vec::new(), free: None } };
         self.answer(number, Action::Select(number, id, event));
     }
 
