@@ -120,8 +120,12 @@ impl<S: TokenSource> Driver<S> {
                 let add = self.candidates(add);
                 let drop: Vec<LockName> =
                     drop.iter().map(|token| self.shared.store.keys.lock(token)).collect();
-                if let Some(request) = &mut self.request {
-                    request.amend(add, &drop);
+                if let Some(request) = &mut self.request
+                    && !request.amend(&add, &drop).await
+                {
+                    // It waits for candidates of before, which may be spent by now.
+                    self.request = None;
+                    self.handle(Event::Failed);
                 }
             }
             Effect::Cancel => self.request = None,
@@ -171,7 +175,7 @@ impl<S: TokenSource> Driver<S> {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let terms = Terms { amount: self.ask.amount, most, label: self.ask.tx.to_string(), until };
         let candidates = self.candidates(tokens);
-        self.request = Some(Waiting::begin(&self.shared.store.client, terms, candidates));
+        self.request = Some(Waiting::begin(&self.shared.store.client, &terms, &candidates));
     }
 
     fn on_request(&mut self, granted: Granted) -> Result<(), SelectError> {

@@ -1,16 +1,11 @@
 //! A request for enough tokens that waits, and whose candidates change meanwhile.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use geolock_client::{AcquireError, AcquireRequest, Client, LockGuard, LockName, Wait};
+use geolock_client::{
+    AcquireError, AcquireRequest, AmendError, AmendableAcquire, Client, LockGuard, LockName, Wait,
+};
 use tokio::time::Instant;
-
-/// More than a round trip between datacenters.
-const LATELY: Duration = Duration::from_millis(500);
-
-type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, AcquireError>> + Send>>;
 
 /// A candidate: its lock, and the amount of its token.
 pub(super) type Candidate = (LockName, u64);
@@ -27,60 +22,57 @@ pub(super) struct Terms {
 
 /// A request that waits. Dropping it gives it up.
 pub(super) struct Waiting {
-    client: Client,
-    terms: Terms,
-    /// All candidates that it ever had.
-    all: Vec<Candidate>,
-    /// The places of those that the request under way names.
-    asked: Vec<usize>,
-    /// The places of those that count.
-    named: Vec<usize>,
-    acquiring: Acquiring,
-    began: Instant,
+    /// The places of all candidates that it ever had.
+    places: BTreeMap<LockName, usize>,
+    named: usize,
+    /// An error: it could not be made.
+    acquire: Result<AmendableAcquire, Option<AcquireError>>,
 }
 
 impl Waiting {
-    pub fn begin(client: &Client, terms: Terms, candidates: Vec<Candidate>) -> Waiting {
-        let named: Vec<usize> = (0..candidates.len()).collect();
-        let acquiring = acquire(client, &terms, &candidates, &named);
-        let (client, began) = (client.clone(), Instant::now());
-        Waiting { client, terms, all: candidates, asked: named.clone(), named, acquiring, began }
+    pub fn begin(client: &Client, terms: &Terms, candidates: &[Candidate]) -> Waiting {
+        let wait = match terms.until {
+            None => Wait::Try,
+            Some(until) => Wait::AtMost(until.saturating_duration_since(Instant::now())),
+        };
+        let request = AcquireRequest::enough(terms.amount).most(terms.most).wait(wait).label(&terms.label);
+        let request =
+            candidates.iter().fold(request, |request, (lock, weight)| request.candidate(lock, *weight));
+        let acquire = client.acquire_amendable(request).map_err(Some);
+        let mut waiting = Waiting { places: BTreeMap::new(), named: 0, acquire };
+        waiting.name(candidates);
+        waiting
     }
 
-    /// Adds candidates and drops others. A request that has just been made and only has to drop some stays as
-    /// it is: it would lose its place, and what is granted in vain is given back.
-    pub fn amend(&mut self, add: Vec<Candidate>, drop: &[LockName]) {
-        self.named.retain(|place| !drop.contains(&self.all[*place].0));
-        if add.is_empty() && self.began.elapsed() < LATELY {
-            return;
+    fn name(&mut self, candidates: &[Candidate]) {
+        let places = self.named..;
+        self.places.extend(candidates.iter().map(|(lock, _)| lock.clone()).zip(places));
+        self.named += candidates.len();
+    }
+
+    /// Adds candidates and drops others: the request keeps its place in the queues. Returns false if it waits
+    /// for the candidates of before.
+    pub async fn amend(&mut self, add: &[Candidate], drop: &[LockName]) -> bool {
+        self.name(add);
+        match &mut self.acquire {
+            Ok(acquire) => match acquire.amend(add, drop).await {
+                // The end of its wait is under way.
+                Ok(()) | Err(AmendError::NotWaiting) => true,
+                Err(_) => false,
+            },
+            Err(_) => true,
         }
-        self.began = Instant::now();
-        self.named.extend(self.all.len()..self.all.len() + add.len());
-        self.all.extend(add);
-        self.asked.clone_from(&self.named);
-        self.acquiring = acquire(&self.client, &self.terms, &self.all, &self.named);
     }
 
     /// Waits for the grant. Returns the places of the chosen candidates, which count those of the beginning,
     /// then those of each amendment. Cancel-safe.
     pub async fn granted(&mut self) -> Result<(LockGuard, Vec<usize>), AcquireError> {
-        let guard = (&mut self.acquiring).await?;
-        let place = |at: &u32| usize::try_from(*at).ok().and_then(|at| self.asked.get(at).copied());
-        let places = guard.chosen().iter().filter_map(place).collect();
+        let guard = match &mut self.acquire {
+            Ok(acquire) => acquire.granted().await?,
+            Err(error) => return Err(error.take().unwrap_or(AcquireError::Closed)),
+        };
+        let place = |lock| self.places.get(lock).copied();
+        let places = guard.chosen_locks().iter().filter_map(place).collect();
         Ok((guard, places))
     }
-}
-
-fn acquire(client: &Client, terms: &Terms, all: &[Candidate], named: &[usize]) -> Acquiring {
-    let wait = match terms.until {
-        None => Wait::Try,
-        Some(until) => Wait::AtMost(until.saturating_duration_since(Instant::now())),
-    };
-    let request = AcquireRequest::enough(terms.amount).most(terms.most).wait(wait).label(&terms.label);
-    let request = named.iter().fold(request, |request, place| {
-        let (lock, weight) = &all[*place];
-        request.candidate(lock, *weight)
-    });
-    let client = client.clone();
-    Box::pin(async move { client.acquire(request).await })
 }
