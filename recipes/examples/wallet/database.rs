@@ -53,23 +53,12 @@ impl Wallets {
         }
     }
 
-    /// Returns the sum of all tokens of these pools, read as any other reader would.
-    pub async fn balance(&self, pools: &[Pool]) -> Result<u64, SourceError> {
-        const PAGE: usize = 1_000;
-        let mut balance = 0;
-        for pool in pools {
-            let mut last: Option<Token> = None;
-            loop {
-                let page = self.unspent(pool, last.as_ref(), PAGE).await?;
-                balance += page.iter().map(|token| token.amount).sum::<u64>();
-                let is_last = page.len() < PAGE;
-                last = page.into_iter().next_back();
-                if is_last {
-                    break;
-                }
-            }
+    /// Returns the sum of all tokens, read as any other reader would.
+    pub async fn balance(&self, currency: &str) -> Result<u64, SourceError> {
+        match self {
+            Wallets::Sqlite(source) => source.balance(currency).await,
+            Wallets::Postgres(source) => source.balance(currency).await,
         }
-        Ok(balance)
     }
 }
 

@@ -29,6 +29,7 @@ use replica::Replica;
 use report::{Report, Told};
 
 const DCS: u8 = 3;
+const CURRENCY: &str = "EUR";
 /// Each wallet begins with tokens of these amounts, as often in each datacenter.
 const AMOUNTS: [u64; 4] = [50, 20, 10, 5];
 const OF_EACH: u64 = 10;
@@ -61,7 +62,7 @@ async fn main() -> ExitCode {
 }
 
 fn wallets() -> Vec<Pool> {
-    ["alice", "bob", "carol"].map(|wallet| Pool::new(wallet, "EUR")).to_vec()
+    ["alice", "bob", "carol"].map(|wallet| Pool::new(wallet, CURRENCY)).to_vec()
 }
 
 /// This process is one of the replicas: it leaves when its input ends.
@@ -96,10 +97,10 @@ async fn play(mut options: Options) -> Result<bool, String> {
 }
 
 /// Fills the wallets. Returns their balance.
-async fn fill(wallets: &Wallets, pools: &[Pool]) -> Result<u64, String> {
+async fn fill(wallets: &Wallets) -> Result<u64, String> {
     let begun = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let begun = begun.map_or(0, |since| since.as_millis());
-    for pool in pools {
+    for pool in crate::wallets() {
         for dc in 0..DCS {
             let token = |number: u64, amount: u64| Token {
                 id: TokenId::new(format!("{pool}-{begun}-{dc}-{amount}-{number}")).expect("a short name"),
@@ -110,10 +111,10 @@ async fn fill(wallets: &Wallets, pools: &[Pool]) -> Result<u64, String> {
                 .iter()
                 .flat_map(|amount| (0..OF_EACH).map(move |number| token(number, *amount)))
                 .collect();
-            wallets.insert(pool, &tokens).await.map_err(|error| error.to_string())?;
+            wallets.insert(&pool, &tokens).await.map_err(|error| error.to_string())?;
         }
     }
-    wallets.balance(pools).await.map_err(|error| error.to_string())
+    wallets.balance(CURRENCY).await.map_err(|error| error.to_string())
 }
 
 /// A replica that runs.
@@ -158,8 +159,7 @@ fn start(
 
 async fn run(options: &Options, data: &Path, playground: &Playground) -> Result<bool, String> {
     let wallets = Wallets::open(&options.place()?).await.map_err(|error| error.to_string())?;
-    let pools = crate::wallets();
-    let balance = fill(&wallets, &pools).await?;
+    let balance = fill(&wallets).await?;
     let (lines, mut said) = mpsc::unbounded_channel();
     let begin = |id| start(options, data, playground.base, id, &lines);
     let mut replicas = Vec::new();
@@ -190,7 +190,7 @@ async fn run(options: &Options, data: &Path, playground: &Playground) -> Result<
                     }
                     kills += 1;
                 }
-                let now = wallets.balance(&pools).await.map_err(|error| error.to_string())?;
+                let now = wallets.balance(CURRENCY).await.map_err(|error| error.to_string())?;
                 has_changed |= now != balance;
                 let run = replicas.iter().filter(|replica| replica.child.is_ok()).count();
                 println!("{}", report.line(second, run, now));
@@ -209,7 +209,7 @@ async fn run(options: &Options, data: &Path, playground: &Playground) -> Result<
     while let Some((replica, told)) = said.recv().await {
         report.take(replica, told);
     }
-    let (sum, after) = (report.sum(), wallets.balance(&pools).await.map_err(|error| error.to_string())?);
+    let (sum, after) = (report.sum(), wallets.balance(CURRENCY).await.map_err(|error| error.to_string())?);
     println!(
         "{} payments in {} s, {} in vain, {:.2} attempts per token; the balance is {after}",
         sum.payments,

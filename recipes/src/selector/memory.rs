@@ -110,6 +110,14 @@ impl MemorySource {
         state.apply(&Transaction { id: tx.as_ref(), pool, inputs, fence, outputs })
     }
 
+    /// Returns the sum of the unspent tokens of all wallets in a currency.
+    pub async fn balance(&self, currency: &str) -> Result<u64, SourceError> {
+        let state = self.state();
+        state.check_available()?;
+        let of_currency = state.unspent.values().filter(|(pool, _)| pool.currency == currency);
+        Ok(of_currency.fold(0, |sum, (_, amount)| sum.saturating_add(*amount)))
+    }
+
     /// Returns the queries that all clones were asked so far.
     pub fn queries(&self) -> Queries {
         self.state().queries

@@ -12,6 +12,8 @@ pub trait Source: TokenSource + Clone {
         created_by: &str,
     ) -> impl Future<Output = Result<(), SourceError>> + Send;
 
+    fn balance(&self, currency: &str) -> impl Future<Output = Result<u64, SourceError>> + Send;
+
     fn apply(
         &self,
         tx: &str,
@@ -27,6 +29,10 @@ macro_rules! source {
         impl Source for $source {
             async fn insert(&self, pool: &Pool, tokens: &[Token], by: &str) -> Result<(), SourceError> {
                 <$source>::insert(self, pool, tokens, by).await
+            }
+
+            async fn balance(&self, currency: &str) -> Result<u64, SourceError> {
+                <$source>::balance(self, currency).await
             }
 
             async fn apply(

@@ -66,6 +66,8 @@ async fn a_transaction_is_applied(source: impl Source) {
     let (paid, change) = (token("paid", 6, None), token("change", 2, Some(2)));
     let outputs = [(bob.clone(), paid.clone()), (euros(), change.clone())];
     source.apply("t1", &euros(), &[id("a"), id("b")], 10, &outputs).await.expect("both are unspent");
+    assert_eq!(source.balance("EUR").await.expect("it is there"), 9);
+    assert_eq!(source.balance("USD").await.expect("it is there"), 0);
     assert_eq!(pages(&source, &euros(), 10).await, [change, token("c", 1, None)]);
     assert_eq!(pages(&source, &bob, 10).await, [paid]);
     let ids = [id("b"), id("c"), id("paid"), id("a"), id("unknown"), id("c")];

@@ -78,6 +78,18 @@ impl<D: Dialect> SqlSource<D> {
         Ok(())
     }
 
+    /// Returns the sum of the unspent tokens of all wallets in a currency. One statement reads them: of a
+    /// transaction it sees all, or nothing.
+    pub async fn balance(&self, currency: &str) -> Result<u64, SourceError> {
+        let operation = "sum the unspent tokens up";
+        let rows = self.read(operation, D::STATEMENTS.balance, &[Value::Text(currency)]).await?;
+        let sum = match rows.into_iter().next().map(|row| row.number) {
+            Some(sum) => sum.map_err(failed::<D>(operation))?.unwrap_or(0),
+            None => 0,
+        };
+        Ok(u64::try_from(sum).unwrap_or(0))
+    }
+
     async fn begin(&self) -> Result<SqlTransaction<D>, SqlError> {
         self.writers.begin_with(D::STATEMENTS.begin).await.map_err(failed::<D>("begin a transaction"))
     }

@@ -15,6 +15,8 @@ pub struct Statements {
     pub next_page: &'static str,
     /// ids: those that are unspent.
     pub unspent: &'static str,
+    /// currency: a row with the sum of all unspent tokens.
+    pub balance: &'static str,
     /// tx: records it as applied; returns a row if it was not before.
     pub record: &'static str,
     /// wallet, currency, ids: those that are unspent tokens of the pool. They stay so until the transaction
@@ -64,6 +66,7 @@ pub const SQLITE: Statements = Statements {
     first_page: FIRST_PAGE,
     next_page: next_page!(),
     unspent: "select id, 0, null from tokens where id in (select unhex(value) from json_each($1))",
+    balance: "select x'', coalesce(sum(amount), 0), null from tokens where currency = $1",
     record: "insert into applied(tx) values ($1) on conflict do nothing returning tx, 0, null",
     // With the signs, it looks the ids up. Without, it reads the whole pool.
     lock: "select id, 0, null from tokens where +wallet = $1 and +currency = $2 \
@@ -96,6 +99,7 @@ pub const POSTGRES: Statements = Statements {
     first_page: FIRST_PAGE,
     next_page: next_page!(),
     unspent: "select id, 0::bigint, null::integer from tokens where id = any($1)",
+    balance: "select ''::bytea, coalesce(sum(amount), 0)::bigint, null::integer from tokens where currency = $1",
     record: "insert into applied(tx) values ($1) on conflict do nothing returning tx, 0::bigint, null::integer",
     // In one order, so that two transactions with the same inputs cannot deadlock.
     lock: "select id, 0::bigint, null::integer from tokens where wallet = $1 and currency = $2 and id = any($3) \
