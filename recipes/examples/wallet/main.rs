@@ -11,6 +11,7 @@ mod playground;
 mod replica;
 mod report;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
@@ -98,12 +99,12 @@ async fn play(mut options: Options) -> Result<bool, String> {
 
 /// Fills the wallets. Returns their balance.
 async fn fill(wallets: &Wallets) -> Result<u64, String> {
-    let begun = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let begun = begun.map_or(0, |since| since.as_millis());
+    // Names that no earlier run has used: hash tables are seeded at random.
+    let run = RandomState::new().hash_one(0_u8);
     for pool in crate::wallets() {
         for dc in 0..DCS {
             let token = |number: u64, amount: u64| Token {
-                id: TokenId::new(format!("{pool}-{begun}-{dc}-{amount}-{number}")).expect("a short name"),
+                id: TokenId::new(format!("{pool}-{run:x}-{dc}-{amount}-{number}")).expect("a short name"),
                 amount,
                 home: DcId::new(dc),
             };
