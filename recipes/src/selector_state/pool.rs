@@ -53,6 +53,8 @@ pub(crate) struct Cache {
     open: Ranks,
     all: Ranks,
     total: u128,
+    /// The sum when the listing came.
+    listed_total: u128,
     is_cut: bool,
     /// When the query of this listing began.
     content: Option<Duration>,
@@ -78,6 +80,7 @@ impl Cache {
             open: Ranks::default(),
             all: Ranks::default(),
             total: 0,
+            listed_total: 0,
             is_cut: false,
             content: None,
             under_way: None,
@@ -161,6 +164,7 @@ impl Cache {
             self.insert(token, status, None);
         }
         (self.is_cut, self.content, self.served) = (is_cut, Some(began), 0);
+        self.listed_total = self.total;
         gone
     }
 
@@ -247,6 +251,11 @@ impl Cache {
     /// Returns the sum of what is listed, free or not.
     pub fn total(&self) -> u128 {
         self.total
+    }
+
+    /// Returns the sum of what was listed when the latest query answered.
+    pub fn listed_total(&self) -> u128 {
+        self.listed_total
     }
 
     /// Returns the sum of what is free.

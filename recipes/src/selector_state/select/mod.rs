@@ -381,6 +381,10 @@ impl Select {
             self.state = State::Behind;
             return;
         }
+        if matches!(self.state, State::Behind) {
+            // A listing of before is too old to say that there is too little.
+            self.short_since = Some(now);
+        }
         let room = self.options.max_locked.saturating_sub(space.locked(&self.ask.pool));
         let most = self.options.max_inputs.min(room);
         let free = space.pool(&self.ask.pool).free();

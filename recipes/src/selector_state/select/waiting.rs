@@ -58,6 +58,11 @@ impl Select {
             self.short_since = None;
             return false;
         }
+        let is_new = cache.listed_total() >= amount && self.short_since.is_some_and(|at| cache.is_since(at));
+        if is_new {
+            // There was enough when the pool was read, and somebody may have added to it since.
+            self.short_since = Some(now);
+        }
         let since = *self.short_since.get_or_insert(now);
         if cache.is_since(since) || self.has(Bug::OldListingTrusted) {
             let most = self.options.max_examined;

@@ -406,7 +406,8 @@ impl World {
             }
             Verdict::Insufficient { .. } => {
                 // Of the time in which a query can have been made.
-                let slow = 2 * self.plan.delay + self.plan.lag + self.plan.news;
+                // A listing, and then the record.
+                let slow = 2 * (2 * self.plan.delay + self.plan.news) + self.plan.lag;
                 let since = self.now.saturating_sub(slow);
                 let least =
                     self.outside.table.iter().filter(|(at, _)| *at > since).map(|(_, rows)| total(rows));

@@ -188,8 +188,9 @@ impl World {
         let of = |it: &Payment| it.replica == replica && reserved(it);
         let all: Vec<usize> = (0..self.payments.len()).filter(|it| of(&self.payments[*it])).collect();
         for number in all {
+            // When nothing of the dead one is on its way any more.
             let after = self.random(TTL * 2);
-            self.at(after, Action::Recover(number));
+            self.at(TTL / 10 + after, Action::Recover(number));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use geolock_client::DcId;
 
 use super::super::super::open::{Event as OpenEvent, Write};
-use super::super::super::record::MarkState;
+use super::super::super::record::{MarkState, TxId};
 use super::super::super::select::{Event, MarkRead, Wait};
 use super::super::super::space::Change;
 use super::super::outside::Request;
@@ -88,6 +88,11 @@ impl World {
             }
             Action::LeaseOver(replica, lease) => {
                 for id in self.outside.of_lease(replica, lease) {
+                    let waits = |it: &&Request| it.chosen.is_none() && it.amount.is_none();
+                    if let Some(request) = self.outside.requests.get(&id).filter(waits) {
+                        let number = self.number_of(&request.tx);
+                        self.answer(number, Action::Open(number, OpenEvent::LockFailed));
+                    }
                     self.free(id)?;
                 }
                 // A replica that was stopped finds out when it goes on.
@@ -113,11 +118,14 @@ impl World {
 
     pub(super) fn grant(&mut self) -> Result<(), Broken> {
         for id in self.outside.grant(None) {
-            let of = self.outside.requests[&id].tx.clone();
-            let number = (0..self.payments.len()).find(|it| tx(*it) == of).expect("each is of a payment");
+            let number = self.number_of(&self.outside.requests[&id].tx);
             self.tell_granted(number, id)?;
         }
         Ok(())
+    }
+
+    fn number_of(&self, of: &TxId) -> usize {
+        (0..self.payments.len()).find(|it| tx(*it) == *of).expect("each is of a payment")
     }
 
     pub(super) fn tell_granted(&mut self, number: usize, id: u64) -> Result<(), Broken> {
