@@ -77,7 +77,7 @@ impl Payer {
         Told {
             payments: self.payments.load(Ordering::Relaxed),
             in_vain: self.in_vain.load(Ordering::Relaxed),
-            requests: stats.requests,
+            waits: stats.waits,
             attempts: stats.locks_granted + stats.refused,
             spent: stats.spent,
         }

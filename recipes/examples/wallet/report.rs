@@ -9,8 +9,8 @@ use std::ops::AddAssign;
 pub struct Told {
     pub payments: u64,
     pub in_vain: u64,
-    pub requests: u64,
-    /// Locks that it was granted, and requests that were refused.
+    pub waits: u64,
+    /// Locks that it was granted, and waits that were refused.
     pub attempts: u64,
     /// Tokens.
     pub spent: u64,
@@ -18,16 +18,16 @@ pub struct Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { payments, in_vain, requests, attempts, spent } = self;
-        write!(f, "{payments} {in_vain} {requests} {attempts} {spent}")
+        let Told { payments, in_vain, waits, attempts, spent } = self;
+        write!(f, "{payments} {in_vain} {waits} {attempts} {spent}")
     }
 }
 
 impl Told {
     pub fn parse(line: &str) -> Option<Told> {
         let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().ok()).collect::<Option<_>>()?;
-        let [payments, in_vain, requests, attempts, spent] = numbers[..] else { return None };
-        Some(Told { payments, in_vain, requests, attempts, spent })
+        let [payments, in_vain, waits, attempts, spent] = numbers[..] else { return None };
+        Some(Told { payments, in_vain, waits, attempts, spent })
     }
 }
 
@@ -35,7 +35,7 @@ impl AddAssign for Told {
     fn add_assign(&mut self, other: Told) {
         self.payments += other.payments;
         self.in_vain += other.in_vain;
-        self.requests += other.requests;
+        self.waits += other.waits;
         self.attempts += other.attempts;
         self.spent += other.spent;
     }
@@ -65,10 +65,10 @@ impl Report {
         let sum = self.sum();
         let before = std::mem::replace(&mut self.before, sum);
         format!(
-            "{second:4} s  {replicas} replicas  {:5} payments/s  {:4} requests/s  {:.2} attempts per token  {} in \
+            "{second:4} s  {replicas} replicas  {:5} payments/s  {:4} waits  {:.2} attempts per token  {} in \
              vain  balance {balance}",
             sum.payments - before.payments,
-            sum.requests - before.requests,
+            sum.waits - before.waits,
             sum.attempts as f64 / sum.spent.max(1) as f64,
             sum.in_vain,
         )

@@ -170,7 +170,10 @@ impl<S: TokenSource> Driver<S> {
         count(&self.shared.counters.requests, 1);
         let until = match wait {
             Wait::Try => None,
-            Wait::AtMost(wait) => Some(self.shared.at(self.shared.now() + *wait)),
+            Wait::AtMost(wait) => {
+                count(&self.shared.counters.waits, 1);
+                Some(self.shared.at(self.shared.now() + *wait))
+            }
         };
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let terms = Terms { amount: self.ask.amount, most, label: self.ask.tx.to_string(), until };

@@ -347,6 +347,8 @@ pub struct Stats {
     pub selections: u64,
     /// Requests for locks.
     pub requests: u64,
+    /// Those that waited for tokens that others had, or that are elsewhere.
+    pub waits: u64,
     /// Requests that were granted.
     pub granted: u64,
     /// Requests that were refused, or not granted in time.

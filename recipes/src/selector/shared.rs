@@ -151,6 +151,7 @@ impl<S: TokenSource> Shared<S> {
 pub(super) struct Counters {
     pub selections: AtomicU64,
     pub requests: AtomicU64,
+    pub waits: AtomicU64,
     pub granted: AtomicU64,
     pub locks_granted: AtomicU64,
     pub given_back: AtomicU64,
@@ -169,6 +170,7 @@ impl Counters {
         Stats {
             selections: read(&self.selections),
             requests: read(&self.requests),
+            waits: read(&self.waits),
             granted: read(&self.granted),
             locks_granted: read(&self.locks_granted),
             given_back: read(&self.given_back),
