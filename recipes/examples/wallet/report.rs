@@ -10,7 +10,7 @@ pub struct Told {
     pub payments: u64,
     pub in_vain: u64,
     pub waits: u64,
-    /// Locks that it was granted, and waits that were refused.
+    /// Locks that it was granted, and requests that were refused.
     pub attempts: u64,
     /// Tokens.
     pub spent: u64,
