@@ -84,6 +84,7 @@ pub(super) async fn keep_house<S: TokenSource>(shared: Weak<Shared<S>>) {
         let Some(shared) = shared.upgrade() else { return };
         let opened: Vec<(TxId, Vec<TokenId>)> = shared.step(|state, now| {
             state.space.drop_unused(now);
+            state.failures.retain(|pool, _| state.space.is_cached(pool));
             state.flights.retain(|_, flight| flight.strong_count() > 0);
             let is_settled = |tx: &TxId| !state.opened[tx].is_spent();
             state

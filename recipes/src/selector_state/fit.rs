@@ -17,7 +17,7 @@ pub(crate) struct Rank {
     pub id: TokenId,
 }
 
-/// Returns the place of a token among equals, by a hash (FNV-1a, then mixed) of the replica's seed and the id.
+/// Returns the place of a token among equals, by a hash of the seed and the id (FNV-1a, then mixed).
 pub(crate) fn order_of(seed: u64, id: &TokenId) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = id.as_bytes().iter().fold(seed ^ 0xcbf2_9ce4_8422_2325, step);

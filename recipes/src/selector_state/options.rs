@@ -25,7 +25,7 @@ pub struct SelectorOptions {
     /// Most tokens of a pool that are read from the source and considered, at most 10 000. More of them cost
     /// memory and a longer query. Default 10 000.
     pub max_examined: usize,
-    /// Most tokens of a pool that this replica has selected and not yet spent or released. At least 1. Default
+    /// Most tokens of a pool that this replica has selected and not spent or released. At least 1. Default
     /// 1 000.
     pub max_locked: usize,
     /// How long a listing of a pool is fresh. The next selection then has it read again, and one that finds

@@ -5,6 +5,7 @@
 //! the locks, and from the marks that are read under them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use geolock_client::{DcId, RequestId};
@@ -57,7 +58,7 @@ pub(crate) struct Space {
     /// Pools that may want a query.
     touched: Vec<Pool>,
     /// The pool of each listed token.
-    index: BTreeMap<TokenId, Pool>,
+    index: BTreeMap<TokenId, Arc<Pool>>,
     marks: BTreeMap<TokenId, Marked>,
     holders: BTreeMap<TokenId, (RequestId, String)>,
     away: BTreeMap<TokenId, DcId>,
@@ -100,6 +101,11 @@ impl Space {
         self.pools.get_mut(pool).expect("it was just made")
     }
 
+    /// Returns true if the pool has a cache.
+    pub fn is_cached(&self, pool: &Pool) -> bool {
+        self.pools.contains_key(pool)
+    }
+
     /// Returns the pools whose queries are to begin now.
     pub fn begin_queries(&mut self, now: Duration) -> Vec<Pool> {
         let touched = std::mem::take(&mut self.touched).into_iter();
@@ -111,8 +117,11 @@ impl Space {
         // The mark wins.
         let listed = tokens.into_iter().filter(|token| !self.is_spent(&token.id));
         let listed: Vec<(Token, Status)> = listed.map(|token| (token.clone(), self.status(&token))).collect();
+        let of = Arc::new(pool.clone());
         for (token, _) in &listed {
-            self.index.insert(token.id.clone(), pool.clone());
+            if !self.index.contains_key(&token.id) {
+                self.index.insert(token.id.clone(), Arc::clone(&of));
+            }
         }
         for id in self.pool(pool).on_listing(listed, is_cut) {
             self.index.remove(&id);
@@ -196,7 +205,7 @@ impl Space {
             return;
         }
         let status = self.status(&token);
-        self.index.insert(token.id.clone(), pool.clone());
+        self.index.insert(token.id.clone(), Arc::new(pool.clone()));
         self.pool(pool).insert(token, status, Some(now));
     }
 

@@ -348,14 +348,6 @@ impl Select {
         }
     }
 
-    fn finish_locked(&mut self, now: Duration, space: &mut Space, told: Vec<HeldBy>, free: Option<u64>) {
-        let free = free.map_or_else(|| space.pool(&self.ask.pool).free_total(), u128::from);
-        let (mut by, retry_after) = space.blockers(now, &self.ask.pool, &self.ask.tx, self.ttl);
-        let known: BTreeSet<Option<TokenId>> = by.iter().map(|held| held.token.clone()).collect();
-        by.extend(told.into_iter().filter(|held| !known.contains(&held.token)));
-        self.finish(space, Verdict::Locked { free, by, retry_after });
-    }
-
     /// Looks at the pool, and decides how to go on.
     fn decide(&mut self, now: Duration, space: &mut Space) {
         let since = match self.state {

@@ -7,7 +7,7 @@ use super::super::bugs::Bug;
 use super::super::fit::{Rank, exceeds, preferred};
 use super::super::options::{Backoff, MAX_CANDIDATES};
 use super::super::space::Space;
-use super::super::verdict::{Limit, Verdict};
+use super::super::verdict::{HeldBy, Limit, Verdict};
 use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
 use crate::selector::{Token, TokenId};
 
@@ -165,6 +165,21 @@ impl Select {
             }
             (false, false) => {}
         }
+    }
+
+    /// The wait is over, or there is no use in waiting.
+    pub(super) fn finish_locked(
+        &mut self,
+        now: Duration,
+        space: &mut Space,
+        told: Vec<HeldBy>,
+        free: Option<u64>,
+    ) {
+        let free = free.map_or_else(|| space.pool(&self.ask.pool).free_total(), u128::from);
+        let (mut by, retry_after) = space.blockers(now, &self.ask.pool, &self.ask.tx, self.ttl);
+        let known: BTreeSet<Option<TokenId>> = by.iter().map(|held| held.token.clone()).collect();
+        by.extend(told.into_iter().filter(|held| !known.contains(&held.token)));
+        self.finish(space, Verdict::Locked { free, by, retry_after });
     }
 
     pub(super) fn pause_or_end(&mut self, now: Duration, space: &mut Space) {
