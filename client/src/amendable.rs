@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 
 use super::error::{AcquireError, AmendError};
 use super::guard::LockGuard;
-use super::handle::Waiting;
-use super::request::{candidate, check_candidates};
+use super::handle::{Client, Waiting};
+use super::request::{AcquireRequest, candidate, check_candidates};
 use super::session::Grant;
 use geolock_api::names::LockName;
 
@@ -24,15 +24,18 @@ pub struct AmendableAcquire {
     unanswered: Option<oneshot::Receiver<Result<(), AmendError>>>,
 }
 
-impl AmendableAcquire {
-    pub(super) fn new(
-        waiting: Waiting,
-        number: u64,
-        outcome: oneshot::Receiver<Result<Grant, AcquireError>>,
-    ) -> AmendableAcquire {
-        AmendableAcquire { waiting, number, outcome: Some(outcome), unanswered: None }
+impl Client {
+    /// Begins to acquire [enough](AcquireRequest::enough) of many locks, with candidates that can be changed
+    /// while the request waits.
+    pub fn acquire_amendable(&self, request: AcquireRequest) -> Result<AmendableAcquire, AcquireError> {
+        request.check()?;
+        let (number, outcome) = self.handle.shared.acquire(request)?;
+        let waiting = Waiting::new(&self.handle, number);
+        Ok(AmendableAcquire { waiting, number, outcome: Some(outcome), unanswered: None })
     }
+}
 
+impl AmendableAcquire {
     /// Waits for the grant. May be dropped and called again. After it has returned there is nothing to wait
     /// for: [`AcquireError::Closed`].
     pub async fn granted(&mut self) -> Result<LockGuard, AcquireError> {
@@ -43,8 +46,9 @@ impl AmendableAcquire {
         Ok(LockGuard::new(Arc::clone(&self.waiting.handle), self.number, outcome?))
     }
 
-    /// Changes the candidates: those in `drop` are removed, those in `add` come behind the rest, each with its
-    /// weight. The request keeps its place in all queues. Names in `drop` that are no candidates are ignored.
+    /// Changes the candidates: those in `drop` are removed, those in `add` come behind the rest, each with
+    /// its weight. The request keeps its place in all queues. Names in `drop` that are no candidates are
+    /// ignored.
     ///
     /// Waits for the server's answer. Dropping the future does not take the amendment back. After an error
     /// the request waits for the candidates of before; with [`AmendError::NotWaiting`] it does not wait any

@@ -102,8 +102,8 @@ pub enum AcquireError {
         /// candidates that were free.
         free: Option<u64>,
     },
-    /// [`Wait::Try`](super::Wait::Try): fewer candidates than [enough](super::AcquireRequest::enough) are free
-    /// in this datacenter at this moment.
+    /// [`Wait::Try`](super::Wait::Try): fewer candidates than [enough](super::AcquireRequest::enough) are
+    /// free in this datacenter at this moment.
     #[error("not enough is free at this moment: {free}")]
     NotEnoughFree {
         /// The sum of the weights of those that are.

@@ -51,8 +51,8 @@ impl LockGuard {
         &self.grant.chosen
     }
 
-    /// Returns the names of these candidates. Of a request that was [amended](super::AmendableAcquire::amend),
-    /// these tell which it got: the places are those in the list as the server knew it.
+    /// Returns the names of these candidates. After [amendments](super::AmendableAcquire::amend) these tell
+    /// which it got: the places are those in the list as the server knew it.
     pub fn chosen_locks(&self) -> &[LockName] {
         &self.grant.chosen_locks
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::amendable::AmendableAcquire;
 use super::config::ClientConfig;
 use super::connection::Dialled;
 use super::driver::{Alarm, Current, Driver};
@@ -75,18 +74,9 @@ impl Client {
     pub async fn acquire(&self, request: AcquireRequest) -> Result<LockGuard, AcquireError> {
         request.check()?;
         let (number, outcome) = self.handle.shared.acquire(request)?;
-        let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
+        let waiting = Waiting::new(&self.handle, number);
         let grant = outcome.await.unwrap_or(Err(AcquireError::Closed))?;
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
-    }
-
-    /// Begins to acquire [enough](AcquireRequest::enough) of many locks, with candidates that can be changed
-    /// while the request waits. Must be called within the runtime of the client.
-    pub fn acquire_amendable(&self, request: AcquireRequest) -> Result<AmendableAcquire, AcquireError> {
-        request.check()?;
-        let (number, outcome) = self.handle.shared.acquire(request)?;
-        let waiting = Waiting { handle: Arc::clone(&self.handle), number: Some(number) };
-        Ok(AmendableAcquire::new(waiting, number, outcome))
     }
 
     /// Returns the time to live of the lease ([`ClientConfig::ttl`]).
@@ -126,6 +116,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    pub fn new(handle: &Arc<Handle>, number: u64) -> Waiting {
+        Waiting { handle: Arc::clone(handle), number: Some(number) }
+    }
+
     /// Consumes this after the grant; the guard is responsible from now on.
     fn into_handle(mut self) -> Arc<Handle> {
         self.end();

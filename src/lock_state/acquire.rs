@@ -257,8 +257,8 @@ impl LocalRequests<'_> {
         Acquired::Waiting(index)
     }
 
-    /// Returns the sum of the weights of the candidates that are free for a waiting request; `None` for one that
-    /// wants all of its locks.
+    /// Returns the sum of the weights of the candidates that are free for a waiting request; `None` for one
+    /// that wants all of its locks.
     pub fn free_of(self, request: RequestIndex, now: Instant) -> Option<u128> {
         self.tables.enough.get(request)?;
         let ranked = self.tables.ranked(request, now);

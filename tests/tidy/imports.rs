@@ -174,6 +174,16 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
         ],
     ),
     (
+        "geolock_client::amendable",
+        &[
+            "geolock_client::error",
+            "geolock_client::guard",
+            "geolock_client::handle",
+            "geolock_client::request",
+            "geolock_client::session",
+        ],
+    ),
+    (
         "geolock_client::guard",
         &[
             "geolock_client::error",
@@ -243,6 +253,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
             "geolock_recipes::periodic",
             "geolock_recipes::reentrant",
             "geolock_recipes::rwlock",
+            "geolock_recipes::selector",
             "geolock_recipes::semaphore",
             "geolock_recipes::sequencer",
             "geolock_recipes::valued",
@@ -278,6 +289,11 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
     ),
     ("geolock_recipes::once_state", &["geolock_client"]),
     ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state", "geolock_recipes::retry"]),
+    ("geolock_recipes::selector_state", &["geolock_client"]),
+    (
+        "geolock_recipes::selector",
+        &["geolock_client", "geolock_recipes::retry", "geolock_recipes::selector_state"],
+    ),
     ("geolock_recipes::sequencer_state", &[]),
     (
         "geolock_recipes::sequencer",

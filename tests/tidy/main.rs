@@ -47,6 +47,7 @@ const PURE_OUTSIDE: [&str; 15] = [
     "geolock_recipes::latch_state",
     "geolock_recipes::periodic_state",
     "geolock_recipes::reentrant_state",
+    "geolock_recipes::selector_state",
     "geolock_recipes::sequencer_state",
 ];
 /// Folders that only hold other rooms.

@@ -76,8 +76,8 @@ impl AnyOf {
         Ok(any_of)
     }
 
-    /// Returns the list without the candidates `drop`, and with the candidates `add` behind the rest. A name in
-    /// `drop` that is no candidate changes nothing.
+    /// Returns the list without the candidates `drop`, and with the candidates `add` behind the rest. A name
+    /// in `drop` that is no candidate changes nothing.
     pub fn amended(&self, add: &[(LockName, u64)], drop: &[LockName]) -> Result<AnyOf, AnyOfError> {
         let drop: BTreeSet<&LockName> = drop.iter().collect();
         let kept = self.candidates.iter().filter(|(name, _)| !drop.contains(name));
