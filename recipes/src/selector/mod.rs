@@ -143,6 +143,9 @@ impl<S: TokenSource> TokenSelector<S> {
         if state.flights.get(tx).is_some_and(|known| known.as_ptr() == Arc::as_ptr(&flight)) {
             state.flights.remove(tx);
         }
+        if outcome.is_err() {
+            state.note_gone(tx.clone());
+        }
         outcome
     }
 
@@ -155,13 +158,16 @@ impl<S: TokenSource> TokenSelector<S> {
 
     /// The tokens of the transaction are spent, and `change` are new tokens of the pool. Returns once that is
     /// written. Works at any replica, once the transaction is reserved.
+    ///
+    /// A transaction that is not heard of within [`SelectorOptions::linger`] is [`SelectError::Unknown`].
     pub async fn spent(&self, tx: &TxId, change: &[Token]) -> Result<(), SelectError> {
         check_tokens(change)?;
         self.call(tx, Call::Spent(change.to_vec())).await
     }
 
     /// Gives the tokens of the transaction back. A transaction without tokens is no error. Works at any
-    /// replica, once the transaction is reserved.
+    /// replica, once the transaction is reserved; for one that is unknown there it takes up to
+    /// [`SelectorOptions::linger`], in which the reservation would have been heard of.
     pub async fn release(&self, tx: &TxId) -> Result<(), SelectError> {
         match self.call(tx, Call::Release).await {
             Err(SelectError::Unknown { .. }) => Ok(()),
@@ -219,7 +225,11 @@ impl<S: TokenSource> TokenSelector<S> {
             None => {
                 // After a crash, or of another replica. The handle is dropped: it is for this call only.
                 let unknown = || SelectError::Unknown { tx: tx.clone() };
-                let record = self.shared.store.record(tx).await?.ok_or_else(unknown)?;
+                if call == Call::Release && self.shared.lock().is_gone(tx) {
+                    return Err(unknown());
+                }
+                let wait = self.shared.options.linger;
+                let record = self.shared.store.record_within(tx, wait).await?.ok_or_else(unknown)?;
                 let of = Subject::of_record(tx, &record).ok_or_else(unknown)?;
                 let _selection = opened::open(&self.shared, of, opened::Begin::Recovered(record))?;
                 self.shared.lock().opened.get(tx).map(opened::Opened::calls).ok_or(SelectError::Closed)?

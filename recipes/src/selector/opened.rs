@@ -172,7 +172,7 @@ struct Task<S: TokenSource> {
     reply: Option<Reply>,
     /// The latest error, for the caller.
     error: Option<SelectError>,
-    /// Its tokens count as locked.
+    /// Its tokens count as locked: they are not spent.
     is_counted: bool,
 }
 
@@ -378,6 +378,7 @@ impl<S: TokenSource> Task<S> {
 
     /// The selection is over for this replica.
     fn leave(&mut self) {
+        let is_spent = !self.is_counted;
         self.stop_counting();
         let Task { of, shared, seen, .. } = self;
         shared.change(|state, _| {
@@ -385,6 +386,9 @@ impl<S: TokenSource> Task<S> {
             // There may be a later one of the same transaction.
             if state.opened.get(&of.tx).is_some_and(|opened| Arc::ptr_eq(&opened.seen, seen)) {
                 state.opened.remove(&of.tx);
+                if !is_spent {
+                    state.note_gone(of.tx.clone());
+                }
             }
         });
     }

@@ -19,6 +19,9 @@ use crate::selector_state::{SelectorOptions, Space};
 /// Keys that could not be read and are remembered.
 const MAX_UNREADABLE: usize = 100;
 
+/// Transactions that have ended here and are remembered.
+const MAX_GONE: usize = 1_000;
+
 pub(super) struct Shared<S> {
     pub store: Store,
     pub source: S,
@@ -41,6 +44,8 @@ pub(super) struct State {
     /// The latest error of each pool's queries.
     pub failures: BTreeMap<Pool, SelectError>,
     unreadable: VecDeque<String>,
+    /// The latest transactions that have ended here with nothing.
+    gone: VecDeque<TxId>,
     /// The tasks that go on for as long as the selector. No more are begun once it is dropped.
     tasks: Option<Vec<AbortHandle>>,
 }
@@ -53,6 +58,17 @@ impl State {
         if self.unreadable.len() > MAX_UNREADABLE {
             self.unreadable.pop_front();
         }
+    }
+
+    pub fn note_gone(&mut self, tx: TxId) {
+        self.gone.push_back(tx);
+        if self.gone.len() > MAX_GONE {
+            self.gone.pop_front();
+        }
+    }
+
+    pub fn is_gone(&self, tx: &TxId) -> bool {
+        self.gone.contains(tx)
     }
 
     pub fn unreadable(&self) -> BTreeSet<String> {
@@ -78,6 +94,7 @@ impl<S: TokenSource> Shared<S> {
                 opened: BTreeMap::new(),
                 failures: BTreeMap::new(),
                 unreadable: VecDeque::new(),
+                gone: VecDeque::new(),
                 tasks: Some(Vec::new()),
             }),
             options,

@@ -1,8 +1,12 @@
 //! What a selector reads and writes in the store.
 
+use std::time::Duration;
+
 use geolock_client::{
-    AtLeast, Batch, Client, CommitError, Key, LockGuard, Reading, TxnRequest, Update, Value,
+    AtLeast, Batch, Client, CommitError, Key, LockGuard, Reading, TxnRequest, Update, Value, WatchRequest,
 };
+
+use tokio::time::timeout;
 
 use super::keys::{BUCKET, Keys, escaped, pool_of};
 use super::{Pool, SelectError, Token, TokenId, TxId};
@@ -46,6 +50,22 @@ impl Store {
         let key = self.keys.tx(tx);
         let value = self.client.read(&key).await?;
         record_of(&key, Some(&value))
+    }
+
+    /// The same, for a transaction of another replica, whose commit may be on its way here for so long.
+    pub async fn record_within(&self, tx: &TxId, wait: Duration) -> Result<Option<Record>, SelectError> {
+        let key = self.keys.tx(tx);
+        let read = self.client.read_many(std::slice::from_ref(&key), &AtLeast::default()).await?;
+        if let Some(record) = record_of(&key, read.values.first())? {
+            return Ok(Some(record));
+        }
+        let request = WatchRequest::of(&key).from_snapshot(&read.snapshot);
+        let mut watch = self.client.read_client()?.watch(request).await?;
+        match timeout(wait, watch.next()).await {
+            Ok(changed) => drop(changed?),
+            Err(_) => return Ok(None),
+        }
+        self.record(tx).await
     }
 
     /// Reads marks, and the record of the transaction, in this datacenter.

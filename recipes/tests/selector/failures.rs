@@ -53,7 +53,10 @@ async fn what_is_reserved_stays_so_when_its_replica_dies() {
 async fn a_replica_that_dies_before_it_says_spent_is_finished_by_another() {
     let servers = Servers::start().await;
     let source = in_memory(&[token("a", 3, 0)]).await;
-    let (first, second) = (servers.replica(0, &source).await, servers.replica(1, &source).await);
+    let first = servers.replica(0, &source).await;
+    // It waits for so long for what it has not heard of.
+    let brief = |it: &mut SelectorOptions| it.linger = Duration::from_secs(1);
+    let second = servers.replica_with(1, &source, options(brief)).await;
     let picked = first.select("tx-0", 2).await.expect("it is free");
     within(first.selector.reserve(&tx("tx-0"))).await.expect("it holds it");
     let change = first.apply(&picked).await;
