@@ -61,7 +61,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 58] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -292,7 +292,12 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 55] = [
     ("geolock_recipes::selector_state", &["geolock_client"]),
     (
         "geolock_recipes::selector",
-        &["geolock_client", "geolock_recipes::retry", "geolock_recipes::selector_state"],
+        &[
+            "geolock_client",
+            "geolock_recipes::once_state",
+            "geolock_recipes::retry",
+            "geolock_recipes::selector_state",
+        ],
     ),
     ("geolock_recipes::sequencer_state", &[]),
     (

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::{MAX_AMOUNT, Pool, SourceError, Token, TokenError, TokenId};
+use super::source::SourceError;
+use crate::selector_state::{MAX_AMOUNT, Pool, Token, TokenError, TokenId};
 
 /// The reason why a source did not apply a transaction.
 ///

@@ -29,7 +29,7 @@ pub enum SelectError {
     Locked {
         /// The sum of what was free.
         free: u128,
-        /// Who holds what was needed, as far as it is known.
+        /// The holders of what was needed, as far as they are known.
         by: Vec<HeldBy>,
         /// The shortest time after which a hold ends even if its replica is dead.
         retry_after: Duration,

@@ -234,7 +234,7 @@ impl<S: TokenSource> Driver<S> {
             describing.spawn(async move { client.describe_lock(&lock).await });
         }
         let mut locks = Vec::new();
-        // What is not known in time is left out.
+        // Answers that come too late are left out.
         let _ = timeout(2 * PAUSE, async {
             while let Some(described) = describing.join_next().await {
                 locks.extend(described.into_iter().flatten());

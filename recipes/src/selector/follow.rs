@@ -53,7 +53,7 @@ async fn begin_keys<S: TokenSource>(
         Err(error) => Err(error),
     };
     if begun.is_ok() {
-        // What was heard before may have ended in between.
+        // Holds that were heard of before may have ended in between.
         shared.upgrade()?.change(|state, _| state.space.forget_keys());
     }
     Some(begun)

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::apply::{ApplyError, Transaction, check_amount};
-use super::source::{Pool, SourceError, Token, TokenId, TokenSource};
+use super::source::{SourceError, TokenSource};
+use crate::selector_state::{Pool, Token, TokenId};
 
 /// A source of tokens in memory. All clones share the tokens, as replicas share a database.
 ///
@@ -264,5 +265,5 @@ fn place(token: &Token) -> (Reverse<u64>, TokenId) {
 }
 
 fn boxed(error: impl std::error::Error + Send + Sync + 'static) -> SourceError {
-    SourceError(Box::new(error))
+    SourceError::new(error)
 }

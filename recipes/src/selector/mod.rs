@@ -34,7 +34,8 @@ use geolock_client::{Client, FencingToken, LockName, LostReason};
 use tokio::sync::oneshot;
 
 pub use crate::selector_state::{
-    Backoff, HeldBy, Holder, Limit, MAX_TX, SelectorConfigError, SelectorOptions, TxId, TxIdError,
+    Backoff, HeldBy, Holder, Limit, MAX_AMOUNT, MAX_TOKEN_ID, MAX_TX, Pool, SelectorConfigError,
+    SelectorOptions, Token, TokenError, TokenId, TxId, TxIdError,
 };
 pub use apply::ApplyError;
 pub use errors::{ClientFailure, SelectError};
@@ -43,7 +44,7 @@ use keys::Keys;
 pub use memory::{Gate, MemorySource, Queries};
 use opened::{Handle, Message};
 use shared::Shared;
-pub use source::{MAX_AMOUNT, MAX_TOKEN_ID, Pool, SourceError, Token, TokenError, TokenId, TokenSource};
+pub use source::{SourceError, TokenSource};
 #[cfg(feature = "tokens-postgres")]
 pub use sql::PostgresSource;
 #[cfg(feature = "tokens-sqlite")]

@@ -41,14 +41,14 @@ pub(super) struct Opened {
     task: AbortHandle,
 }
 
-/// What handles show of the task.
+/// The state of the task that handles show.
 pub(super) struct Seen {
     pub fence: AtomicU64,
     pub stage: Mutex<Stage>,
     pub lost: watch::Sender<Option<LostReason>>,
 }
 
-/// What all handles of a selection share. When it is dropped, the task hears of it.
+/// All handles of a selection share this. When it is dropped, the task hears of it.
 pub(super) struct Handle {
     pub of: Arc<Subject>,
     pub seen: Arc<Seen>,

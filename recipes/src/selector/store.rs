@@ -1,4 +1,4 @@
-//! What a selector reads and writes in the store.
+//! Reads and writes of a selector in the store.
 
 use std::time::Duration;
 

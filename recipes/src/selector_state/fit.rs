@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 
-use crate::selector::TokenId;
+use crate::selector_state::token::TokenId;
 
 /// A token that is a little too large may be at most so many times the amount.
 const LITTLE: u64 = 4;

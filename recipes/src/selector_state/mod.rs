@@ -14,6 +14,7 @@
 //!
 //! | file | job |
 //! |---|---|
+//! | `token.rs` | tokens and their pools |
 //! | `options.rs` | options, checked |
 //! | `fit.rs` | the best fit |
 //! | `pool.rs`, `space.rs` | what is known of tokens |
@@ -31,6 +32,7 @@ mod select;
 mod space;
 #[cfg(test)]
 mod tests;
+mod token;
 mod verdict;
 
 pub(crate) use open::{Answer, Call, Effect as OpenEffect, Event as OpenEvent, Open, Stage, Write};
@@ -41,5 +43,6 @@ pub use record::{MAX_TX, MarkState, TxId, TxIdError};
 pub(crate) use record::{Mark, Need, Record, decode_news, encode_news};
 pub(crate) use select::{Ask, Effect, Event, MarkRead, Select, Wait};
 pub(crate) use space::{Change, NEED_LASTS, Space};
+pub use token::{MAX_AMOUNT, MAX_TOKEN_ID, Pool, Token, TokenError, TokenId};
 pub(crate) use verdict::Verdict;
 pub use verdict::{HeldBy, Holder, Limit};

@@ -16,14 +16,14 @@ use super::bugs::Bug;
 use super::options::SelectorOptions;
 use super::record::{MarkState, Record};
 use super::select::{MarkRead, Wait};
-use crate::selector::Token;
+use crate::selector_state::token::Token;
 
 /// Pause after a write or a lock that failed for a reason that passes.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A reservation is written again so many times while it lasts.
 const RENEWALS: u32 = 3;
 
-/// What the application wants.
+/// A call of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Reserve,
@@ -42,7 +42,7 @@ pub(crate) enum Write {
     Removed,
 }
 
-/// What the driver has to do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Take the locks of all tokens again, and read their marks under them.
@@ -473,7 +473,7 @@ mod tests {
             assert_eq!(after(&mut open, 4, locked(mark)), [Effect::Write(Write::Spent(Vec::new()))]);
             assert_eq!(open.fence(), 9);
         }
-        let id = crate::selector::TokenId::new(&b"a"[..]).expect("it is an id");
+        let id = crate::selector_state::token::TokenId::new(&b"a"[..]).expect("it is an id");
         let other = MarkRead::Other(super::super::space::Change::Unreadable(id));
         let fenced = [Effect::Answer(Answer::Fenced), Effect::LetGo, Effect::End];
         assert_eq!(after(&mut spent(), 4, locked(other)), fenced);

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::fit::{Free, Rank, Ranks, order_of, reach};
-use crate::selector::{Token, TokenId};
+use crate::selector_state::token::{Token, TokenId};
 
 /// Changes of candidates that are kept for selections that wait.
 const LOG: usize = 4_096;
 
-/// What a replica knows of a listed token.
+/// The knowledge of a replica about a listed token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     /// No mark is known.

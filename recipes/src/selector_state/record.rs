@@ -1,4 +1,4 @@
-//! What the replicas of a space write for each other: marks of tokens, selections, new tokens and needs, and
+//! The records that the replicas of a space write for each other: marks of tokens, selections, new tokens and needs, and
 //! their encodings in registers of the store.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use geolock_client::DcId;
 use prost::Message;
 
-use crate::selector::{MAX_AMOUNT, Token, TokenId};
+use crate::selector_state::token::{MAX_AMOUNT, Token, TokenId};
 
 /// Most bytes of the id of a transaction: the label of its locks.
 pub const MAX_TX: usize = 256;

@@ -14,7 +14,7 @@ use super::options::SelectorOptions;
 use super::pool::{Cache, Freshness, Status};
 use super::record::{Mark, MarkState, Need, TxId};
 use super::verdict::{HeldBy, Holder};
-use crate::selector::{Pool, Token, TokenId};
+use crate::selector_state::token::{Pool, Token, TokenId};
 
 /// How long a need counts, if its end is not heard of. It is renewed more often.
 pub(crate) const NEED_LASTS: Duration = Duration::from_secs(10);

@@ -6,14 +6,14 @@ use std::time::Duration;
 use geolock_client::DcId;
 
 use super::record::Record;
-use crate::selector::{Token, TokenId};
+use crate::selector_state::token::{Token, TokenId};
 
-/// Who has a token that a selection could not get.
+/// A token that a selection could not get, and its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
     /// The token; `None` if it is about all tokens of the pool.
     pub token: Option<TokenId>,
-    /// Who has it.
+    /// The holder.
     pub by: Holder,
 }
 

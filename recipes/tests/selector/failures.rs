@@ -174,7 +174,7 @@ async fn a_source_that_is_away_is_told_from_a_pool_that_is_empty() {
     source.set_unavailable(false);
     let small = replica.select("tx-1", 9).await.expect_err("it is too small");
     assert!(matches!(small, SelectError::Insufficient { have: 3, asked: 9 }), "{small}");
-    // What is cached serves while it is fresh.
+    // The cache serves while it is fresh.
     source.set_unavailable(true);
     let cached = replica.select("tx-2", 3).await.expect("it is cached");
     assert_eq!(cached.sum(), 3);

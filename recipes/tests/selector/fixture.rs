@@ -124,7 +124,7 @@ impl<S: Source> Replica<S> {
         within(self.selector.spent(&tx(id), &change)).await
     }
 
-    /// What the application does when the ledger has the payment. Fails if a token is spent.
+    /// Does as the application does when the ledger has the payment. Fails if a token is spent.
     pub async fn apply(&self, picked: &Selection) -> Vec<Token> {
         let name = format!("{}-change", picked.tx());
         let change = (picked.change() > 0).then(|| token(&name, picked.change(), self.dc));

@@ -68,7 +68,7 @@ async fn queries_of_a_source_in_memory_wait_at_its_gate() {
     timeout(Duration::ZERO, gate.waiting(2)).await.expect_err("one waits");
     let third = tokio::spawn(query(source.clone()));
     within(gate.waiting(2)).await;
-    // What is spent meanwhile is not in the answer: the source was slow, and does not lag.
+    // A token that is spent meanwhile is not in the answer: the source was slow, and does not lag.
     source.apply("t1", &euros(), &[id("a")], 1, &[]).await.expect("it is unspent");
     assert!(!one.is_finished() && !third.is_finished());
     gate.open();

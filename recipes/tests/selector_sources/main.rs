@@ -1,6 +1,6 @@
 //! The sources of tokens: the same stories in memory, in SQLite and in PostgreSQL.
 //!
-//! What needs a database is there with its feature: `tokens-sqlite`, `tokens-postgres`.
+//! Stories that need a database are there with its feature: `tokens-sqlite`, `tokens-postgres`.
 
 #[cfg(feature = "tokens-postgres")]
 #[path = "../../benches/selector/baseline.rs"]

@@ -1,4 +1,4 @@
-//! What the stories need of a source.
+//! The interface of a source that the stories need.
 
 use geolock_client::DcId;
 use geolock_recipes::selector::{ApplyError, MemorySource, Pool, SourceError, Token, TokenId, TokenSource};

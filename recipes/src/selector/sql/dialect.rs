@@ -2,8 +2,8 @@
 
 use sqlx::Database;
 
-use super::super::source::{Token, TokenId};
 use super::statements::Statements;
+use crate::selector_state::{Token, TokenId};
 
 /// A kind of database.
 pub trait Dialect: Sized + Send + Sync + 'static {

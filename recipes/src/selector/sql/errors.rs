@@ -32,7 +32,7 @@ pub enum SqlError {
 
 impl From<SqlError> for SourceError {
     fn from(error: SqlError) -> SourceError {
-        SourceError(Box::new(error))
+        SourceError::new(error)
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
 
-use super::super::source::{SourceError, Token};
+use super::super::source::SourceError;
 use super::dialect::{Dialect, Row, Value};
 use super::errors::SqlError;
 use super::source::SqlSource;
 use super::statements::{POSTGRES, Statements};
+use crate::selector_state::Token;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -7,9 +7,10 @@ use geolock_client::DcId;
 use sqlx::{Database, Executor, Pool as Connections};
 
 use super::super::apply::{ApplyError, Transaction, check_amount};
-use super::super::source::{MAX_AMOUNT, MAX_TOKEN_ID, Pool, SourceError, Token, TokenId, TokenSource};
+use super::super::source::{SourceError, TokenSource};
 use super::dialect::{Dialect, Row, Value};
 use super::errors::SqlError;
+use crate::selector_state::{MAX_AMOUNT, MAX_TOKEN_ID, Pool, Token, TokenId};
 
 /// A source of tokens in an SQL database: `SqliteSource` or `PostgresSource`. Clones share connections.
 pub struct SqlSource<D: Dialect> {
@@ -45,14 +46,14 @@ impl<D: Dialect> SqlSource<D> {
         created_by: impl AsRef<[u8]> + Send,
     ) -> Result<(), SourceError> {
         for token in tokens {
-            check_amount(token).map_err(|error| SourceError(Box::new(error)))?;
+            check_amount(token).map_err(|error| SourceError::new(error))?;
         }
         let mut on = self.begin().await?;
         let tokens: Vec<&Token> = tokens.iter().collect();
         let inserted = insert::<D>(&mut on, pool, &tokens, created_by.as_ref()).await;
         inserted.map_err(|error| match error {
             ApplyError::Source(error) => error,
-            error => SourceError(Box::new(error)),
+            error => SourceError::new(error),
         })?;
         Ok(commit::<D>(on).await?)
     }

@@ -10,10 +10,11 @@ use sqlx::sqlite::{
 };
 use sqlx::{Row as _, TypeInfo as _, ValueRef as _};
 
-use super::super::source::{SourceError, Token, TokenId};
+use super::super::source::SourceError;
 use super::dialect::{Dialect, Row, Value};
 use super::source::SqlSource;
 use super::statements::{SQLITE, Statements};
+use crate::selector_state::{Token, TokenId};
 
 /// Longest wait for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use super::options::{Backoff, SelectorOptions};
 use super::record::{Record, TxId};
 use super::space::{Change, NEED_LASTS, Space};
 use super::verdict::{HeldBy, Limit, Verdict};
-use crate::selector::{Pool, Token, TokenId};
+use crate::selector_state::token::{Pool, Token, TokenId};
 
 /// Attempts without waiting, for what is here.
 const TRIES: u32 = 2;
@@ -39,7 +39,7 @@ const SILENT: Duration = Duration::from_secs(2);
 const MAX_NAMES: usize = 1 << 20;
 const AROUND_AN_ID: usize = 128;
 
-/// What the selection is about.
+/// The request for a selection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub tx: TxId,
@@ -53,7 +53,7 @@ pub(crate) enum Wait {
     AtMost(Duration),
 }
 
-/// What the driver has to do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Request enough of these, at most so many. Places in the answer count these, then those of each

@@ -9,10 +9,10 @@ use super::super::options::{Backoff, MAX_CANDIDATES};
 use super::super::space::Space;
 use super::super::verdict::{HeldBy, Limit, Verdict};
 use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
-use crate::selector::{Token, TokenId};
+use crate::selector_state::token::{Token, TokenId};
 
 impl Select {
-    /// What is free here does not do: waits for others, or says why that is no use.
+    /// The tokens that are free here do not do: waits for others, or says why that is no use.
     pub(super) fn queue(&mut self, now: Duration, space: &mut Space, choice: Vec<Rank>, most: usize) {
         if !self.has_read_record {
             self.effects.push_back(Effect::ReadRecord);

@@ -1,4 +1,4 @@
-//! What is outside of the replicas: the server of the locks, the store, and the application's table. The
+//! The outside of the replicas: the server of the locks, the store, and the application's table. The
 //! server keeps its promises; it grants in the order of the requests.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use super::super::record::{Mark, MarkState, Need, Record, TxId};
 use super::super::select::MarkRead;
 use super::super::space::Change;
 use super::plan::MS;
-use crate::selector::{Pool, Token, TokenId};
+use crate::selector_state::token::{Pool, Token, TokenId};
 
 /// A request for locks.
 #[derive(Clone, Debug)]

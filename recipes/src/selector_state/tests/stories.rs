@@ -11,7 +11,7 @@ use super::super::select::{Ask, Effect, Event, MarkRead, Select, Wait};
 use super::super::space::{Change, Space};
 use super::super::verdict::{HeldBy, Holder, Limit, Verdict};
 use super::outside::{pool, token};
-use crate::selector::Token;
+use crate::selector_state::token::Token;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(10);

@@ -17,7 +17,7 @@ use super::super::verdict::Verdict;
 use super::outside::{Outside, Request, TTL, need, pool, token, total};
 use super::plan::{MS, Plan, options};
 use crate::dice::{Agenda, Dice};
-use crate::selector::{Token, TokenId};
+use crate::selector_state::token::{Token, TokenId};
 
 /// Most events of a run: one that never ends fails.
 const MOST_EVENTS: u64 = 400_000;

@@ -8,7 +8,7 @@ use super::super::super::select::Event;
 use super::super::outside::{TTL, token};
 use super::super::plan::MS;
 use super::{Action, Broken, Payment, World, home, tx};
-use crate::selector::Token;
+use crate::selector_state::token::Token;
 
 impl World {
     /// No other selection that may go on has one of the tokens. One whose lease is over will hear of it.
