@@ -13,35 +13,35 @@ use super::super::plan::MS;
 use super::{Action, Broken, World, home, tx};
 use crate::selector_state::token::{Token, TokenId};
 
-fn on_asked(&mut self, number: usize, id: u64, request: Request, wait: &Wait) -> Result<(), Broken> {
-    if self.replicas[request.replica].lease != request.lease {
-        if request.amount.is_none() {
-            self.answer(number, Action::Open(number, OpenEvent::LockFailed));
+impl World {
+    fn on_asked(&mut self, number: usize, id: u64, request: Request, wait: &Wait) -> Result<(), Broken> {
+        if self.replicas[request.replica].lease != request.lease {
+            if request.amount.is_none() {
+                self.answer(number, Action::Open(number, OpenEvent::LockFailed));
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
-    let home = DcId::new(home(request.replica)).expect("it is an id");
-    let is_for_all = request.amount.is_none();
-    self.outside.requests.insert(id, request);
-    match *wait {
-        Wait::Try => {
-            let granted = self.outside.grant(Some((id, home)));
-            if granted.is_empty() {
-                self.outside.free(id);
-                self.refuse(number, id, is_for_all, true);
-            } else {
-                self.tell_granted(number, id)?;
+        let home = DcId::new(home(request.replica)).expect("it is an id");
+        let is_for_all = request.amount.is_none();
+        self.outside.requests.insert(id, request);
+        match *wait {
+            Wait::Try => {
+                let granted = self.outside.grant(Some((id, home)));
+                if granted.is_empty() {
+                    self.outside.free(id);
+                    self.refuse(number, id, is_for_all, true);
+                } else {
+                    self.tell_granted(number, id)?;
+                }
+            }
+            Wait::AtMost(wait) => {
+                self.at(wait, Action::GiveUp(number, id));
+                self.grant()?;
             }
         }
-        Wait::AtMost(wait) => {
-            self.at(wait, Action::GiveUp(number, id));
-            self.grant()?;
-        }
+        Ok(())
     }
-    Ok(())
-}
 
-impl World {
     pub(super) fn at_server(&mut self, action: Action) -> Result<(), Broken> {
         match action {
             Action::Asked(number, id, request, wait) => self.on_asked(number, id, request, &wait),
