@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use std::time::Duration;
-
 use geolock_client::{
     AtLeast, Batch, Client, CommitError, Key, LockGuard, Reading, TxnRequest, Update, Value, WatchRequest,
 };

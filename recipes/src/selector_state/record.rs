@@ -1,5 +1,5 @@
-//! The records that the replicas of a space write for each other: marks of tokens, selections, new tokens and needs, and
-//! their encodings in registers of the store.
+//! The records that the replicas of a space write for each other: marks of tokens, selections, new tokens and
+//! needs, and their encodings in registers of the store.
 
 use std::fmt;
 
