@@ -46,7 +46,7 @@ impl<D: Dialect> SqlSource<D> {
         created_by: impl AsRef<[u8]> + Send,
     ) -> Result<(), SourceError> {
         for token in tokens {
-            check_amount(token).map_err(|error| SourceError::new(error))?;
+            check_amount(token).map_err(SourceError::new)?;
         }
         let mut on = self.begin().await?;
         let tokens: Vec<&Token> = tokens.iter().collect();
