@@ -93,7 +93,7 @@ pub enum ClientError {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The wait is over.
-    #[error("not granted in time")]
+    #[error("not granted in time{}", only(*.free))]
     TimedOut {
         /// The holders that blocked the request, lock by lock: as many as fit into an answer, none if the
         /// answer was lost.
@@ -104,7 +104,7 @@ pub enum AcquireError {
     },
     /// [`Wait::Try`](super::Wait::Try): fewer candidates than [enough](super::AcquireRequest::enough) are
     /// free in this datacenter at this moment.
-    #[error("not enough is free at this moment: {free}")]
+    #[error("not enough is free at this moment: only {free}")]
     NotEnoughFree {
         /// The sum of the weights of those that are.
         free: u64,
@@ -418,6 +418,11 @@ pub(super) fn of_status(endpoint: &str, status: tonic::Status) -> ClientError {
             source: LinkError::Stream(Box::new(status)),
         },
     }
+}
+
+/// Returns how much of an amount was free, for a message.
+fn only(free: Option<u64>) -> String {
+    free.map_or(String::new(), |free| format!(": only {free} free"))
 }
 
 /// Translates the refusal of an acquire.

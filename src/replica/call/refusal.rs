@@ -50,10 +50,10 @@ pub enum Refusal {
     #[error("not free in this datacenter at this moment (try)")]
     NotFree,
     /// The same of a request for enough locks.
-    #[error("not enough is free in this datacenter at this moment (try): {free}")]
+    #[error("not enough is free in this datacenter at this moment (try): only {free}")]
     NotEnoughFree { free: u128 },
     /// The time of a request for enough locks is over.
-    #[error("not granted in time: {free} are free")]
+    #[error("not granted in time: only {free} free")]
     NotEnoughInTime { locks: Vec<LockDescription>, free: u128 },
     /// The time of [`Wait::AtMost`](super::Wait::AtMost) is over. Describes some of the locks in the way.
     #[error("not granted in time")]
