@@ -151,6 +151,7 @@ fn acquire() -> ClientMessage {
 fn acquired() -> ServerMessage {
     let request = Some(proto::RequestId { dc: 0, n: 1_234_567 });
     let snapshot = Some(proto::Snapshot { seqs: vec![1_234_567; 3] });
-    let acquired = proto::AcquireResponse { request, token: 1_234_567, snapshot, chosen: Vec::new() };
+    let acquired =
+        proto::AcquireResponse { request, token: 1_234_567, snapshot, chosen: Vec::new(), revision: 0 };
     ServerMessage { tag: 1_234_567, answer: Some(Answer::Acquired(acquired)) }
 }
