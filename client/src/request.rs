@@ -131,34 +131,33 @@ impl AcquireRequest {
             let why = "a request for enough locks names candidates, and no other locks";
             return Err(AcquireError::Refused(Reason::Malformed, why.to_owned()));
         }
-        let (reason, what, limit, found) = if locks > MAX_LOCKS {
-            (Reason::TooManyLocks, "locks", MAX_LOCKS, locks)
-        } else if names > MAX_NAMES {
-            (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names)
-        } else if self.label.len() > MAX_LABEL {
-            (Reason::LabelTooLong, "bytes of label", MAX_LABEL, self.label.len())
-        } else {
-            return Ok(());
-        };
-        Err(AcquireError::Refused(
-            reason,
-            format!("a request has at most {limit} {what}; this one has {found}"),
-        ))
+        let sizes = [
+            (Reason::TooManyLocks, "locks", MAX_LOCKS, locks),
+            (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names),
+            (Reason::LabelTooLong, "bytes of label", MAX_LABEL, self.label.len()),
+        ];
+        check_sizes("a request", &sizes).map_err(|(reason, message)| AcquireError::Refused(reason, message))
+    }
+}
+
+/// Returns the first size that is above its limit: the reason, and a message about `subject`.
+fn check_sizes(subject: &str, sizes: &[(Reason, &str, usize, usize)]) -> Result<(), (Reason, String)> {
+    match sizes.iter().find(|(_, _, limit, found)| found > limit) {
+        Some((reason, what, limit, found)) => {
+            Err((*reason, format!("{subject} has at most {limit} {what}; this one has {found}")))
+        }
+        None => Ok(()),
     }
 }
 
 /// Refuses lists that the server would close the stream for.
 pub(super) fn check_candidates(candidates: &[proto::Candidate]) -> Result<(), AmendError> {
     let names: usize = candidates.iter().map(|candidate| candidate.name.len()).sum();
-    let (reason, what, limit, found) = if candidates.len() > MAX_LOCKS {
-        (Reason::TooManyLocks, "locks", MAX_LOCKS, candidates.len())
-    } else if names > MAX_NAMES {
-        (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names)
-    } else {
-        return Ok(());
-    };
-    let message = format!("an amendment has at most {limit} {what}; this one has {found}");
-    Err(AmendError::Refused(reason, message))
+    let sizes = [
+        (Reason::TooManyLocks, "locks", MAX_LOCKS, candidates.len()),
+        (Reason::NamesTooLong, "bytes of lock names", MAX_NAMES, names),
+    ];
+    check_sizes("an amendment", &sizes).map_err(|(reason, message)| AmendError::Refused(reason, message))
 }
 
 impl Wait {

@@ -38,6 +38,7 @@
 //! | `selector/` | its driver |
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
 //! | `sequencer/` | its driver |
+//! | `random.rs` | random numbers |
 //! | `retry.rs` | errors that pass |
 //! | `dice.rs` | for tests: chance and agenda of a simulation |
 //!
@@ -57,6 +58,7 @@ mod once;
 mod once_state;
 mod periodic;
 mod periodic_state;
+mod random;
 mod reentrant;
 mod reentrant_state;
 mod retry;

@@ -229,9 +229,7 @@ pub(super) fn weight(call: &Call) -> Option<usize> {
     let heap = match call {
         _ if overtakes(call) => return None,
         Call::Acquire(acquire) => names(&acquire.request.wants) + acquire.request.label.len(),
-        Call::AcquireEnough(acquire) => {
-            acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum::<usize>() + acquire.label.len()
-        }
+        Call::AcquireEnough(acquire) => acquire.weight() + acquire.label.len(),
         Call::Amend(amend) => amend.weight(),
         Call::Begin(begin) => {
             let locks = begin.locks.as_ref();

@@ -61,7 +61,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 58] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 59] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -288,13 +288,22 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 58] = [
         ],
     ),
     ("geolock_recipes::once_state", &["geolock_client"]),
-    ("geolock_recipes::once", &["geolock_client", "geolock_recipes::once_state", "geolock_recipes::retry"]),
+    (
+        "geolock_recipes::once",
+        &[
+            "geolock_client",
+            "geolock_recipes::once_state",
+            "geolock_recipes::random",
+            "geolock_recipes::retry",
+        ],
+    ),
     ("geolock_recipes::selector_state", &["geolock_client"]),
     (
         "geolock_recipes::selector",
         &[
             "geolock_client",
             "geolock_recipes::once_state",
+            "geolock_recipes::random",
             "geolock_recipes::retry",
             "geolock_recipes::selector_state",
         ],
@@ -306,11 +315,13 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 58] = [
             "geolock_client",
             "geolock_recipes::once",
             "geolock_recipes::once_state",
+            "geolock_recipes::random",
             "geolock_recipes::retry",
             "geolock_recipes::sequencer_state",
         ],
     ),
     ("geolock_recipes::retry", &["geolock_client", "geolock_recipes::once_state"]),
+    ("geolock_recipes::random", &[]),
     ("geolock_recipes::dice", &[]),
 ];
 /// The rooms of the API without IO: the words of clients and servers.

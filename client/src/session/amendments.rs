@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use super::refusals::is_judged_first;
 use super::{Output, Session, Stage, Why};
 use crate::error::AmendError;
 use crate::tag::Tag;
@@ -19,6 +20,8 @@ pub(super) struct Amendment {
     drop: Vec<Candidate>,
     /// The list with it.
     enough: Enough,
+    /// How many times it was sent.
+    sent: u32,
 }
 
 impl Session {
@@ -36,7 +39,7 @@ impl Session {
             return Err(AmendError::NotWaiting);
         };
         let enough = amended(enough, &add, &drop);
-        request.amendment = Some(Amendment { add, drop, enough });
+        request.amendment = Some(Amendment { add, drop, enough, sent: 0 });
         if request.stage == Stage::Asked && self.is_ready() {
             self.send_amendment(number);
         }
@@ -44,10 +47,12 @@ impl Session {
     }
 
     pub(super) fn send_amendment(&mut self, number: u64) {
-        let Some(request) = self.requests.get(&number) else { return };
-        let Some(amendment) = &request.amendment else { return };
+        let lease = self.lease_id();
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        let Some(amendment) = &mut request.amendment else { return };
+        amendment.sent = amendment.sent.saturating_add(1);
         let amend = proto::AmendRequest {
-            lease: self.lease_id(),
+            lease,
             secret: Bytes::new(),
             idempotency_key: request.key,
             revision: amendment.enough.revision,
@@ -67,16 +72,17 @@ impl Session {
 
     pub(super) fn on_amend_refused(&mut self, number: u64, error: proto::Error) {
         let Some(request) = self.requests.get_mut(&number) else { return };
-        if request.amendment.is_none() {
-            return;
-        }
+        let Some(amendment) = &request.amendment else { return };
         let outcome = match error.reason() {
             // The server did not look it up: it is sent again on the next stream.
             Reason::Unauthenticated | Reason::Unavailable => return self.leave(Why::NotAttached),
             // An earlier copy may have been taken, so the grant may be one of the amended list.
             Reason::NotWaiting => Err(AmendError::NotWaiting),
             reason => {
-                request.amendment = None;
+                let may_be_taken = is_judged_first(reason) || reason == Reason::ResourceExhausted;
+                if amendment.sent <= 1 || !may_be_taken {
+                    request.amendment = None;
+                }
                 Err(AmendError::Refused(reason, error.message))
             }
         };

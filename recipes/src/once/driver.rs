@@ -13,9 +13,9 @@ use geolock_client::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::section::{Run, caught};
-use super::store::random;
 use super::{CriticalSection, OnceError, Outcome, Progress};
 use crate::once_state::{Content, Effect, Event, Machine, Told, Verdict, Write};
+use crate::random::random;
 use crate::retry::{Failed, PAUSE, passes};
 
 /// The answer to the question if the section is needed.

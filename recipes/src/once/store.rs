@@ -8,6 +8,7 @@ use geolock_client::{
 };
 
 use crate::once_state::{Content, NotWritten, OnceOptions, Record, Write};
+use crate::random::random;
 use crate::retry::{Failed, failed};
 
 /// The jitter of a watermark: up to this share of it.
@@ -118,10 +119,4 @@ fn content(values: &[Value]) -> Content {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns a random number: the standard library's hash tables are seeded by the operating system.
-pub(super) fn random() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(0_u8)
 }

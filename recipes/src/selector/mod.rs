@@ -53,6 +53,7 @@ pub use sql::SqliteSource;
 pub use sql::{SqlError, SqlSource};
 use store::{Store, Subject};
 
+use crate::random::random;
 use crate::selector_state::{Ask, Call, Stage};
 
 /// Most tokens that one commit tells of.
@@ -261,12 +262,6 @@ fn check_tokens(tokens: &[Token]) -> Result<(), SelectError> {
         }
     }
     Ok(())
-}
-
-/// Returns a random number: the standard library's hash tables are seeded by the operating system.
-fn random() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(0_u8)
 }
 
 impl<S: TokenSource> fmt::Debug for TokenSelector<S> {

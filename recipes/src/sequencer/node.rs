@@ -1,7 +1,6 @@
 //! A node: its name, and the way out that all its contracts share.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use geolock_client::Client;
@@ -11,6 +10,7 @@ use super::SequencerError;
 use super::driver::Call;
 use super::keys::check;
 use super::outbox::Outbox;
+use crate::random::random;
 use crate::sequencer_state::{Contract, Node};
 
 /// A node that takes part in contracts. Cheap to clone. All contracts of a process should share one: their
@@ -32,8 +32,7 @@ impl SequencerNode {
     /// within a tokio runtime.
     pub fn new(client: &Client, name: &str) -> Result<SequencerNode, SequencerError> {
         check("node", name)?;
-        // The hash tables of the standard library are seeded by the operating system.
-        let boot = RandomState::new().hash_one(0_u8);
+        let boot = random();
         let outbox = Arc::new(Outbox::start(client, boot));
         Ok(SequencerNode { client: client.clone(), name: Node::new(name), outbox, places: Arc::default() })
     }

@@ -172,6 +172,25 @@ pub struct Amend {
     pub drop: Vec<LockName>,
 }
 
+/// Returns about how many bytes these candidates take while a call waits.
+fn candidates_weight<'a>(names: impl Iterator<Item = &'a LockName>) -> usize {
+    names.map(|name| 40 + name.as_bytes().len()).sum()
+}
+
+impl AcquireEnough {
+    /// Returns about how many bytes its candidates take while it waits.
+    pub fn weight(&self) -> usize {
+        candidates_weight(self.of.names())
+    }
+}
+
+impl Amend {
+    /// Returns about how many bytes its candidates take while it waits.
+    pub fn weight(&self) -> usize {
+        candidates_weight(self.add.iter().map(|(name, _)| name).chain(&self.drop))
+    }
+}
+
 /// The arguments of [`Call::Downgrade`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Downgrade {

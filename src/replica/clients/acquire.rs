@@ -89,10 +89,6 @@ impl AcquireCalls<'_> {
             return Err(Refusal::DiskFull);
         }
         let (local, counts) = (&self.config.local, self.locks.requests().counts());
-        #[cold]
-        fn exhausted(limit: Limit) -> Result<(), Refusal> {
-            Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
-        }
         if self.lifecycle.state.is_starting() || counts.waiting >= local.max_waiting as u64 {
             return exhausted(Limit::WaitingPerServer);
         }
@@ -103,7 +99,13 @@ impl AcquireCalls<'_> {
         if self.clients.leases.get(lease).waiting >= local.max_waiting_per_lease {
             return exhausted(Limit::WaitingPerLease);
         }
-        let (of_lease, of_client) = self.clients.leases.names(lease);
+        self.admit_names(lease)
+    }
+
+    /// Returns an error if a lease, or all leases of its client, have as many names as they may.
+    #[inline]
+    pub(super) fn admit_names(&self, lease: LeaseIndex) -> Result<(), Refusal> {
+        let (local, (of_lease, of_client)) = (&self.config.local, self.clients.leases.names(lease));
         if of_lease >= local.max_names_per_lease {
             return exhausted(Limit::NamesPerLease);
         }
@@ -198,4 +200,9 @@ impl AcquireCalls<'_> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn exhausted(limit: Limit) -> Result<(), Refusal> {
+    Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER })
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::client_requests::weight_of_names;
-use super::{AcquireCalls, Found, RETRY_AFTER};
+use super::{AcquireCalls, Found};
 use crate::base::bugs::Bug;
 use crate::leases::LeaseIndex;
 use crate::lock_state::RequestIndex;
-use crate::replica::call::{Amend, AnyOf, CallId, Limit, Refusal, Reply, Target};
+use crate::replica::call::{Amend, AnyOf, CallId, Refusal, Reply, Target};
 
 impl AcquireCalls<'_> {
     pub(super) fn on_amend(&mut self, call: CallId, amend: &Amend) {
@@ -47,17 +47,8 @@ impl AcquireCalls<'_> {
         let members = self.locks.view().members;
         let names = amend.add.iter().map(|(name, _)| name);
         self.lifecycle.versions.admit_homes(self.config, members, names)?;
-        let exhausted = |limit| Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
-        let (local, counts) = (&self.config.local, self.locks.requests().counts());
-        let candidates = self.locks.inspect().candidates() + amend.add.len();
-        if counts.held + counts.further + candidates as u64 > local.max_held as u64 {
-            return exhausted(Limit::HeldPerServer);
-        }
-        match self.clients.leases.names(lease) {
-            (of_lease, _) if of_lease >= local.max_names_per_lease => exhausted(Limit::NamesPerLease),
-            (_, of_client) if of_client >= local.max_names_per_client => exhausted(Limit::NamesPerClient),
-            _ => Ok(()),
-        }
+        self.admit_candidates(amend.add.len())?;
+        self.admit_names(lease)
     }
 
     fn start_amended(&mut self, lease: LeaseIndex, request: RequestIndex, of: Arc<AnyOf>, revision: u64) {
@@ -67,14 +58,5 @@ impl AcquireCalls<'_> {
         self.clients.leases.sub_names(lease, before);
         self.clients.leases.add_names(lease, names);
         self.locks.local_requests().amend(request, &of, revision, self.now.mono);
-    }
-}
-
-impl Amend {
-    /// Returns about how many bytes it takes while it waits.
-    pub fn weight(&self) -> usize {
-        let add = self.add.iter().map(|(name, _)| 40 + name.as_bytes().len()).sum::<usize>();
-        let drop = self.drop.iter().map(|name| 32 + name.as_bytes().len()).sum::<usize>();
-        add + drop
     }
 }

@@ -207,7 +207,7 @@ fn weight(request: &Call) -> usize {
         }
         Call::Step(next_step) => next_step.step.weight(),
         Call::Acquire(acquire) => names(&acquire.request.wants),
-        Call::AcquireEnough(acquire) => acquire.of.names().map(|name| 40 + name.as_bytes().len()).sum(),
+        Call::AcquireEnough(acquire) => acquire.weight(),
         Call::Amend(amend) => amend.weight(),
         _ => 0,
     }

@@ -25,14 +25,20 @@ impl AcquireCalls<'_> {
             return self.retry(call, request, key, is_same).map(|()| None);
         }
         self.admit_new(lease, &acquire.label)?;
-        // A candidate costs as much as a further lock of a request.
+        self.admit_candidates(acquire.of.candidates().len())?;
+        Ok(Some(lease))
+    }
+
+    /// Returns an error if there is no room for so many further candidates. One costs as much as a further
+    /// lock of a request.
+    pub(super) fn admit_candidates(&self, further: usize) -> Result<(), Refusal> {
         let counts = self.locks.requests().counts();
-        let candidates = self.locks.inspect().candidates() + acquire.of.candidates().len();
+        let candidates = self.locks.inspect().candidates() + further;
         if counts.held + counts.further + candidates as u64 > self.config.local.max_held as u64 {
             let limit = Limit::HeldPerServer;
             return Err(Refusal::ResourceExhausted { limit, retry_after: RETRY_AFTER });
         }
-        Ok(Some(lease))
+        Ok(())
     }
 
     fn start_enough(&mut self, call: CallId, acquire: &AcquireEnough, lease: LeaseIndex) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::causal_log::Wants;
-use crate::replica::call::{Amend, AnyOf, Call, Chosen, IdempotencyKey, Proof, Refusal, SessionId};
+use crate::replica::call::{Amend, AnyOf, Call, IdempotencyKey, Proof, Refusal, SessionId};
 use crate::sim::client::{Client, Out, Pending, State};
 use crate::sim::failure::FailureKind;
 use geolock_api::names::{LockName, Mode};
@@ -117,13 +117,4 @@ impl Client {
         lists.next = None;
         true
     }
-}
-
-/// Returns the locks that a request holds by this grant; `None` if its list has no such candidates.
-pub(in crate::sim) fn chosen_wants(of: &AnyOf, chosen: &Chosen) -> Option<Wants> {
-    let named = |place: &u32| {
-        let (name, _) = of.candidates().get(*place as usize)?;
-        Some((name.clone(), Mode::Exclusive))
-    };
-    Wants::all(chosen.chosen.iter().map(named).collect::<Option<_>>()?).ok()
 }

@@ -1,9 +1,20 @@
 //! A client's grants of enough of many locks.
 
-use crate::replica::call::{Chosen, IdempotencyKey};
-use crate::sim::client::{Client, Out, State, chosen_wants};
+use crate::causal_log::Wants;
+use crate::replica::call::{AnyOf, Chosen, IdempotencyKey};
+use crate::sim::client::{Client, Out, State};
 use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
+use geolock_api::names::Mode;
+
+/// Returns the locks that a request holds by this grant; `None` if its list has no such candidates.
+pub(in crate::sim) fn chosen_wants(of: &AnyOf, chosen: &Chosen) -> Option<Wants> {
+    let named = |place: &u32| {
+        let (name, _) = of.candidates().get(*place as usize)?;
+        Some((name.clone(), Mode::Exclusive))
+    };
+    Wants::all(chosen.chosen.iter().map(named).collect::<Option<_>>()?).ok()
+}
 
 impl Client {
     pub(super) fn on_chosen(&mut self, now: Moment, key: IdempotencyKey, chosen: Chosen, out: &mut Vec<Out>) {

@@ -26,8 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::sim) use amendments::{Amended, chosen_wants};
+pub(in crate::sim) use amendments::Amended;
 pub(in crate::sim) use behaviour::Behaviour;
+pub(in crate::sim) use enough::chosen_wants;
 pub(in crate::sim) use requests::{Order, Request, State};
 pub(in crate::sim) use transactions::{Txn, TxnOrder, TxnStep};
 

@@ -87,6 +87,25 @@ fn a_request_that_was_never_sent_is_amended_after_it() {
     assert_eq!(talk.said(), ["acquire enough key 1 forever", "amendment 1 of key 1"]);
 }
 
+/// The rules were changed since it was sent first, and the server may have taken it then.
+#[test]
+fn a_repeated_amendment_that_is_refused_by_the_rules_may_have_been_taken() {
+    for (resends, revision, is_granted) in [(false, 1, false), (true, 1, true), (true, 0, true)] {
+        let (mut talk, number) = waiting();
+        amend(&mut talk.session, number).expect("it waits");
+        if resends {
+            talk.reattach(Restarted::No);
+        }
+        talk.hear(Tag::Amend(number), refused(Reason::PermissionDenied));
+        let outputs = talk.outputs();
+        assert!(matches!(outputs[..], [Output::Amended { outcome: Err(AmendError::Refused(..)), .. }]));
+        talk.hear(Tag::Acquire(number), granted(&[0, 1], revision));
+        let outputs = talk.outputs();
+        let [Output::Acquired { outcome, .. }] = &outputs[..] else { panic!("{outputs:?}") };
+        assert_eq!(outcome.is_ok(), is_granted, "a list that the server cannot know is not believed");
+    }
+}
+
 #[test]
 fn after_a_refusal_the_list_of_before_counts() {
     let (mut talk, number) = waiting();
