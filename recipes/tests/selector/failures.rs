@@ -1,5 +1,6 @@
 //! Replicas that die, and sources that are away, slow or behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use geolock_client::{Batch, ForceReason, Key, TxnRequest, Update};
@@ -9,7 +10,7 @@ use geolock_recipes::selector::{
 };
 use tokio::task::JoinSet;
 
-use crate::fixture::{Servers, balance, equal, in_memory, options, pool, token, tx, within};
+use crate::fixture::{Replica, Servers, balance, equal, in_memory, options, pool, token, tx, within};
 
 fn impatient(options: &mut SelectorOptions) {
     (options.wait, options.patience) = (Duration::from_secs(2), Duration::from_secs(1));
@@ -47,6 +48,66 @@ async fn what_is_reserved_stays_so_when_its_replica_dies() {
     within(second.selector.release(&tx("tx-0"))).await.expect("it takes the lock again");
     second.pay("tx-1", 3).await.expect("it is free");
     assert_eq!(balance(&source).await, 0);
+}
+
+/// The steps of a payment after which a replica stops without a word, as its process would.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum After {
+    Start,
+    Select,
+    Reserve,
+    Apply,
+}
+
+/// Its lease ends, its reservations end, and what the ledger has stays paid.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replica_had_that_stopped_without_a_word_is_free_in_the_end_or_paid() {
+    let servers = Arc::new(Servers::start().await);
+    for step in [After::Start, After::Select, After::Reserve, After::Apply] {
+        let source = in_memory(&[]).await;
+        let pool = Pool::new(format!("{step:?}"), "EUR");
+        let tokens = ["a", "b", "c"].map(|name| token(&format!("{name}-{step:?}"), 3, 0));
+        source.insert(&pool, &tokens, "mint").await.expect("they are new");
+        let brief = |it: &mut SelectorOptions| it.reserve_for = Duration::from_secs(3);
+        let survivor = servers.replica_with(1, &source, options(brief)).await;
+        let survivor = Replica { pool: pool.clone(), ..survivor };
+        // All that it is ends with its runtime: nothing is released, nothing closed.
+        let process = tokio::runtime::Runtime::new().expect("there are threads");
+        let (its_servers, its_source) = (Arc::clone(&servers), source.clone());
+        let runs = process.spawn(async move {
+            let replica = its_servers.replica_with(0, &its_source, options(brief)).await;
+            let (replica, id) = (Replica { pool, ..replica }, format!("dies-{step:?}"));
+            if step == After::Start {
+                return (replica, None);
+            }
+            let picked = replica.select(&id, 7).await.expect("it is free");
+            if step >= After::Reserve {
+                within(replica.selector.reserve(&tx(&id))).await.expect("it holds them");
+            }
+            if step >= After::Apply {
+                replica.apply(&picked).await;
+            }
+            (replica, Some(picked))
+        });
+        let had = within(runs).await.expect("it does not fail");
+        process.shutdown_background();
+        let paid = survivor.pay(&format!("lives-{step:?}"), 7).await;
+        let rest: u64 = source
+            .unspent(&survivor.pool, None, 9)
+            .await
+            .expect("it answers")
+            .iter()
+            .map(|it| it.amount)
+            .sum();
+        match step {
+            After::Apply => {
+                assert!(matches!(paid, Err(SelectError::Insufficient { have: 2, .. })), "{paid:?}");
+            }
+            _ => paid.unwrap_or_else(|error| panic!("{step:?}: {error}")),
+        }
+        assert_eq!(rest, 2, "{step:?}: paid once");
+        drop(had);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -89,7 +89,7 @@ impl Servers {
     pub async fn replica_with<S: Source>(&self, dc: u8, source: &S, options: SelectorOptions) -> Replica<S> {
         let client = self.client(dc).await;
         let selector = TokenSelector::new(client.clone(), source.clone(), options).expect("they fit");
-        Replica { dc, client, selector, source: source.clone() }
+        Replica { dc, client, selector, source: source.clone(), pool: pool() }
     }
 
     /// Returns one in each datacenter.
@@ -109,11 +109,12 @@ pub struct Replica<S: Source> {
     pub client: Client,
     pub selector: TokenSelector<S>,
     pub source: S,
+    pub pool: Pool,
 }
 
 impl<S: Source> Replica<S> {
     pub async fn select(&self, id: &str, amount: u64) -> Result<Selection, SelectError> {
-        within(self.selector.select(&tx(id), &pool(), amount)).await
+        within(self.selector.select(&tx(id), &self.pool, amount)).await
     }
 
     /// Pays: the change is made here.
@@ -130,9 +131,9 @@ impl<S: Source> Replica<S> {
         let change = (picked.change() > 0).then(|| token(&name, picked.change(), self.dc));
         let change: Vec<Token> = change.into_iter().collect();
         let inputs: Vec<TokenId> = picked.tokens().iter().map(|token| token.id.clone()).collect();
-        let outputs: Vec<_> = change.iter().map(|token| (pool(), token.clone())).collect();
-        let (pool, fence) = (pool(), picked.fence().0);
-        let applied = self.source.apply(picked.tx().as_str(), &pool, &inputs, fence, &outputs);
+        let outputs: Vec<_> = change.iter().map(|token| (self.pool.clone(), token.clone())).collect();
+        let fence = picked.fence().0;
+        let applied = self.source.apply(picked.tx().as_str(), &self.pool, &inputs, fence, &outputs);
         within(applied).await.expect("its tokens are unspent");
         change
     }

@@ -1,9 +1,11 @@
 //! Many payments at once.
 
-use geolock_recipes::selector::{MemorySource, SelectError};
+use std::time::Duration;
+
+use geolock_recipes::selector::{MemorySource, Pool, SelectError};
 use tokio::task::JoinSet;
 
-use crate::fixture::{Servers, balance, equal, filled, in_memory, token, within};
+use crate::fixture::{Replica, Servers, balance, equal, filled, in_memory, token, within};
 use crate::open::Source;
 use crate::over_databases;
 
@@ -90,6 +92,42 @@ async fn two_and_two<S: Source>(source: S) {
     let errors: Vec<_> = [one, other].into_iter().filter_map(Result::err).collect();
     assert!(matches!(errors[..], [SelectError::Insufficient { have: 2, asked: 4 }]), "{errors:?}");
     assert_eq!(balance(&source).await, 2);
+}
+
+/// Each time in a pool of its own, and with other delays between the two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_times_one_of_two_gets_both_tokens_and_the_other_hears_the_truth() {
+    const ROUNDS: u64 = 1_000;
+    const AT_A_TIME: u64 = 20;
+    let servers = Servers::start().await;
+    let source = MemorySource::new();
+    let replicas = servers.replicas(&source).await;
+    for first in (0..ROUNDS).step_by(AT_A_TIME as usize) {
+        let mut rounds = JoinSet::new();
+        for round in first..first + AT_A_TIME {
+            let pool = Pool::new(format!("wallet-{round}"), "EUR");
+            let tokens = ["a", "b"].map(|name| token(&format!("{name}-{round}"), 3, (round % 3) as u8));
+            source.insert(&pool, &tokens, "mint").await.expect("they are new");
+            let one_of = |turn: u64| Replica { pool: pool.clone(), ..replicas[(turn % 3) as usize].clone() };
+            let (one, other) = (one_of(round), one_of(round + 1 + round / 3 % 2));
+            rounds.spawn(async move {
+                // Up to 10 ms, another one each time: the first attempt of one meets each step of the other.
+                let delay = Duration::from_micros(round.wrapping_mul(2_654_435_761) % 10_000);
+                let (early, late) = (format!("early-{round}"), format!("late-{round}"));
+                let later = async {
+                    tokio::time::sleep(delay).await;
+                    other.pay(&late, 4).await
+                };
+                let (one, other) = tokio::join!(one.pay(&early, 4), later);
+                (round, one, other)
+            });
+        }
+        for (round, one, other) in within(rounds.join_all()).await {
+            let errors: Vec<_> = [one, other].into_iter().filter_map(Result::err).collect();
+            let is_true = matches!(errors[..], [SelectError::Insufficient { have: 2, asked: 4 }]);
+            assert!(is_true, "round {round}: {errors:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
