@@ -18,7 +18,8 @@ pub struct Fallen {
     /// The members that are over.
     pub members: DcSet,
     /// The number of locks of which they owned parts that are named after others: all these parts fell home.
-    /// Summed over these members.
+    /// With very many locks the numbers of these members are added, and some locks counted of which the parts
+    /// were at home before.
     pub locks: u64,
     /// Some of these locks.
     pub names: Vec<LockName>,

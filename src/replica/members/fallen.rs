@@ -40,12 +40,11 @@ impl Writer<'_> {
     pub(super) fn name_fallen(&mut self, evicted: Evicted, epoch: Epoch) {
         let Evicted { members, fences, .. } = evicted;
         let owners = self.locks.owners();
-        // After a forced recovery all of them are counted, too.
-        let (most, locks) = match fences == RECOVERY_FENCES {
-            true => (usize::MAX, owners.locks_owned_by(members)),
-            false => (EXAMINED, members.iter().map(|dc| owners.away_in(dc)).sum()),
-        };
-        let mut names = locks_of(owners.map(), members, most);
+        let most = if fences == RECOVERY_FENCES { usize::MAX } else { EXAMINED };
+        let (mut names, count) = locks_of(owners.map(), members, most);
+        // The counters have rows, too, that are at home since another member ended, and are not dropped yet:
+        // when they are dropped differs after a recovery.
+        let locks = count.unwrap_or_else(|| members.iter().map(|dc| owners.away_in(dc)).sum());
         let (mut counters, more_counters) = self.data.store.rights_of(members, EXAMINED);
         // The order of rows depends on what came and went before: another after a recovery from a checkpoint.
         names.sort_unstable();
@@ -54,25 +53,25 @@ impl Writer<'_> {
     }
 }
 
-/// Returns locks of which these own parts that are named after others, as many as there is room for. Examines
-/// the first `most` locks that have a row.
-fn locks_of(map: &Ownership, members: DcSet, most: usize) -> Vec<LockName> {
-    let (mut names, mut last, mut examined) = (SomeNames::default(), None, 0);
+/// Returns locks of which these own parts that are named after others, as many as there is room for, and the
+/// number of all of them; `None` if more than `most` locks have a row, which are not all examined.
+fn locks_of(map: &Ownership, members: DcSet, most: usize) -> (Vec<LockName>, Option<u64>) {
+    let (mut names, mut count, mut examined) = (SomeNames::default(), 0, 0);
+    let (mut last, mut counted) = (None, None);
     for (lock, part, register) in map.iter() {
-        if last != Some(lock) {
+        // The parts of a lock follow each other.
+        if last.replace(lock) != Some(lock) {
             examined += 1;
             if examined > most {
                 break;
             }
         }
-        last = Some(lock);
         let is_owned = register.owner().is_some_and(|owner| members.contains(owner));
-        // The parts of a lock follow each other.
-        let is_new = names.last() != Some(lock);
-        if is_owned && !members.contains(part) && is_new && !names.take(lock.clone(), lock.as_bytes().len()) {
-            break;
+        if is_owned && !members.contains(part) && counted.replace(lock) != Some(lock) {
+            count += 1;
+            names.take(lock.clone(), lock.as_bytes().len());
         }
     }
     work::count(examined.min(most));
-    names.into_taken()
+    (names.into_taken(), (examined <= most).then_some(count))
 }
