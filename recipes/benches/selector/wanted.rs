@@ -1,10 +1,10 @@
 //! One token that payments in three datacenters want.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use geolock_client::Client;
+use geolock_client::{Client, DcId};
 use geolock_recipes::selector::{Pool, Selection, SqliteSource, Token, TokenSelector, TxId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -49,7 +49,7 @@ enum End {
     Release,
     /// With change of the same amount, homed where it is made.
     Spent,
-    /// With change of the same amount, homed where a selection has waited for longest.
+    /// With change of the same amount, homed where the selector says.
     SpentThere,
 }
 
@@ -58,7 +58,7 @@ impl End {
         match self {
             End::Release => "`release`",
             End::Spent => "`spent`, change at home",
-            End::SpentThere => "`spent`, change homed in the next datacenter",
+            End::SpentThere => "`spent`, change at `home_for_change`",
         }
     }
 }
@@ -79,8 +79,6 @@ type Turn = (u8, u8, f64);
 
 #[derive(Default)]
 struct Turns {
-    /// Where selections wait, in their order.
-    waiting: VecDeque<u8>,
     /// Where and when the latest turn ended.
     ended: Option<(u8, Instant)>,
     all: Vec<Turn>,
@@ -116,20 +114,20 @@ impl Payer {
     async fn take_turns(self) -> Result<(), Failed> {
         for turn in 0.. {
             let tx = tx(format!("{}-{turn}", self.dc));
-            self.turns.send_modify(|turns| turns.waiting.push_back(self.dc));
             let picked = self.selector.select(&tx, &self.pool, 1).await?;
             self.turns.send_modify(|turns| {
-                turns.waiting.retain(|dc| *dc != self.dc);
                 if let Some((from, ended)) = turns.ended.take() {
                     turns.all.push((from, self.dc, millis(ended.elapsed())));
                 }
             });
             sleep(HOLD).await;
-            let next = self.turns.borrow().waiting.front().copied();
-            let home = if matches!(self.end, End::SpentThere) { next } else { Some(self.dc) };
             let change = match self.end {
                 End::Release => None,
-                End::Spent | End::SpentThere => Some(self.apply(&tx, &picked, home).await?),
+                End::Spent => Some(self.apply(&tx, &picked, DcId::new(self.dc)).await?),
+                End::SpentThere => {
+                    let home = self.selector.home_for_change(&picked).await;
+                    Some(self.apply(&tx, &picked, home).await?)
+                }
             };
             let mut turns = self.turns.subscribe();
             self.turns.send_modify(|turns| turns.ended = Some((self.dc, Instant::now())));
@@ -144,9 +142,10 @@ impl Payer {
     }
 
     /// Applies a payment that only makes change.
-    async fn apply(&self, tx: &TxId, picked: &Selection, home: Option<u8>) -> Result<Token, Failed> {
+    async fn apply(&self, tx: &TxId, picked: &Selection, home: Option<DcId>) -> Result<Token, Failed> {
         self.selector.reserve(tx).await?;
-        let change = token(format!("{}, change of {tx}", self.end.name()), 1, home);
+        let change =
+            Token { home, ..token(format!("{}, change of {tx}", self.end.name()), 1, Some(self.dc)) };
         let (fence, outputs) = (picked.fence().0, [(self.pool.clone(), change.clone())]);
         self.source
             .apply(format!("{}, {tx}", self.end.name()), &self.pool, &ids(picked), fence, &outputs)

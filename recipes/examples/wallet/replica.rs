@@ -105,15 +105,16 @@ impl Payer {
     async fn pay(&self, tx: &TxId, from: &Pool, to: &Pool, amount: u64) -> Result<(), SelectError> {
         let picked = self.selector.select(tx, from, amount).await?;
         self.selector.reserve(tx).await?;
-        let new = |name: &str, amount| Token {
+        let new = |name: &str, amount, home| Token {
             id: TokenId::new(format!("{tx}-{name}")).expect("a short name"),
             amount,
-            home: Some(self.home),
+            home,
         };
-        let paid = new("paid", amount);
+        let paid = new("paid", amount, Some(self.home));
+        let home = self.selector.home_for_change(&picked).await;
         let change: Vec<Token> = Some(picked.change())
             .filter(|change| *change > 0)
-            .map(|change| new("change", change))
+            .map(|change| new("change", change, home))
             .into_iter()
             .collect();
         if let Err(why) = self.apply(&picked, from, (to, &paid), &change).await {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use geolock_client::{AcquireError, DcId, LockDescription, LockGuard, LockName, Reason};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep_until, timeout};
 
+use super::describe::{MAX_DESCRIBED, describe};
 use super::opened;
 use super::shared::{Shared, count};
 use super::store::{NotRead, Subject};
@@ -15,9 +16,6 @@ use super::wait::{Candidate, Terms, Waiting};
 use super::{SelectError, Selection, Token, TokenId, TokenSource};
 use crate::retry::{PAUSE, passes, read_passes};
 use crate::selector_state::{Ask, Effect, Event, HeldBy, Holder, Need, Select, Verdict, Wait};
-
-/// Most locks of other datacenters that are described when a selection ends in vain.
-const MAX_DESCRIBED: usize = 8;
 
 type Outcome = Result<Selection, SelectError>;
 
@@ -228,19 +226,7 @@ impl<S: TokenSource> Driver<S> {
     /// Asks who keeps the selection from tokens of other datacenters.
     async fn holders_elsewhere(&mut self) -> Vec<HeldBy> {
         let tokens = self.shared.lock().space.elsewhere(&self.ask.pool, MAX_DESCRIBED);
-        let mut describing = JoinSet::new();
-        for token in tokens {
-            let (client, lock) = (self.shared.store.client.clone(), self.shared.store.keys.lock(&token));
-            describing.spawn(async move { client.describe_lock(&lock).await });
-        }
-        let mut locks = Vec::new();
-        // Answers that come too late are left out.
-        let _ = timeout(2 * PAUSE, async {
-            while let Some(described) = describing.join_next().await {
-                locks.extend(described.into_iter().flatten());
-            }
-        })
-        .await;
+        let locks = describe(&self.shared.store, &tokens).await;
         self.holders(&locks)
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use geolock_recipes::selector::{MemorySource, Pool, SelectError};
+use geolock_client::{DcId, LockDescription};
+use geolock_recipes::selector::{MemorySource, Pool, SelectError, Token};
 use tokio::task::JoinSet;
 
-use crate::fixture::{Replica, Servers, balance, equal, filled, in_memory, token, within};
+use crate::fixture::{Replica, Servers, balance, equal, filled, in_memory, token, tx, within};
 use crate::open::Source;
 use crate::over_databases;
 
@@ -141,21 +142,48 @@ async fn who_waits_gets_what_is_given_back() {
         let second = second.clone();
         async move { second.select("tx-1", 4).await }
     });
-    let lock = first.selector.lock_of(&held.tokens()[0]);
-    let described = within(async {
-        // It waits, and others see it.
+    let described = when_awaited(&first, &held.tokens()[0]).await;
+    assert_eq!(described.holders.first().map(|holder| holder.label.as_str()), Some("tx-0"));
+    drop(held);
+    let picked = within(waits).await.expect("it runs").expect("both are free again");
+    assert_eq!((picked.sum(), picked.change()), (6, 2));
+}
+
+/// Waits until another selection waits for the token, and this replica's datacenter knows.
+async fn when_awaited<S: Source>(replica: &Replica<S>, token: &Token) -> LockDescription {
+    let lock = replica.selector.lock_of(token);
+    within(async {
         loop {
-            let described = first.client.describe_lock(&lock).await.expect("it is there");
+            let described = replica.client.describe_lock(&lock).await.expect("it is there");
             if described.waiting > 0 {
                 return described;
             }
         }
     })
-    .await;
-    assert_eq!(described.holders.first().map(|holder| holder.label.as_str()), Some("tx-0"));
-    drop(held);
-    let picked = within(waits).await.expect("it runs").expect("both are free again");
-    assert_eq!((picked.sum(), picked.change()), (6, 2));
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_is_best_homed_where_a_selection_waits_for_it() {
+    let servers = Servers::start().await;
+    let source = in_memory(&[token("a", 3, 0)]).await;
+    let (first, second) = (servers.replica(0, &source).await, servers.replica(1, &source).await);
+    let picked = first.select("tx-0", 1).await.expect("it is free");
+    assert_eq!(within(first.selector.home_for_change(&picked)).await, DcId::new(0), "nobody waits");
+    let waits = tokio::spawn({
+        let second = second.clone();
+        async move { second.select("tx-1", 2).await }
+    });
+    when_awaited(&first, &picked.tokens()[0]).await;
+    let home = within(first.selector.home_for_change(&picked)).await;
+    assert_eq!(home, DcId::new(1), "the other one waits");
+    within(first.selector.reserve(&tx("tx-0"))).await.expect("it is picked");
+    // The change is made with that home.
+    let there = Replica { dc: 1, ..first.clone() };
+    let change = there.apply(&picked).await;
+    within(first.selector.spent(&tx("tx-0"), &change)).await.expect("it is reserved");
+    let next = within(waits).await.expect("it runs").expect("there is change");
+    assert_eq!((next.tokens(), next.tokens()[0].home), (&change[..], DcId::new(1)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
