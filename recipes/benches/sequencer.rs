@@ -1,4 +1,4 @@
-//! Figures of the sequencer: `cargo bench -p geolock-recipes --features sqlite --bench sequencer`.
+//! Figures of the sequencer: `cargo bench -p geolock-recipes --features sqlite --bench sequencer [-- zero]`.
 //!
 //! Four nodes of one process, servers of `geolock dev`, with and without the distances of `world`. Each
 //! figure has its baseline from the same run beside it.
@@ -46,7 +46,9 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
-    for (wan, intents) in INTENTS {
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    for (wan, intents) in INTENTS.into_iter().filter(|(wan, _)| only.as_ref().is_none_or(|only| only == wan))
+    {
         let folder = tempfile::tempdir()?;
         let playground = Playground::start(folder.path(), wan).await?;
         println!("{wan}, blocks of {} ms", BLOCK.as_millis());
@@ -177,7 +179,7 @@ impl Run<'_> {
         for (name, dc) in MEMBERS {
             let client = connect(self.playground.base, &self.playground.tls(), dc, name).await?;
             let sequencer = self.node(block_range).start(&client, name, &contract, &ledger).await?;
-            nodes.push((client, sequencer));
+            nodes.push((client, Arc::new(sequencer)));
         }
         let counting = connect(self.playground.base, &self.playground.tls(), 0, "counts").await?;
         let request = WatchRequest::new("geolock.seq", format!("{contract}/"));
@@ -190,10 +192,13 @@ impl Run<'_> {
             }
         });
         let mut ends = JoinSet::new();
-        for number in 0..self.intents {
-            for (_, sequencer) in &nodes {
-                let intent = sequencer.submit(&number.to_string(), "a coin").await?;
-                ends.spawn(intent.ended());
+        for (_, sequencer) in &nodes {
+            for number in 0..self.intents {
+                let sequencer = Arc::clone(sequencer);
+                ends.spawn(async move {
+                    let intent = sequencer.submit(&number.to_string(), "a coin").await?;
+                    Ok::<_, Failed>(intent.ended().await?)
+                });
             }
         }
         while let Some(ended) = ends.join_next().await {
@@ -208,7 +213,7 @@ impl Run<'_> {
         let at_rest = commits.load(Ordering::Relaxed) - before;
         counts.abort();
         for (client, sequencer) in nodes {
-            sequencer.close().await?;
+            Arc::into_inner(sequencer).ok_or("an intent has not ended")?.close().await?;
             client.close().await?;
         }
         counting.close().await?;

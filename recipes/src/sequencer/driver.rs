@@ -1,10 +1,11 @@
 //! The driver of a node's machine for one contract: passes it news and time, and performs its effects.
 //!
 //! It works in rounds. A round takes what is there of each source, up to a bound: so no source keeps another
-//! one waiting for longer than a round, however much it brings. The machine handles all of it; then the
-//! records of all of it are written, in one transaction, and after that the other effects are performed, in
-//! order. So nothing is told before the record that it rests on is in the database, and a node that has much
-//! to do does not wait for the disk once for each message.
+//! one waiting for longer than a round, however much it brings. The machine handles all of it. Effects that rest
+//! on no record, as a question for an assembly, are performed at once; then the records of all of it are written,
+//! in one transaction, and after that the other effects are performed, in order. So nothing is told before the
+//! record that it rests on is in the database, and a node that has much to do does not wait for the disk once
+//! for each message.
 
 mod calls;
 mod effects;
@@ -30,7 +31,7 @@ use super::lock::Command as LockCommand;
 use super::outbox::Outbox;
 use super::{CLOSING, SequencerError, SequencerStatus, Warning};
 use crate::sequencer_state::{
-    Beat, End, Epoch, Event, Intent, IntentId, LedgerView, LockEffect, LockEvent, Machine, Record,
+    Beat, Effect, End, Epoch, Event, Intent, IntentId, LedgerView, LockEffect, LockEvent, Machine, Record,
     SubmitError, Transaction,
 };
 
@@ -102,8 +103,10 @@ pub(super) struct DriverState {
     lock_number: u64,
     /// The number of the latest handover that is to be written.
     handover_number: u64,
+    /// Effects that rest on no record.
+    early: Vec<Effect>,
     unwritten: Vec<Record>,
-    /// Effects that are performed when the records are written.
+    /// Other effects, which are performed when the records are written.
     outward: Vec<Outward>,
     /// Callers whose intents are being entered, in the order in which the machine answers.
     submitting: VecDeque<oneshot::Sender<Result<(), SubmitError>>>,
@@ -127,6 +130,7 @@ impl DriverState {
             began: Instant::now(),
             lock_number: 0,
             handover_number: 0,
+            early: Vec::new(),
             unwritten: Vec::new(),
             outward: Vec::new(),
             submitting: VecDeque::new(),

@@ -1,8 +1,9 @@
 //! The messages that a node sends, for all its contracts: commits to the store.
 //!
-//! One task commits, one transaction after the other; messages that come meanwhile share the next one. A
-//! heartbeat that only says that nothing has changed waits for such a transaction, or for half a beat: so the
-//! beats of all contracts of a node go in one commit.
+//! One task commits, one transaction after the other; messages that come meanwhile share the next one. Messages
+//! that no assembly waits for share it, too, or are at least some milliseconds apart: a node with much to do
+//! makes a commit for many of them. A heartbeat that only says that nothing has changed waits for such a
+//! transaction, or for half a beat: so the beats of all contracts of a node go in one commit.
 //!
 //! While no server answers, a bounded number of bytes waits here. Messages beyond that are lost, and the
 //! protocol repairs it.
@@ -17,7 +18,7 @@ use geolock_client::{Client, CommitError, Key, TxnRequest};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::queue::{Commit, Next, Numbers, One, Queue};
+use self::queue::{Commit, Haste, Next, Numbers, One, Queue};
 use super::{CLOSING, SequencerError};
 use crate::retry::{PAUSE, txn_passes};
 use crate::sequencer_state::{Beat, MAX_ENVELOPE, Message, message_len};
@@ -64,7 +65,8 @@ impl Outbox {
     /// Sends a message. Returns false if it is lost: it is too long, or too much waits.
     pub fn send(&self, key: &Key, message: Message) -> bool {
         let bytes = message_len(&message);
-        bytes < MAX_ENVELOPE && self.push(key, One::Message(message), bytes, None)
+        let haste = if message.can_wait() { Haste::Paced } else { Haste::Now };
+        bytes < MAX_ENVELOPE && self.push(key, One::Message(message), bytes, haste)
     }
 
     /// Sends a heartbeat, in place of one that waits. `within`: the time that it may wait for company.
@@ -72,7 +74,7 @@ impl Outbox {
         /// Longest encoding of an intent's name in a heartbeat.
         const NAME: usize = 220;
         let bytes = beat.coordinates.len() * NAME;
-        self.push(key, One::Beat(beat), bytes, within)
+        self.push(key, One::Beat(beat), bytes, within.map_or(Haste::Now, Haste::Within))
     }
 
     /// Takes a heartbeat back that was not sent: its coordinator is gone.
@@ -81,9 +83,9 @@ impl Outbox {
         self.shared.pushed.notify_one();
     }
 
-    fn push(&self, key: &Key, content: One, bytes: usize, within: Option<Duration>) -> bool {
+    fn push(&self, key: &Key, content: One, bytes: usize, haste: Haste) -> bool {
         let mut queue = self.shared.queue();
-        let is_pushed = queue.push(key, content, bytes, within);
+        let is_pushed = queue.push(key, content, bytes, haste);
         if is_pushed {
             self.shared.is_idle.send_replace(false);
         }

@@ -116,6 +116,31 @@ pub(crate) enum Effect {
     },
 }
 
+impl Effect {
+    /// Returns true if it may say what a record before it says: it is performed after that is written. The
+    /// others rest on memory alone, which a crash loses together with all that came of them: they are performed
+    /// at once, and no assembly waits for the disk.
+    pub fn rests_on_records(&self) -> bool {
+        match self {
+            Effect::Assemble { .. } | Effect::Endorse { .. } => false,
+            Effect::Send { message, .. } => !matches!(
+                message,
+                Message::Assemble { .. }
+                    | Message::Assembled { .. }
+                    | Message::Endorse { .. }
+                    | Message::Endorsed { .. }
+                    | Message::AskDispatch { .. }
+            ),
+            Effect::Persist(_)
+            | Effect::Beat(_)
+            | Effect::Lock(_)
+            | Effect::SubmitToLedger(_)
+            | Effect::Submitted { .. }
+            | Effect::Finished { .. } => true,
+        }
+    }
+}
+
 /// The contract's lock.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LockEffect {

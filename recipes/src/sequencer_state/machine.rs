@@ -166,7 +166,7 @@ impl Machine {
                 sender.on_ask_dispatch(shared, from, &intent, epoch, hash);
             }
             Message::Granted { intent, epoch, hash } => {
-                coordinator.on_dispatch_granted(now, shared, &intent, epoch, hash);
+                coordinator.on_dispatch_granted(shared, &intent, epoch, hash);
             }
             Message::Refused { intent, epoch, hash, why } => {
                 coordinator.on_dispatch_refused(now, shared, &intent, (epoch, hash), why);

@@ -37,7 +37,7 @@ pub enum Threshold {
     /// Each member. One that is away stops the contract.
     #[default]
     All,
-    /// At least so many.
+    /// At least so many. With 1 the coordinator's own is enough: it asks the others only if it refuses.
     AtLeast(usize),
 }
 

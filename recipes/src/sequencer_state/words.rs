@@ -216,6 +216,29 @@ pub enum Message {
     Returned { intents: Vec<IntentId>, why: Option<String> },
 }
 
+impl Message {
+    /// Returns true if no assembly waits for it: it may come some milliseconds later, with others.
+    pub(crate) fn can_wait(&self) -> bool {
+        match self {
+            Message::Delegate { .. }
+            | Message::Delegated { .. }
+            | Message::Endorse { .. }
+            | Message::Endorsed { .. }
+            | Message::AskDispatch { .. }
+            | Message::Granted { .. }
+            | Message::Dispatched(_)
+            | Message::DispatchedAck(_) => true,
+            Message::Rejected(_)
+            | Message::Assemble { .. }
+            | Message::Assembled { .. }
+            | Message::Refused { .. }
+            | Message::Revoke { .. }
+            | Message::Revoked { .. }
+            | Message::Returned { .. } => false,
+        }
+    }
+}
+
 /// A dispatch, as its sender hears of it. The signer is the coordinator that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {

@@ -1,4 +1,4 @@
-//! The effects of the machine: its records first, then all others, in order.
+//! The effects of the machine: those that rest on no record, its records, and then all others, in order.
 
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
     pub(super) fn take_effects(&mut self) {
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
+                effect if !effect.rests_on_records() => self.state.early.push(effect),
                 Effect::Persist(record) => self.state.unwritten.push(record),
                 Effect::Lock(effect) => self.lock_effect(effect),
                 effect => self.state.outward.push(Outward::Other(effect)),
@@ -40,8 +41,12 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
         self.state.outward.push(Outward::Lock(Command { number, handover, effect }));
     }
 
-    /// Writes all records in one transaction, and then performs the other effects.
+    /// Performs the effects that rest on no record, writes all records in one transaction, and then performs the
+    /// other effects.
     pub(super) async fn commit(&mut self) -> Result<(), SequencerError> {
+        for effect in std::mem::take(&mut self.state.early) {
+            self.perform(effect)?;
+        }
         if !self.state.unwritten.is_empty() {
             let records = std::mem::take(&mut self.state.unwritten);
             self.store.write(records).await.map_err(SequencerError::store)?;

@@ -17,14 +17,18 @@ const MAX_WAITING: usize = 8 << 20;
 const MAX_STEP: usize = 1_800_000;
 /// The key and the head of an envelope, in bytes.
 const AROUND: usize = 400;
+/// A commit of messages that can wait comes so long after the one before: long beside a commit without
+/// distances, so that they seldom keep a question for an assembly waiting, and short beside a block.
+const PACE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// When a heartbeat that can wait has to go.
-    beat_by: Option<Instant>,
-    is_urgent: bool,
+    /// When entries that can wait have to go.
+    due: Option<Instant>,
+    /// When the last commit was taken.
+    taken: Option<Instant>,
     pub is_closed: bool,
     /// Keys of heartbeats that were superseded, or withdrawn, since the last commit was taken.
     outdated: BTreeSet<Key>,
@@ -43,6 +47,17 @@ pub(super) enum One {
     Beat(Beat),
 }
 
+/// The time at which an entry goes, unless another one takes it along before.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Haste {
+    /// At once.
+    Now,
+    /// [`PACE`] after the last commit, so at once if there was none for so long.
+    Paced,
+    /// So long after it was entered.
+    Within(Duration),
+}
+
 /// The next thing for the task to do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
@@ -57,21 +72,21 @@ pub(super) enum Next {
 }
 
 impl Queue {
-    /// Enters one. `within`: the time that it may wait for company. Returns false if there is no room.
-    pub fn push(&mut self, key: &Key, content: One, bytes: usize, within: Option<Duration>) -> bool {
+    /// Enters one. Returns false if there is no room.
+    pub fn push(&mut self, key: &Key, content: One, bytes: usize, haste: Haste) -> bool {
         if let One::Beat(_) = content {
             self.withdraw_beat(key);
         }
         if self.bytes + bytes + AROUND > MAX_WAITING {
             return false;
         }
-        match within {
-            Some(within) => {
-                let by = Instant::now() + within;
-                self.beat_by = Some(self.beat_by.map_or(by, |at| at.min(by)));
-            }
-            None => self.is_urgent = true,
-        }
+        let now = Instant::now();
+        let by = match haste {
+            Haste::Now => now,
+            Haste::Paced => self.taken.map_or(now, |taken| taken + PACE),
+            Haste::Within(within) => now + within,
+        };
+        self.due = Some(self.due.map_or(by, |at| at.min(by)));
         self.bytes += bytes + AROUND;
         self.entries.push_back(Entry { key: key.clone(), content, bytes });
         true
@@ -93,23 +108,26 @@ impl Queue {
 
     /// Lets everything go at once.
     pub fn hurry(&mut self) {
-        self.is_urgent = true;
+        self.due = Some(Instant::now());
     }
 
     pub fn next(&mut self, now: Instant) -> Next {
         self.rest_if_empty();
-        let is_due = self.is_urgent || self.is_closed || self.beat_by.is_some_and(|at| at <= now);
+        let is_due = self.is_closed || self.due.is_some_and(|at| at <= now);
         match self.entries.is_empty() {
             true if self.is_closed => Next::End,
             true => Next::Wait { until: None, is_empty: true },
-            false if is_due => Next::Commit(self.take()),
-            false => Next::Wait { until: self.beat_by, is_empty: false },
+            false if is_due => {
+                self.taken = Some(now);
+                Next::Commit(self.take())
+            }
+            false => Next::Wait { until: self.due, is_empty: false },
         }
     }
 
     fn rest_if_empty(&mut self) {
         if self.entries.is_empty() {
-            (self.is_urgent, self.beat_by) = (false, None);
+            self.due = None;
         }
     }
 

@@ -119,10 +119,13 @@ impl Endorsing {
 }
 
 impl Asked {
-    /// Asks all that have not answered.
+    /// Asks all that have not answered; nobody but this node while its own endorsement is enough.
     fn ask(&self, shared: &mut Shared, epoch: Option<Epoch>) {
+        let is_alone = self.may_be_alone(shared);
         let is_open = |node: &&Node| {
-            matches!(self.answers.get(node), None | Some(Endorsement::WrongCoordinator { .. }))
+            let answer = self.answers.get(node);
+            let has_to_answer = matches!(answer, None | Some(Endorsement::WrongCoordinator { .. }));
+            has_to_answer && (!is_alone || *node == shared.me())
         };
         let asked: Vec<Node> = shared.members().iter().filter(is_open).cloned().collect();
         for node in asked {
@@ -142,13 +145,25 @@ impl Asked {
         if matches!(answer, Endorsement::WrongCoordinator { .. }) {
             self.again_at = self.again_at.min(now + shared.options().retry);
         }
+        let was_alone = self.may_be_alone(shared);
         // An endorsement stands; a later answer to a question that was repeated does not take it back.
         if self.answers.get(from) != Some(&Endorsement::Given) {
             self.answers.insert(from.clone(), answer);
         }
+        if was_alone && !self.may_be_alone(shared) {
+            // Now the others are asked.
+            self.again_at = now;
+        }
         let members = shared.members().len();
         let spare = members - shared.options().endorsements(members);
         self.denials().nth(spare).filter(|_| !self.is_endorsed(shared)).cloned().map(NotEndorsed::Denied)
+    }
+
+    /// Returns true if one endorsement is enough, and this node has not refused its own.
+    fn may_be_alone(&self, shared: &Shared) -> bool {
+        let own = self.answers.get(shared.me());
+        let is_enough = shared.options().endorsements(shared.members().len()) == 1;
+        is_enough && matches!(own, None | Some(Endorsement::Given))
     }
 
     fn is_endorsed(&self, shared: &Shared) -> bool {

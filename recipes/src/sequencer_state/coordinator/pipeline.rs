@@ -33,7 +33,8 @@ impl Coordinator {
         }
     }
 
-    /// Assembles the next intent, and asks for permission to dispatch the first one that is ready.
+    /// Assembles the next intent, dispatches what is permitted, and asks for the permission of the others that
+    /// are ready.
     pub(super) fn work_on(&mut self, now: Duration, shared: &mut Shared) {
         if !self.may_assemble() {
             return;
@@ -63,10 +64,13 @@ impl Coordinator {
             };
             self.assembling = Some(Assembling::begin(now, shared, intent, self.round, speculation));
         }
-        if let Some(epoch) = self.may_dispatch(shared)
-            && let Some(silent) = self.ready.ask(now, shared, epoch)
-        {
-            self.forget_sender(now, &silent);
+        if let Some(epoch) = self.may_dispatch(shared) {
+            while let Some(assembly) = self.ready.pop_granted() {
+                self.last_hash = Some(self.dispatches.dispatch(now, shared, assembly, epoch));
+            }
+            while let Some(silent) = self.ready.ask(now, shared, epoch) {
+                self.forget_sender(now, &silent);
+            }
         }
     }
 
@@ -184,19 +188,16 @@ impl Coordinator {
         }
     }
 
+    /// Notes a permission. What may be dispatched by it is dispatched in order.
     pub fn on_dispatch_granted(
         &mut self,
-        now: Duration,
-        shared: &mut Shared,
+        shared: &Shared,
         intent: &IntentId,
         epoch: Epoch,
         hash: AssemblyHash,
     ) {
-        if self.may_dispatch(shared) != Some(epoch) || !self.ready.is_asked(intent, hash) {
-            return;
-        }
-        if let Some(assembly) = self.ready.pop() {
-            self.last_hash = Some(self.dispatches.dispatch(now, shared, assembly, epoch));
+        if self.may_dispatch(shared) == Some(epoch) {
+            self.ready.grant(intent, hash);
         }
     }
 
@@ -208,10 +209,10 @@ impl Coordinator {
         (epoch, hash): (Epoch, AssemblyHash),
         why: Refusal,
     ) {
-        if self.epoch() != Some(epoch) || !self.ready.is_asked(intent, hash) {
+        if self.epoch() != Some(epoch) {
             return;
         }
-        let Some(assembly) = self.ready.pop() else { return };
+        let Some(assembly) = self.ready.refuse(intent, hash) else { return };
         if matches!(why, Refusal::OtherAssembly | Refusal::OlderEpoch) {
             self.pool.put_back(assembly.intent, now + shared.options().retry);
         }

@@ -48,6 +48,8 @@ pub struct Checker {
     /// The time of the last message or heartbeat.
     pub last_message: u64,
     pub messages: u64,
+    /// Questions to other nodes for their endorsements.
+    pub asked_to_endorse: u64,
 }
 
 impl Checker {
@@ -116,6 +118,7 @@ impl Checker {
                     )?;
                 }
                 (self.last_message, self.messages) = (sight.now, self.messages + 1);
+                self.asked_to_endorse += u64::from(matches!(message, Message::Endorse { .. }));
                 check_message(sight, to, message)?;
             }
             Effect::Beat(_) => (self.last_message, self.messages) = (sight.now, self.messages + 1),

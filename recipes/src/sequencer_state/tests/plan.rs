@@ -37,6 +37,8 @@ pub struct Plan {
     pub lost: u64,
     pub twice: u64,
     pub unsubmitted: u64,
+    /// Chances in 100 that a node handles more before it writes the records of an event.
+    pub rounds: u64,
     /// Crashes in 10 000 effects, before the effect or after it. Longest time until the restart.
     pub crashes: u64,
     pub down: Ms,
@@ -91,6 +93,7 @@ pub fn calm() -> Plan {
         lost: 0,
         twice: 0,
         unsubmitted: 0,
+        rounds: 20,
         crashes: 0,
         down: 0,
         crash_at: None,
@@ -159,6 +162,7 @@ pub fn any(seed: u64) -> Plan {
     (plan.submit_within, plan.trouble_until, plan.settles_within) = (50_000, 60_000, 240_000);
     let mut kind = |amount: u64| if dice.percent(50) { 1 + dice.below(amount) } else { 0 };
     (plan.lost, plan.twice, plan.unsubmitted) = (kind(15), kind(15), kind(40));
+    plan.rounds = kind(80);
     (plan.crashes, plan.down) = (kind(60), 10_000);
     (plan.cuts, plan.cut, plan.cut_loses) = (kind(4) as usize, 20_000, kind(1) > 0);
     (plan.lag, plan.losses) = (kind(20), kind(6) as usize);

@@ -1,6 +1,7 @@
 //! The promises of the sequencer, over many seeds.
 
 use super::super::events::End;
+use super::super::options::{SequencerOptions, Threshold};
 use super::super::words::Epoch;
 use super::plan::{Plan, any, calm, denying, impatient, solo, steady, stubborn, trouble, widowed};
 use super::world::World;
@@ -19,6 +20,7 @@ struct Counts {
     crashes: u64,
     reverts: u64,
     messages: u64,
+    asked_to_endorse: u64,
 }
 
 fn run(seed: u64, plan: Plan) -> World {
@@ -39,6 +41,7 @@ fn run_all(kind: &str, plan: impl Fn(u64) -> Plan) -> Counts {
         counts.crashes += world.crashes;
         counts.reverts += world.ledger.reverts.values().sum::<u64>();
         counts.messages += checker.messages;
+        counts.asked_to_endorse += checker.asked_to_endorse;
     }
     eprintln!("{kind}: {counts:?}");
     counts
@@ -49,6 +52,19 @@ fn without_trouble_each_intent_is_dispatched_once_and_none_reverts() {
     let counts = run_all("calm", |_| calm());
     assert_eq!((counts.failed, counts.reverts), (0, 0));
     assert_eq!(counts.dispatches, counts.intents as u64);
+}
+
+#[test]
+fn while_its_own_endorsement_is_enough_a_coordinator_asks_nobody_else() {
+    let alone = |plan: Plan| {
+        let options = SequencerOptions { threshold: Threshold::AtLeast(1), ..plan.options };
+        Plan { options, ..plan }
+    };
+    let counts = run_all("alone", |_| alone(calm()));
+    assert_eq!((counts.failed, counts.asked_to_endorse), (0, 0));
+    // Where it refuses, the others are asked; they refuse, too.
+    let counts = run_all("alone, denying", |_| alone(denying()));
+    assert!(counts.failed > 0 && counts.asked_to_endorse > 0, "{counts:?}");
 }
 
 /// An intent is refused while others that rest on it are endorsed: those are assembled again.

@@ -1,11 +1,12 @@
 //! A world of nodes, a lock and a ledger.
 
+mod nodes;
 mod outside;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::events::{Effect, Event, LockEvent};
+use self::nodes::Decided;
+use super::super::events::{Event, LockEvent};
 use super::super::machine::Machine;
 use super::super::options::Stickiness;
 use super::super::placement::Committee;
@@ -13,7 +14,7 @@ use super::super::shared::Config;
 use super::super::words::{
     Assembly, Beat, Contract, Handover, Intent, IntentId, Message, Node, Phase, StateId, Transaction,
 };
-use super::checker::{Broken, Checker, Sight, check_agreement};
+use super::checker::{Broken, Checker, check_agreement};
 use super::database::Database;
 use super::ledger::{Ledger, first_states};
 use super::lock::{Lock, Ticket};
@@ -59,6 +60,8 @@ enum Action {
     Crash(usize),
     Restart(usize),
     Heal,
+    /// The round of that life of the node is over.
+    Round(usize, u64),
 }
 
 struct SimNode {
@@ -68,6 +71,7 @@ struct SimNode {
     life: u64,
     began: Ms,
     tick_at: Option<Ms>,
+    decided: VecDeque<Decided>,
     ticket: Option<Ticket>,
     /// The view of the ledger.
     height: u64,
@@ -108,6 +112,7 @@ impl World {
             life: 0,
             began: 0,
             tick_at: None,
+            decided: VecDeque::new(),
             ticket: None,
             height: 0,
             unspent: BTreeSet::new(),
@@ -278,6 +283,11 @@ impl World {
                 }
             }
             Action::LoseLock => self.lose_lock(),
+            Action::Round(node, life) => {
+                if self.nodes[node].life == life {
+                    self.effects(node, false)?;
+                }
+            }
             Action::Cut(side, until) => self.cut = Some((side, until)),
             Action::Crash(node) => self.crash(node, None),
             Action::Restart(node) => self.restart(node)?,
@@ -298,6 +308,8 @@ impl World {
         if self.checker.submitted.contains_key(&intent.id) {
             return Ok(());
         }
+        // What is not written yet is written before the database is read.
+        self.effects(node, false)?;
         let is_ended = self.databases[&self.nodes[node].name].ended.contains_key(&intent.id);
         if is_ended {
             // It was told of the end, and its process died before the answer.
@@ -352,6 +364,7 @@ impl World {
 
     /// The database is compared with memory, which changes nothing.
     fn resume(&mut self, node: usize, height: u64) -> Result<(), Broken> {
+        self.effects(node, false)?;
         let database = &self.databases[&self.nodes[node].name];
         let (restored, view) = (database.restore(), self.ledger.view(height, &database.intents));
         self.handle(node, Event::Resumed { restored, view })
@@ -391,12 +404,15 @@ impl World {
         node.machine = Some(Machine::new(config, &database.restore(), &view).expect("its own database"));
         (node.height, node.began, node.tick_at) = (height, self.now, None);
         self.restarts += u64::from(node.life > 0);
-        self.effects(number)
+        self.decide(number);
+        self.effects(number, false)?;
+        self.tick(number)
     }
 
     fn crash(&mut self, number: usize, back_after: Option<Ms>) {
         let node = &mut self.nodes[number];
         (node.machine, node.tick_at) = (None, None);
+        node.decided.clear();
         node.life += 1;
         self.crashes += 1;
         if let Some(ticket) = node.ticket.take() {
@@ -405,81 +421,5 @@ impl World {
         if let Some(after) = back_after {
             self.agenda.enter(self.now + after, Action::Restart(number));
         }
-    }
-
-    fn handle(&mut self, number: usize, event: Event) -> Result<(), Broken> {
-        let node = &mut self.nodes[number];
-        let now = Duration::from_millis(self.now - node.began);
-        if let Some(machine) = &mut node.machine {
-            machine.handle(now, event);
-            self.effects(number)?;
-        }
-        Ok(())
-    }
-
-    /// Performs the effects of a node, in order; it may crash before and after each.
-    fn effects(&mut self, number: usize) -> Result<(), Broken> {
-        while let Some(machine) = &mut self.nodes[number].machine {
-            let Some(effect) = machine.poll_effect() else { break };
-            let mut crashes = self.is_trouble() && self.dice.below(10_000) < self.plan.crashes;
-            let mut is_before = self.dice.percent(50);
-            self.effects += 1;
-            if let Some((at, before)) = self.plan.crash_at
-                && at == self.effects
-            {
-                (crashes, is_before) = (true, before);
-            }
-            let down = 1 + self.dice.below(self.plan.down);
-            if crashes && is_before {
-                self.crash(number, Some(down));
-                return Ok(());
-            }
-            self.check(number, &effect)?;
-            self.carry_out(number, effect);
-            if crashes {
-                self.crash(number, Some(down));
-                return Ok(());
-            }
-        }
-        self.tick(number)
-    }
-
-    fn check(&mut self, number: usize, effect: &Effect) -> Result<(), Broken> {
-        let text = format!("{number} {effect:?}");
-        let hash = text.bytes().fold(self.trace ^ self.now, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        self.trace = hash;
-        if self.is_told {
-            eprintln!("{:>7} {text}", self.now);
-        }
-        let node = &self.nodes[number];
-        let machine = node.machine.as_ref().expect("its effect is performed");
-        let holder = self.lock.holder.map(|(ticket, epoch)| (&self.nodes[ticket.node].name, epoch));
-        let sight = Sight {
-            now: self.now,
-            me: &node.name,
-            databases: &self.databases,
-            ledger: &self.ledger,
-            holder,
-            choice: machine.choice(),
-            rank: machine.rank(),
-            delegate: machine.delegate(),
-        };
-        self.checker.on_effect(&sight, effect)
-    }
-
-    fn tick(&mut self, number: usize) -> Result<(), Broken> {
-        let node = &mut self.nodes[number];
-        let Some(due) = node.machine.as_ref().and_then(Machine::deadline) else { return Ok(()) };
-        let due = node.began + u64::try_from(due.as_millis()).expect("a run is short");
-        if due <= self.now {
-            return Err(format!("{} does not do what is due", node.name));
-        }
-        if node.tick_at.is_none_or(|at| at > due || at <= self.now) {
-            node.tick_at = Some(due);
-            self.agenda.enter(due, Action::Tick(number));
-        }
-        Ok(())
     }
 }

@@ -19,14 +19,14 @@ fn beat(phase: Phase) -> Beat {
 fn queue(entries: impl IntoIterator<Item = (&'static str, One, usize)>) -> Queue {
     let mut queue = Queue::default();
     for (name, content, bytes) in entries {
-        assert!(queue.push(&key(name), content, bytes, None));
+        assert!(queue.push(&key(name), content, bytes, Haste::Now));
     }
     queue
 }
 
 /// A heartbeat that has half a second for company.
 fn push_routine(queue: &mut Queue, name: &str, phase: Phase) {
-    assert!(queue.push(&key(name), One::Beat(beat(phase)), 10, Some(Duration::from_millis(500))));
+    assert!(queue.push(&key(name), One::Beat(beat(phase)), 10, Haste::Within(Duration::from_millis(500))));
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn a_heartbeat_supersedes_those_that_wait() {
         push_routine(&mut queue, "c/beat/a", Phase::Active);
         push_routine(&mut queue, "other/beat/a", Phase::Active);
         if number == 500 {
-            assert!(queue.push(&key("c/to/b/a"), One::Message(message(1)), 10, None));
+            assert!(queue.push(&key("c/to/b/a"), One::Message(message(1)), 10, Haste::Now));
         }
     }
-    assert!(queue.push(&key("c/beat/a"), One::Beat(beat(Phase::Idle)), 0, None));
+    assert!(queue.push(&key("c/beat/a"), One::Beat(beat(Phase::Idle)), 0, Haste::Now));
     assert!(queue.bytes < 4 * (AROUND + 10), "{}", queue.bytes);
     let expected = vec![
         (key("c/to/b/a"), Content::Messages(vec![message(1)])),
@@ -120,7 +120,7 @@ fn a_commit_that_is_made_again_leaves_superseded_heartbeats_out() {
         let mut commit = numbers.commit(queue.take());
         commit.leave_out(queue.outdated(), &mut numbers);
         assert_eq!(commit.envelopes.len(), 3, "all are still true");
-        assert!(queue.push(&key("c/beat/a"), One::Beat(beat(Phase::Idle)), 0, None));
+        assert!(queue.push(&key("c/beat/a"), One::Beat(beat(Phase::Idle)), 0, Haste::Now));
         if is_unknown {
             commit.has_unknown_outcome();
         }
@@ -132,4 +132,28 @@ fn a_commit_that_is_made_again_leaves_superseded_heartbeats_out() {
         // Somebody may have seen the first number with the other content.
         assert_eq!((of, envelope.number), (&key("c/beat/a"), if is_unknown { 2 } else { 1 }));
     }
+}
+
+/// The first one goes at once; those that follow it make one commit, unless another one takes them along.
+#[test]
+fn messages_that_can_wait_are_paced() {
+    let mut queue = Queue::default();
+    let push = |queue: &mut Queue, number, haste| {
+        assert!(queue.push(&key("c/to/b/a"), One::Message(message(number)), 10, haste));
+    };
+    let commit = |numbers: &[u32]| {
+        let messages = numbers.iter().map(|number| message(*number)).collect();
+        Next::Commit(vec![(key("c/to/b/a"), Content::Messages(messages))])
+    };
+    push(&mut queue, 1, Haste::Paced);
+    let now = Instant::now();
+    assert_eq!(queue.next(now), commit(&[1]));
+    push(&mut queue, 2, Haste::Paced);
+    push(&mut queue, 3, Haste::Paced);
+    assert_eq!(queue.next(now), Next::Wait { until: Some(now + PACE), is_empty: false });
+    assert_eq!(queue.next(now + PACE), commit(&[2, 3]));
+    push(&mut queue, 4, Haste::Paced);
+    push(&mut queue, 5, Haste::Now);
+    assert_eq!(queue.next(Instant::now()), commit(&[4, 5]));
+    assert_eq!(queue.next(Instant::now()), Next::Wait { until: None, is_empty: true });
 }
