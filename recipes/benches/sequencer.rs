@@ -27,8 +27,10 @@ use playground::{Playground, connect};
 
 /// Round trips of the baseline.
 const ROUNDS: u32 = 30;
-/// Intents of each node, without distances and with those of `world`: enough for some boundaries.
-const INTENTS: [(&str, u32); 2] = [("zero", 250), ("world", 60)];
+/// Intents of each node, without distances and with those of `world`.
+const INTENTS: [(&str, u32); 2] = [("zero", 250), ("world", 100)];
+/// As many times more: enough for some boundaries.
+const LONG: u32 = 4;
 /// Coordinators that are killed, and the intents that are decided before.
 const KILLS: usize = 5;
 const BEFORE_A_KILL: usize = 20;
@@ -66,14 +68,14 @@ async fn main() -> Result<(), Failed> {
                 threshold,
                 intents,
             };
-            let steady = run.measure(100_000, &format!("{wan}-{endorsers}-long")).await?;
+            let steady = run.measure(100_000, intents, &format!("{wan}-{endorsers}-steady")).await?;
             println!(
                 "  endorsements: {endorsers}; one coordinator: {:.1} transactions/s, {:.1} commits for each; a \
                  round trip to the sender of each would take {:.1}/s",
                 steady.rate, steady.commits, steady.limit
             );
             println!("  at rest: {} commits in {} s", steady.at_rest, AT_REST.as_secs());
-            let short = run.measure(20, &format!("{wan}-{endorsers}-short")).await?;
+            let short = run.measure(20, LONG * intents, &format!("{wan}-{endorsers}-short")).await?;
             println!(
                 "  endorsements: {endorsers}; ranges of 20 blocks: {} switches of {:.0} ms (median), {:.0} ms between \
                  two dispatches otherwise",
@@ -170,7 +172,7 @@ struct Measured {
 }
 
 impl Run<'_> {
-    async fn measure(&self, block_range: u64, contract: &str) -> Result<Measured, Failed> {
+    async fn measure(&self, block_range: u64, intents: u32, contract: &str) -> Result<Measured, Failed> {
         let contract = contract.replace(' ', "-");
         let mut options = SimLedgerOptions::default();
         options.block = BLOCK;
@@ -193,7 +195,7 @@ impl Run<'_> {
         });
         let mut ends = JoinSet::new();
         for (_, sequencer) in &nodes {
-            for number in 0..self.intents {
+            for number in 0..intents {
                 let sequencer = Arc::clone(sequencer);
                 ends.spawn(async move {
                     let intent = sequencer.submit(&number.to_string(), "a coin").await?;

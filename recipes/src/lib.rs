@@ -38,6 +38,7 @@
 //! | `selector/` | its driver |
 //! | `sequencer_state/` | pure: the coordinator of a contract, its senders and endorsers |
 //! | `sequencer/` | its driver |
+//! | `hash.rs` | a hash that all processes compute alike |
 //! | `random.rs` | random numbers |
 //! | `retry.rs` | errors that pass |
 //! | `dice.rs` | for tests: chance and agenda of a simulation |
@@ -50,6 +51,7 @@ mod barrier_state;
 #[cfg(test)]
 mod dice;
 mod election;
+mod hash;
 mod held;
 mod held_state;
 mod latch;

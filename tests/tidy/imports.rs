@@ -302,13 +302,14 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 59] = [
         "geolock_recipes::selector",
         &[
             "geolock_client",
+            "geolock_recipes::hash",
             "geolock_recipes::once_state",
             "geolock_recipes::random",
             "geolock_recipes::retry",
             "geolock_recipes::selector_state",
         ],
     ),
-    ("geolock_recipes::sequencer_state", &[]),
+    ("geolock_recipes::sequencer_state", &["geolock_recipes::hash"]),
     (
         "geolock_recipes::sequencer",
         &[
@@ -323,6 +324,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 59] = [
     ("geolock_recipes::retry", &["geolock_client", "geolock_recipes::once_state"]),
     ("geolock_recipes::random", &[]),
     ("geolock_recipes::dice", &[]),
+    ("geolock_recipes::hash", &[]),
 ];
 /// The rooms of the API without IO: the words of clients and servers.
 const WORDS: [&str; 5] = ["keys", "names", "proto", "time", "value"];

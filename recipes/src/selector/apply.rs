@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::SourceError;
+use crate::hash::Hasher;
 use crate::selector_state::{MAX_AMOUNT, Pool, Token, TokenError, TokenId};
 
 /// The reason why a source did not apply a transaction.
@@ -33,6 +34,15 @@ pub enum ApplyError {
         /// The highest one that the source has seen for the input.
         known: u64,
     },
+    /// A transaction of this id with other inputs or outputs was applied.
+    #[error(
+        "transaction {tx} was applied with other inputs or outputs: give each transaction an id of its own, and \
+         apply it again as it was"
+    )]
+    OtherContent {
+        /// The id of the transaction, as text.
+        tx: String,
+    },
     /// The id of an output is that of another token.
     #[error("token {id} exists already: give each output an id that was never used")]
     Exists {
@@ -57,6 +67,25 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
+    /// Returns a hash of everything but the id and the fence: a transaction that is applied again is the same.
+    pub(super) fn content(&self) -> [u8; 16] {
+        let pool = |hash: Hasher, Pool { wallet, currency }: &Pool| {
+            hash.field(wallet.as_bytes()).field(currency.as_bytes())
+        };
+        let head = pool(Hasher::new("applied"), self.pool).number(self.inputs.len() as u64);
+        let inputs = self.inputs.iter().fold(head, |hash, id| hash.field(id.as_bytes()));
+        let all = self.outputs.iter().fold(inputs, |hash, (of, token)| {
+            // No datacenter has the number 255.
+            let home = token.home.map_or(u64::from(u8::MAX), |home| home.get().into());
+            pool(hash, of).field(token.id.as_bytes()).number(token.amount).number(home)
+        });
+        all.finish().to_be_bytes()
+    }
+
+    pub(super) fn other_content(&self) -> ApplyError {
+        ApplyError::OtherContent { tx: self.id.escape_ascii().to_string() }
+    }
+
     /// Checks what needs no database.
     pub(super) fn check(&self) -> Result<(), ApplyError> {
         let mut ids = BTreeSet::new();

@@ -57,7 +57,8 @@ struct State {
     /// All unspent tokens.
     unspent: BTreeMap<TokenId, (Pool, u64)>,
     fences: BTreeMap<TokenId, u64>,
-    applied: BTreeSet<Vec<u8>>,
+    /// The contents of the transactions that were applied, by their ids.
+    applied: BTreeMap<Vec<u8>, [u8; 16]>,
     queries: Queries,
     unavailable: bool,
     /// The pools as they were when the listing began to lag.
@@ -191,8 +192,11 @@ impl State {
     }
 
     fn apply(&mut self, transaction: &Transaction<'_>) -> Result<(), ApplyError> {
-        if self.applied.contains(transaction.id) {
-            return Ok(());
+        let content = transaction.content();
+        match self.applied.get(transaction.id) {
+            Some(applied) if *applied == content => return Ok(()),
+            Some(_) => return Err(transaction.other_content()),
+            None => {}
         }
         transaction.check()?;
         let of_pool = |id: &&TokenId| self.unspent.get(*id).is_some_and(|(pool, _)| pool == transaction.pool);
@@ -208,7 +212,7 @@ impl State {
             self.fences.insert(id.clone(), transaction.fence);
         }
         transaction.outputs.iter().for_each(|(pool, token)| self.add(pool, token));
-        self.applied.insert(transaction.id.to_owned());
+        self.applied.insert(transaction.id.to_owned(), content);
         Ok(())
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Space {
     /// The pool of each listed token.
     index: BTreeMap<TokenId, Arc<Pool>>,
     marks: BTreeMap<TokenId, Marked>,
+    /// The number of marks of each transaction.
+    marked_by: BTreeMap<TxId, usize>,
     holders: BTreeMap<TokenId, (RequestId, String)>,
     away: BTreeMap<TokenId, DcId>,
     /// Tokens that a selection of this replica has, or is about to ask for.
@@ -82,6 +84,7 @@ impl Space {
             touched: Vec::new(),
             index: BTreeMap::new(),
             marks: BTreeMap::new(),
+            marked_by: BTreeMap::new(),
             holders: BTreeMap::new(),
             away: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -161,6 +164,7 @@ impl Space {
     /// Everything that was heard of keys may have changed.
     pub fn forget_keys(&mut self) {
         self.marks.clear();
+        self.marked_by.clear();
         self.needs.clear();
         self.look_at_all();
     }
@@ -171,22 +175,46 @@ impl Space {
         self.look_at_all();
     }
 
+    fn set_mark(&mut self, id: &TokenId, marked: Option<Marked>) {
+        let by = |marked: &Marked| marked.mark.as_ref().map(|mark| mark.tx.clone());
+        if let Some(tx) = marked.as_ref().and_then(by) {
+            *self.marked_by.entry(tx).or_default() += 1;
+        }
+        let before = match marked {
+            Some(marked) => self.marks.insert(id.clone(), marked),
+            None => self.marks.remove(id),
+        };
+        if let Some(tx) = before.as_ref().and_then(by)
+            && let Some(count) = self.marked_by.get_mut(&tx)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.marked_by.remove(&tx);
+            }
+        }
+    }
+
+    /// Returns true if a token has a mark of this transaction.
+    pub fn has_mark_of(&self, tx: &TxId) -> bool {
+        self.marked_by.contains_key(tx)
+    }
+
     pub fn on_change(&mut self, now: Duration, change: Change) {
         match change {
             Change::Marked(id, mark) => {
                 let is_spent = mark.state == MarkState::Spent;
-                self.marks.insert(id.clone(), Marked { mark: Some(mark), seen: now });
+                self.set_mark(&id, Some(Marked { mark: Some(mark), seen: now }));
                 match is_spent {
                     true => self.unlist(&id),
                     false => self.look_at(&id),
                 }
             }
             Change::Unreadable(id) => {
-                self.marks.insert(id.clone(), Marked { mark: None, seen: now });
+                self.set_mark(&id, Some(Marked { mark: None, seen: now }));
                 self.look_at(&id);
             }
             Change::Unmarked(id) => {
-                self.marks.remove(&id);
+                self.set_mark(&id, None);
                 self.look_at(&id);
             }
             Change::New(pool, tokens) => {

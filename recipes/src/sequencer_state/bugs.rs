@@ -55,6 +55,8 @@ pub(crate) enum Bug {
     EndorsesAnyRange,
     /// Assemblies that rest on one that the committee refuses are dispatched.
     DeniedKept,
+    /// A coordinator takes an assembly that rests on one which it has not got.
+    GapTaken,
     /// The inputs of dispatched transactions are not kept from later assemblies.
     SpentNotTold,
 }

@@ -150,8 +150,8 @@ impl Machine {
                 sender.on_delegated(now, shared, from, [&accepted, &dispatched, &full]);
             }
             Message::Rejected(why) => sender.on_rejected(now, shared, from, &why),
-            Message::Assemble { intent, round, speculation } => {
-                sender.on_assemble(shared, from, round, &intent, speculation);
+            Message::Assemble { intents, round, speculation } => {
+                sender.on_assemble(shared, from, round, intents, speculation);
             }
             Message::Assembled { intent, round, answer } => {
                 coordinator.on_assembled(now, shared, &intent, round, answer);

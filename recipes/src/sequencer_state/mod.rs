@@ -38,7 +38,6 @@ mod chain;
 mod coordinator;
 mod endorser;
 mod events;
-mod hash;
 mod machine;
 mod options;
 mod placement;

@@ -83,9 +83,12 @@ pub struct SequencerOptions {
     pub max_in_flight: usize,
     /// Undecided intents of this node; more are refused. Default 10 000, at least 1.
     pub max_undecided: usize,
-    /// Assemblies that rest on each other before the first of them is confirmed. More hide a longer block
-    /// time; all behind one that reverts are assembled again. Default 50, 1 to 100.
+    /// Assemblies that rest on each other before the first of them is confirmed, so about the most transactions
+    /// in a block. All behind one that reverts are assembled again. Default 100, 1 to 100.
     pub max_ahead: usize,
+    /// Intents of one sender that are assembled in one round trip to it, one on top of the other. More bring
+    /// more transactions; fewer bring the turn of the other senders sooner. Default 10, at least 1.
+    pub batch: usize,
     /// Failures of one intent before it is given up, of assembly, endorsement and on the ledger each.
     /// Default 3, at least 1.
     pub max_failures: u32,
@@ -108,7 +111,8 @@ impl Default for SequencerOptions {
             state_timeout: Duration::from_secs(10),
             max_in_flight: 500,
             max_undecided: 10_000,
-            max_ahead: 50,
+            max_ahead: 100,
+            batch: 10,
             max_failures: 3,
         }
     }
@@ -173,6 +177,7 @@ impl SequencerOptions {
             ("max_in_flight", self.max_in_flight > 0),
             ("max_undecided", self.max_undecided > 0),
             ("max_ahead", self.max_ahead > 0),
+            ("batch", self.batch > 0),
             ("max_failures", self.max_failures > 0),
         ];
         if let Some((name, _)) = positive.into_iter().find(|(_, is_positive)| !is_positive) {

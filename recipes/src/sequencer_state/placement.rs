@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hash::Hasher;
 use super::words::{Contract, Node};
+use crate::hash::Hasher;
 
 /// Positions of a node on the ring. More make the shares more even, and a rank dearer.
 const POSITIONS: u64 = 64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::hash::Hasher;
+use crate::hash::Hasher;
 
 /// Longest name of a node, a contract or an intent, in bytes.
 pub(crate) const MAX_NAME: usize = 100;
@@ -177,6 +177,18 @@ pub struct Speculation {
     pub created: BTreeSet<StateId>,
 }
 
+impl Speculation {
+    /// Adds the effect of an assembly that rests on those before it.
+    pub(crate) fn add(&mut self, assembly: &Assembly) {
+        let Speculation { spent, created } = self;
+        spent.extend(assembly.inputs.iter().cloned());
+        created.extend(assembly.outputs.iter().filter(|state| !spent.contains(state)).cloned());
+        assembly.inputs.iter().for_each(|state| {
+            created.remove(state);
+        });
+    }
+}
+
 /// A message between two nodes of a contract. It may be lost, and it may come twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -188,9 +200,10 @@ pub enum Message {
     Delegated { accepted: Vec<IntentId>, dispatched: Vec<IntentId>, full: Vec<IntentId> },
     /// The other answer: none is accepted.
     Rejected(Rejection),
-    /// Coordinator to sender. `round` comes back in the answer.
-    Assemble { intent: IntentId, round: u64, speculation: Speculation },
-    /// The answer.
+    /// Coordinator to sender: assemble these, in order, each on top of those before it. `round` comes back in
+    /// the answers.
+    Assemble { intents: Vec<IntentId>, round: u64, speculation: Speculation },
+    /// The answer for one of them.
     Assembled { intent: IntentId, round: u64, answer: Assembled },
     /// Coordinator to endorser. `skipped`: nodes that are silent for the coordinator.
     Endorse { round: u64, height: u64, epoch: Option<Epoch>, skipped: BTreeSet<Node>, assembly: Assembly },

@@ -88,6 +88,28 @@ async fn a_transaction_is_applied_once(source: impl Source) {
     assert_eq!(unspent(&source).await, [""; 0]);
 }
 
+/// The second one would be taken for applied, and its payment never be made.
+async fn an_id_is_of_one_transaction(source: impl Source) {
+    let tokens = [token("a", 5, None), token("b", 5, None)];
+    source.insert(&euros(), &tokens, "genesis").await.expect("they are new");
+    let output = |home| [(euros(), token("c", 5, home))];
+    source.apply("t1", &euros(), &[id("a")], 10, &output(None)).await.expect("it is unspent");
+    let bob = Pool::new("bob", "EUR");
+    let others: [(&[TokenId], &[(Pool, Token)]); 4] = [
+        (&[id("b")], &output(None)),
+        (&[id("a")], &[]),
+        (&[id("a")], &output(Some(1))),
+        (&[id("a")], &[(bob, token("c", 5, None))]),
+    ];
+    for (inputs, outputs) in others {
+        let refused = source.apply("t1", &euros(), inputs, 10, outputs).await;
+        assert!(matches!(&refused, Err(ApplyError::OtherContent { tx }) if tx == "t1"), "{refused:?}");
+    }
+    assert_eq!(unspent(&source).await, ["b", "c"]);
+    // Also by a replica that goes on with it under a later grant.
+    source.apply("t1", &euros(), &[id("a")], 12, &output(None)).await.expect("it is the same");
+}
+
 /// A transaction that is refused has changed nothing.
 async fn nothing_is_applied_in_part(source: impl Source) {
     let tokens = [token("a", 5, None), token("b", 3, None)];
@@ -202,7 +224,7 @@ async fn races_have_one_winner(source: impl Source) {
 macro_rules! tell_all {
     ($tell:ident) => {
         $tell! {
-            pages_are_in_order, a_transaction_is_applied, a_transaction_is_applied_once,
+            pages_are_in_order, a_transaction_is_applied, a_transaction_is_applied_once, an_id_is_of_one_transaction,
             nothing_is_applied_in_part, an_old_fence_is_refused, tokens_are_inserted_once,
             races_have_one_winner,
         }

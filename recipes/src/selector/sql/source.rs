@@ -60,8 +60,8 @@ impl<D: Dialect> SqlSource<D> {
 
     /// Applies a transaction: its inputs, all of one pool, are spent, and its outputs are added. Both happen,
     /// or neither, in one SQL transaction. `fence` is that of the selection; a transaction with a fence below
-    /// the one under which an input was spent is refused. Applying a transaction again, by its id, changes
-    /// nothing and succeeds, so a caller whose answer was lost applies it again.
+    /// the one under which an input was spent is refused. Applying a transaction again, as it was and by its
+    /// id, changes nothing and succeeds, so a caller whose answer was lost applies it again.
     pub async fn apply(
         &self,
         tx: impl AsRef<[u8]> + Send,
@@ -156,8 +156,12 @@ async fn apply<D: Dialect>(
     let sql = &D::STATEMENTS;
     let id = Value::Bytes(transaction.id);
     // If it is being applied by somebody else, this waits for that.
-    if write::<D>(on, "record the transaction as applied", sql.record, &[id]).await?.is_empty() {
-        return Ok(false);
+    let content = transaction.content();
+    let record = [id, Value::Bytes(&content)];
+    if write::<D>(on, "record the transaction as applied", sql.record, &record).await?.is_empty() {
+        let rows = write::<D>(on, "read what was applied", sql.applied, &[id]).await?;
+        let is_same = rows.iter().any(|row| row.id == content);
+        return if is_same { Ok(false) } else { Err(transaction.other_content()) };
     }
     let inputs = Value::Ids(transaction.inputs);
     let (wallet, currency) = (Value::Text(&transaction.pool.wallet), Value::Text(&transaction.pool.currency));

@@ -17,8 +17,10 @@ pub struct Statements {
     pub unspent: &'static str,
     /// currency: a row with the sum of all unspent tokens.
     pub balance: &'static str,
-    /// tx: records it as applied; returns a row if it was not before.
+    /// tx, content: records it as applied; returns a row if it was not before.
     pub record: &'static str,
+    /// tx: the content that it was applied with, in the place of an id.
+    pub applied: &'static str,
     /// wallet, currency, ids: those that are unspent tokens of the pool. They stay so until the transaction
     /// ends.
     pub lock: &'static str,
@@ -60,14 +62,15 @@ pub const SQLITE: Statements = Statements {
          create index if not exists tokens_by_amount on tokens(wallet, currency, amount desc, id, home); \
          create table if not exists fences(id blob not null primary key, fence integer not null) \
              strict, without rowid; \
-         create table if not exists applied(tx blob not null primary key) strict, without rowid;",
+         create table if not exists applied(tx blob not null primary key, content blob not null) strict, without rowid;",
     // There is one writer at a time, so a row that a transaction has read stays.
     begin: "begin immediate",
     first_page: FIRST_PAGE,
     next_page: next_page!(),
     unspent: "select id, 0, null from tokens where id in (select unhex(value) from json_each($1))",
     balance: "select x'', coalesce(sum(amount), 0), null from tokens where currency = $1",
-    record: "insert into applied(tx) values ($1) on conflict do nothing returning tx, 0, null",
+    record: "insert into applied(tx, content) values ($1, $2) on conflict do nothing returning tx, 0, null",
+    applied: "select content, 0, null from applied where tx = $1",
     // With the signs, it looks the ids up. Without, it reads the whole pool.
     lock: "select id, 0, null from tokens where +wallet = $1 and +currency = $2 \
          and id in (select unhex(value) from json_each($3))",
@@ -94,13 +97,15 @@ pub const POSTGRES: Statements = Statements {
              home integer check (home >= 0), created_by bytea not null); \
          create index if not exists tokens_by_amount on tokens(wallet, currency, amount desc, id) include (home); \
          create table if not exists fences(id bytea primary key, fence bigint not null); \
-         create table if not exists applied(tx bytea primary key);",
+         create table if not exists applied(tx bytea primary key, content bytea not null);",
     begin: "begin isolation level read committed",
     first_page: FIRST_PAGE,
     next_page: next_page!(),
     unspent: "select id, 0::bigint, null::integer from tokens where id = any($1)",
     balance: "select ''::bytea, coalesce(sum(amount), 0)::bigint, null::integer from tokens where currency = $1",
-    record: "insert into applied(tx) values ($1) on conflict do nothing returning tx, 0::bigint, null::integer",
+    record: "insert into applied(tx, content) values ($1, $2) on conflict do nothing \
+         returning tx, 0::bigint, null::integer",
+    applied: "select content, 0::bigint, null::integer from applied where tx = $1",
     // In one order, so that two transactions with the same inputs cannot deadlock.
     lock: "select id, 0::bigint, null::integer from tokens where wallet = $1 and currency = $2 and id = any($3) \
          order by id for update",

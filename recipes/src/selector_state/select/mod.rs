@@ -163,6 +163,8 @@ pub(crate) struct Select {
     /// Since when less is listed than asked.
     short_since: Option<Duration>,
     has_read_record: bool,
+    /// It has read the record because a token has a mark of its transaction.
+    has_read_own: bool,
     /// It counts as a use of the cache.
     is_served: bool,
     /// It has asked before it knew of a need.
@@ -187,6 +189,7 @@ impl Select {
             pauses: 0,
             short_since: Some(now),
             has_read_record: false,
+            has_read_own: false,
             is_served: false,
             is_in_front: false,
             announced: None,
@@ -310,17 +313,7 @@ impl Select {
         space.unclaim(&self.ask.tx, std::mem::take(&mut self.claimed));
     }
 
-    fn on_news(&mut self, now: Duration, space: &mut Space) {
-        match &self.state {
-            State::Pausing { until } if *until <= now => self.decide(now, space),
-            State::Listing { .. } | State::Behind => self.decide(now, space),
-            State::Waiting(_) => self.while_waiting(now, space),
-            _ => {}
-        }
-        self.on_time(now, space);
-    }
-
-    fn on_time(&mut self, now: Duration, space: &mut Space) {
+    pub(super) fn on_time(&mut self, now: Duration, space: &mut Space) {
         let over = self.over_at();
         match &self.state {
             State::Over => {}

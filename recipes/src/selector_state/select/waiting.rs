@@ -12,6 +12,32 @@ use super::{Effect, Select, State, Wait, Waiting, bounded, reach};
 use crate::selector_state::token::{Token, TokenId};
 
 impl Select {
+    pub(super) fn on_news(&mut self, now: Duration, space: &mut Space) {
+        if self.is_reserved_elsewhere(space) && !self.has(Bug::NewsIgnored) {
+            self.leave_asking();
+            self.unclaim(space);
+            self.effects.push_back(Effect::ReadRecord);
+            (self.state, self.has_read_own) = (State::Record, true);
+        }
+        match &self.state {
+            State::Pausing { until } if *until <= now => self.decide(now, space),
+            State::Listing { .. } | State::Behind => self.decide(now, space),
+            State::Waiting(_) => self.while_waiting(now, space),
+            _ => {}
+        }
+        self.on_time(now, space);
+    }
+
+    /// Returns true if a token has a mark of this transaction, of another replica, and its record was read
+    /// before that.
+    fn is_reserved_elsewhere(&self, space: &Space) -> bool {
+        let waits = match self.state {
+            State::Listing { .. } | State::Behind | State::Waiting(_) | State::Pausing { .. } => true,
+            State::Trying { .. } | State::Reading { .. } | State::Record | State::Over => false,
+        };
+        waits && self.has_read_record && !self.has_read_own && space.has_mark_of(&self.ask.tx)
+    }
+
     /// The tokens that are free here do not do: waits for others, or says why that is no use.
     pub(super) fn queue(&mut self, now: Duration, space: &mut Space, choice: Vec<Rank>, most: usize) {
         if !self.has_read_record {

@@ -121,6 +121,36 @@ fn what_another_replica_has_selected_for_it_is_adopted() {
     assert_eq!(story.after(read), [Effect::GiveBack, adopted]);
 }
 
+/// The record was on its way here when it was read, and not when the marks were heard of.
+#[test]
+fn what_is_reserved_for_it_while_it_waits_is_adopted() {
+    let mut story = Story::of(3, &[("a", 3)], |_| {});
+    let holder = RequestId { dc: DcId::new(1).expect("it is an id"), n: 1 };
+    story.space.on_granted(holder, "t", vec![a().id]);
+    assert_eq!(story.after(Event::News), [Effect::ReadRecord]);
+    let asked = story.after(Event::Record(None));
+    assert!(matches!(&asked[..], [Effect::Request { wait: Wait::AtMost(_), .. }]), "{asked:?}");
+    story.change(Change::Marked(a().id, mark("t", MarkState::Reserved)));
+    assert_eq!(story.after(Event::News), [Effect::Cancel, Effect::ReadRecord]);
+    // The record ends with its marks: if it is not there, it is not asked for again and again.
+    assert_eq!(story.after(Event::Record(None)), []);
+    assert_eq!(story.after(Event::News), []);
+
+    let mut story = Story::of(3, &[("a", 3)], |_| {});
+    story.space.on_granted(holder, "t", vec![a().id]);
+    story.after(Event::News);
+    story.after(Event::Record(None));
+    story.change(Change::Marked(a().id, mark("t", MarkState::Reserved)));
+    story.after(Event::News);
+    let pool = Bytes::from_static(b"w/c");
+    let record = Record { amount: 3, fence: 4, state: MarkState::Reserved, pool, tokens: vec![a()] };
+    let adopted = Effect::Finish(Verdict::Adopted(record.clone()));
+    assert_eq!(story.after(Event::Record(Some(record))), [adopted]);
+    assert!(story.space.has_mark_of(&tx("t")));
+    story.change(Change::Unmarked(a().id));
+    assert!(!story.space.has_mark_of(&tx("t")));
+}
+
 #[test]
 fn who_waits_amends_announces_and_withdraws() {
     let mut story = Story::of(5, &[("a", 3), ("b", 3)], |_| {});

@@ -1,15 +1,20 @@
-//! The intent whose turn it is: its sender is asked for an assembly. One at a time, as each rests on all
-//! before it.
+//! The sender whose turn it is: it is asked to assemble some of its intents, one on top of the other. One sender
+//! at a time, as each assembly rests on all before it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::super::bugs::Bug;
 use super::super::shared::Shared;
-use super::super::words::{IntentId, Message, Speculation};
+use super::super::words::{Assembly, IntentId, Message, Node, Speculation};
 
 #[derive(Debug)]
 pub(super) struct Assembling {
-    pub intent: IntentId,
+    pub sender: Node,
     pub round: u64,
+    /// Those without an answer, in order: at least one, until the last one is answered.
+    intents: VecDeque<IntentId>,
+    /// The effect of everything that the first of them rests on.
     speculation: Speculation,
     since: Duration,
     /// The time at which a sender that has not answered is asked again.
@@ -18,23 +23,55 @@ pub(super) struct Assembling {
 }
 
 impl Assembling {
-    /// Asks the sender for an assembly.
+    /// Asks the sender of these for assemblies.
     pub fn begin(
         now: Duration,
         shared: &mut Shared,
-        intent: IntentId,
+        (sender, intents): (Node, VecDeque<IntentId>),
         round: u64,
         speculation: Speculation,
     ) -> Assembling {
         let again_at = now + shared.options().request_timeout;
-        let assembling = Assembling { intent, round, speculation, since: now, again_at, asked_again: false };
+        let assembling =
+            Assembling { sender, intents, round, speculation, since: now, again_at, asked_again: false };
         assembling.ask(shared);
         assembling
     }
 
     fn ask(&self, shared: &mut Shared) {
-        let (intent, speculation) = (self.intent.clone(), self.speculation.clone());
-        shared.send(&self.intent.sender, Message::Assemble { intent, round: self.round, speculation });
+        let (intents, speculation) = (self.intents().cloned().collect(), self.speculation.clone());
+        shared.send(&self.sender, Message::Assemble { intents, round: self.round, speculation });
+    }
+
+    /// Returns those without an answer.
+    pub fn intents(&self) -> impl DoubleEndedIterator<Item = &IntentId> {
+        self.intents.iter()
+    }
+
+    /// Takes an answer for the first intent: true if it was awaited. Those behind it rest on its assembly, so
+    /// an answer that overtakes others says nothing: they are asked for again.
+    pub fn on_answer(&mut self, now: Duration, shared: &Shared, intent: &IntentId, round: u64) -> bool {
+        let place = if shared.has(Bug::GapTaken) {
+            self.intents.iter().position(|it| it == intent)
+        } else {
+            (self.intents.front() == Some(intent)).then_some(0)
+        };
+        let is_awaited = self.round == round && place.is_some();
+        if is_awaited {
+            place.and_then(|place| self.intents.remove(place));
+            (self.since, self.asked_again) = (now, false);
+            self.again_at = now + shared.options().request_timeout;
+        }
+        is_awaited
+    }
+
+    /// The next ones rest on this assembly.
+    pub fn add(&mut self, assembly: &Assembly) {
+        self.speculation.add(assembly);
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.intents.is_empty()
     }
 
     /// Asks again when it is time. Returns false if the sender does not answer.

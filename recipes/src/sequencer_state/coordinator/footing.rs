@@ -19,12 +19,7 @@ impl Footing {
     }
 
     pub fn add(&mut self, assembly: &Assembly) {
-        let Speculation { spent, created } = &mut self.speculation;
-        spent.extend(assembly.inputs.iter().cloned());
-        created.extend(assembly.outputs.iter().filter(|state| !spent.contains(state)).cloned());
-        assembly.inputs.iter().for_each(|state| {
-            created.remove(state);
-        });
+        self.speculation.add(assembly);
     }
 
     /// Returns true if an assembly spends nothing that is spent, or will not be there.

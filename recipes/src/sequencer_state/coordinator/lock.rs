@@ -86,7 +86,7 @@ impl Coordinator {
         let taken: BTreeSet<IntentId> =
             self.handed_over.iter().map(|it| it.transaction.intent().clone()).collect();
         // Another assembly of it may have been made here meanwhile, and others on top of that.
-        let broken = self.forget(|intent| taken.contains(intent));
+        let broken = self.forget(now, |intent| taken.contains(intent));
         self.recheck(now, broken);
         self.state = match self.handed_over.is_empty() || shared.has(Bug::HandoverIgnored) {
             true => State::Active,

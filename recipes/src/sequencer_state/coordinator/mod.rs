@@ -238,7 +238,7 @@ impl Coordinator {
     }
 
     fn undispatched(&self) -> BTreeSet<IntentId> {
-        let assembling = self.assembling.iter().map(|it| &it.intent);
+        let assembling = self.assembling.iter().flat_map(Assembling::intents);
         let assembled = self.endorsing.assemblies().chain(self.ready.assemblies()).map(|it| &it.intent);
         self.pool.intents().chain(assembling).chain(assembled).cloned().collect()
     }
@@ -339,7 +339,7 @@ impl Coordinator {
     }
 
     fn undispatched_has(&self, intent: &IntentId) -> bool {
-        let is_asked_for = self.assembling.as_ref().is_some_and(|it| it.intent == *intent);
+        let is_asked_for = self.assembling.as_ref().is_some_and(|it| it.intents().any(|it| it == intent));
         let is_assembled = self.endorsing.contains(intent) || self.ready.contains(intent);
         is_asked_for || is_assembled || self.pool.contains(intent)
     }
@@ -378,7 +378,7 @@ impl Coordinator {
         if self.dispatches.has(&intent, epoch, hash) && !shared.has(Bug::RevokedThoughUsed) {
             return self.dispatches.remind(now, &intent);
         }
-        let broken = self.forget(|it| *it == intent);
+        let broken = self.forget(now, |it| *it == intent);
         self.recheck(now, broken);
         let height = shared.chain.height();
         shared.send(from, Message::Revoked { intent, epoch, hash, height });

@@ -42,7 +42,7 @@ impl Coordinator {
         if let Some(assembling) = &mut self.assembling
             && !assembling.step(now, shared)
         {
-            let sender = assembling.intent.sender.clone();
+            let sender = assembling.sender.clone();
             self.forget_sender(now, &sender);
         }
         for (assembly, why) in self.endorsing.step(now, shared, self.epoch()) {
@@ -53,16 +53,16 @@ impl Coordinator {
         }
         let on_the_way = self.dispatches.len() + self.handed_over.len();
         let ahead = self.endorsing.len() + self.ready.len() + on_the_way;
+        let most = shared.options().max_ahead.saturating_sub(ahead).min(shared.options().batch);
         if self.assembling.is_none()
-            && ahead < shared.options().max_ahead
-            && let Some(intent) = self.pool.take(now)
+            && let Some(turn) = self.pool.take(now, most)
         {
             self.round += 1;
             let speculation = match shared.has(Bug::SpentNotTold) {
                 true => Speculation::default(),
                 false => self.footing(BTreeSet::new()).speculation(),
             };
-            self.assembling = Some(Assembling::begin(now, shared, intent, self.round, speculation));
+            self.assembling = Some(Assembling::begin(now, shared, turn, self.round, speculation));
         }
         if let Some(epoch) = self.may_dispatch(shared) {
             while let Some(assembly) = self.ready.pop_granted() {
@@ -106,19 +106,30 @@ impl Coordinator {
         removed.extend(self.endorsing.sieve(&mut carries));
         // The sender was told of outputs that will not be there: it is asked again.
         is_shaken |= !removed.is_empty();
-        if let Some(assembling) = self.assembling.take_if(|_| is_shaken) {
-            self.pool.put_back(assembling.intent, now);
+        if is_shaken {
+            self.stop_assembling(now);
         }
         for assembly in removed.into_iter().rev() {
             self.pool.put_back(assembly.intent, now);
         }
     }
 
+    /// Puts back what a sender was asked for and has not answered.
+    fn stop_assembling(&mut self, now: Duration) {
+        for intent in self.assembling.iter().flat_map(|it| it.intents().rev()) {
+            self.pool.put_back(intent.clone(), now);
+        }
+        self.assembling = None;
+    }
+
     /// Forgets intents. Returns the outputs of their assemblies, for [`Coordinator::recheck`].
     #[must_use]
-    pub(super) fn forget(&mut self, is_gone: impl Fn(&IntentId) -> bool) -> BTreeSet<StateId> {
+    pub(super) fn forget(&mut self, now: Duration, is_gone: impl Fn(&IntentId) -> bool) -> BTreeSet<StateId> {
+        if self.assembling.as_ref().is_some_and(|it| it.intents().any(&is_gone)) {
+            // The others may rest on it: their sender is asked again.
+            self.stop_assembling(now);
+        }
         self.pool.retain(|intent| !is_gone(intent));
-        self.assembling.take_if(|it| is_gone(&it.intent));
         let mut removed = self.ready.sieve(|assembly| !is_gone(&assembly.intent));
         removed.extend(self.endorsing.sieve(|assembly| !is_gone(&assembly.intent)));
         removed.into_iter().flat_map(|assembly| assembly.outputs).collect()
@@ -127,7 +138,7 @@ impl Coordinator {
     /// Forgets all of a sender that does not answer: when it is back it misses them in the heartbeats, and
     /// delegates them again.
     fn forget_sender(&mut self, now: Duration, sender: &Node) {
-        let broken = self.forget(|intent| intent.sender == *sender);
+        let broken = self.forget(now, |intent| intent.sender == *sender);
         self.recheck(now, broken);
     }
 
@@ -155,10 +166,14 @@ impl Coordinator {
         round: u64,
         answer: Assembled,
     ) {
-        let is_asked = |it: &mut Assembling| it.intent == *intent && it.round == round;
-        if self.assembling.take_if(is_asked).is_none() {
+        let Some(assembling) = &mut self.assembling else { return };
+        if !assembling.on_answer(now, shared, intent, round) {
             return;
         }
+        if let Assembled::Done(assembly) = &answer {
+            assembling.add(assembly);
+        }
+        self.assembling.take_if(|it| it.is_done());
         let retry_at = now + shared.options().retry;
         match answer {
             Assembled::Done(assembly) if assembly.intent == *intent => {
@@ -166,11 +181,15 @@ impl Coordinator {
                 if self.footing(BTreeSet::new()).carries(&assembly) || shared.has(Bug::SpentNotTold) {
                     return self.endorsing.push(now, shared, (assembly, round), self.epoch());
                 }
+                // Those behind it rest on it.
+                self.stop_assembling(now);
                 self.pool.put_back(intent.clone(), now);
             }
-            Assembled::Done(_) | Assembled::Parked | Assembled::Invalid(_) => {
+            Assembled::Done(_) => {
+                self.stop_assembling(now);
                 self.pool.put_back(intent.clone(), retry_at);
             }
+            Assembled::Parked | Assembled::Invalid(_) => self.pool.put_back(intent.clone(), retry_at),
             Assembled::NotYours => {}
         }
     }
@@ -225,7 +244,7 @@ impl Coordinator {
         for Outcome { transaction, result } in outcomes {
             match result {
                 Ok(()) => {
-                    broken.extend(self.forget(|intent| intent == transaction.intent()));
+                    broken.extend(self.forget(now, |intent| intent == transaction.intent()));
                     transaction.assembly.outputs.iter().for_each(|state| {
                         broken.remove(state);
                     });

@@ -1,27 +1,26 @@
 //! The sender: it answers for its intents until each is confirmed or has finally failed.
 //!
 //! All undecided intents are delegated to one node, in order, again whenever that changes or has forgotten
-//! some. [`delegation`] says to whom, and how long an answer is awaited; [`task`] what one intent has behind
-//! it. Only the delegate of the moment is granted anything.
+//! some. [`delegation`] says to whom, and how long an answer is awaited; [`assembly`] how the delegate gets
+//! assemblies; [`task`] what one intent has behind it. Only the delegate of the moment is granted anything.
 
+mod assembly;
 mod delegation;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use self::assembly::Asked;
 use self::delegation::{Delegation, Waits};
 use self::task::{Stage, Task};
 use super::bugs::Bug;
 use super::events::{
-    Effect, End, Failure, Grant, LedgerView, NotAssembled, Outcome, Record, Restored, Revert, SubmitError,
+    Effect, End, Failure, Grant, LedgerView, Outcome, Record, Restored, Revert, SubmitError,
 };
 use super::options::SequencerOptions;
 use super::shared::Shared;
-use super::words::{
-    Assembled, Assembly, AssemblyHash, Beat, Epoch, Intent, IntentId, Message, Node, Notice, Refusal,
-    Rejection, Speculation,
-};
+use super::words::{AssemblyHash, Beat, Epoch, Intent, IntentId, Message, Node, Notice, Refusal, Rejection};
 
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -30,13 +29,25 @@ pub(super) struct Sender {
     numbers: BTreeMap<IntentId, u64>,
     last_number: u64,
     delegation: Option<Delegation>,
+    asked: Option<Asked>,
+    /// Before that time no dispatch is overdue: the stage of each was heard of less than `flush_timeout` ago.
+    overdue_at: Duration,
+    /// Those that have failed too often, and some that have ended since.
+    hopeless: BTreeSet<u64>,
 }
 
 impl Sender {
     /// Begins with what the database has, as far as the ledger has not decided it meanwhile.
     pub fn new(shared: &mut Shared, restored: &Restored, view: &LedgerView) -> Sender {
-        let mut sender =
-            Sender { tasks: BTreeMap::new(), numbers: BTreeMap::new(), last_number: 0, delegation: None };
+        let mut sender = Sender {
+            tasks: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            last_number: 0,
+            delegation: None,
+            asked: None,
+            overdue_at: Duration::MAX,
+            hopeless: BTreeSet::new(),
+        };
         sender.take_up(Duration::ZERO, shared, restored, view);
         sender
     }
@@ -62,6 +73,7 @@ impl Sender {
             } else {
                 let by = Some((signer.clone(), notice.epoch));
                 task.stage = Stage::Dispatched { since: now, by };
+                self.await_from(now, shared);
             }
         }
         self.tasks.values_mut().for_each(|task| task.forget_fenced(&shared.chain));
@@ -120,17 +132,37 @@ impl Sender {
 
     /// Delegates what has to be delegated, and notices that the delegate is silent.
     pub fn step(&mut self, now: Duration, shared: &mut Shared) {
-        let patience = shared.options().flush_timeout;
-        for task in self.tasks.values_mut() {
-            if let Stage::Dispatched { since, .. } = task.stage
-                && since + patience <= now
-                && !shared.has(Bug::DispatchTrusted)
-            {
-                task.stage = Stage::Pending;
-            }
+        if self.overdue_at <= now {
+            self.take_overdue_back(now, shared);
         }
         self.revoke(now, shared);
         self.delegate_all(now, shared);
+    }
+
+    /// Delegates again what was dispatched, and of which nothing was heard for too long.
+    fn take_overdue_back(&mut self, now: Duration, shared: &Shared) {
+        let patience = shared.options().flush_timeout;
+        self.overdue_at = Duration::MAX;
+        if shared.has(Bug::DispatchTrusted) {
+            return;
+        }
+        for task in self.tasks.values_mut() {
+            match task.stage {
+                Stage::Dispatched { since, .. } if since + patience <= now => task.stage = Stage::Pending,
+                Stage::Dispatched { since, .. } => self.overdue_at = self.overdue_at.min(since + patience),
+                Stage::Pending | Stage::Delegated { .. } => {}
+            }
+        }
+    }
+
+    /// Notes that a task is dispatched since then.
+    fn await_from(&mut self, since: Duration, shared: &Shared) {
+        self.overdue_at = self.overdue_at.min(since + shared.options().flush_timeout);
+    }
+
+    /// Returns the tasks that have failed too often.
+    fn hopeless(&self) -> impl Iterator<Item = &Task> {
+        self.hopeless.iter().filter_map(|number| self.tasks.get(number))
     }
 
     /// Asks for the permissions of hopeless intents: while one of them may be used, its intent cannot be
@@ -138,10 +170,12 @@ impl Sender {
     fn revoke(&mut self, now: Duration, shared: &mut Shared) {
         let SequencerOptions { max_failures, state_timeout, .. } = *shared.options();
         let is_due = |task: &&mut Task| task.has_to_revoke(max_failures) && task.revoke_at <= now;
+        let Sender { hopeless, tasks, .. } = self;
         if shared.has(Bug::GrantsNotRevoked) {
             return;
         }
-        for task in self.tasks.values_mut().filter(is_due) {
+        for number in hopeless.iter() {
+            let Some(task) = tasks.get_mut(number).filter(is_due) else { continue };
             task.revoke_at = now + state_timeout;
             for grant in &task.grants {
                 if !task.given_back.iter().any(|(it, _)| it == grant) {
@@ -167,29 +201,26 @@ impl Sender {
 
     /// Gives up what has failed too often, and of which no permission can be used any more.
     fn give_up_hopeless(&mut self, shared: &mut Shared) {
-        let (most, height) = (shared.options().max_failures, shared.chain.height());
-        let hopeless = self.tasks.values_mut().filter(|task| task.is_hopeless(most));
-        let hopeless: Vec<IntentId> = hopeless
-            .map(|task| {
+        let height = shared.chain.height();
+        let Sender { hopeless, tasks, .. } = self;
+        hopeless.retain(|number| tasks.contains_key(number));
+        let seen: Vec<IntentId> = hopeless
+            .iter()
+            .filter_map(|number| {
+                let task = tasks.get_mut(number)?;
                 task.forget_given_back(height);
-                task.intent.id.clone()
+                Some(task.intent.id.clone())
             })
             .collect();
-        hopeless.iter().for_each(|intent| self.give_up_if_hopeless(shared, intent));
+        seen.iter().for_each(|intent| self.give_up_if_hopeless(shared, intent));
     }
 
     pub fn deadline(&self, shared: &Shared) -> Option<Duration> {
-        let patience = shared.options().flush_timeout;
-        let dispatched = self.tasks.values().filter_map(|task| match task.stage {
-            Stage::Dispatched { since, .. } => {
-                Some(since + patience).filter(|_| !shared.has(Bug::DispatchTrusted))
-            }
-            Stage::Pending | Stage::Delegated { .. } => None,
-        });
+        let overdue = Some(self.overdue_at).filter(|at| *at < Duration::MAX);
         let most = shared.options().max_failures;
-        let hopeless = self.tasks.values().filter(|task| task.has_to_revoke(most));
-        let revoke = hopeless.map(|task| task.revoke_at).filter(|_| !shared.has(Bug::GrantsNotRevoked));
-        dispatched.chain(self.delegation_deadline(shared)).chain(revoke).min()
+        let revoke = self.hopeless().filter(|task| task.has_to_revoke(most)).map(|task| task.revoke_at);
+        let revoke = revoke.filter(|_| !shared.has(Bug::GrantsNotRevoked));
+        overdue.into_iter().chain(self.delegation_deadline(shared)).chain(revoke).min()
     }
 
     pub fn on_beat(&mut self, now: Duration, shared: &Shared, from: &Node, beat: &Beat) {
@@ -230,60 +261,6 @@ impl Sender {
                 }
             }
         }
-    }
-
-    pub fn on_assemble(
-        &mut self,
-        shared: &mut Shared,
-        to: &Node,
-        round: u64,
-        intent: &IntentId,
-        speculation: Speculation,
-    ) {
-        let is_delegate = self.is_delegate(to);
-        let most = shared.options().max_failures;
-        let is_open = |task: &&mut Task| !task.is_dispatched() && !task.is_hopeless(most);
-        let task = self.task(intent).filter(|task| is_delegate && is_open(task));
-        let answer = match task {
-            None => Assembled::NotYours,
-            Some(task) => match &task.assembly {
-                Some((of, assembly)) if *of == round => Assembled::Done(assembly.clone()),
-                _ => {
-                    let intent = task.intent.clone();
-                    return shared.effect(Effect::Assemble { to: to.clone(), round, intent, speculation });
-                }
-            },
-        };
-        shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
-    }
-
-    /// The domain has assembled an intent, or not.
-    pub fn on_assembled(
-        &mut self,
-        shared: &mut Shared,
-        to: &Node,
-        round: u64,
-        intent: &IntentId,
-        answer: Result<Assembly, NotAssembled>,
-    ) {
-        if !self.is_delegate(to) {
-            return;
-        }
-        let Some(task) = self.task(intent).filter(|task| !task.is_dispatched()) else { return };
-        let answer = match answer {
-            Ok(assembly) => {
-                debug_assert_eq!(assembly.intent, *intent, "the domain assembles what it was asked for");
-                task.assembly = Some((round, assembly.clone()));
-                Assembled::Done(assembly)
-            }
-            Err(NotAssembled::Parked) => Assembled::Parked,
-            Err(NotAssembled::Invalid(why)) => {
-                task.failures.count(Failure::Assembly(why.clone()));
-                Assembled::Invalid(why)
-            }
-        };
-        shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
-        self.give_up_if_hopeless(shared, intent);
     }
 
     pub fn on_ask_dispatch(
@@ -347,6 +324,7 @@ impl Sender {
         before.into_iter().for_each(|answer| shared.send(from, answer));
         shared.persist(written);
         after.into_iter().for_each(|answer| shared.send(from, answer));
+        self.await_from(now, shared);
     }
 
     pub fn on_block(&mut self, shared: &mut Shared, outcomes: &[Outcome]) {
@@ -372,6 +350,7 @@ impl Sender {
                     }
                     if let Some(failure) = failure_of(revert) {
                         task.failures.count(failure);
+                        self.note_if_hopeless(shared, &intent);
                     }
                 }
             }
@@ -379,8 +358,18 @@ impl Sender {
         self.give_up_hopeless(shared);
     }
 
+    fn note_if_hopeless(&mut self, shared: &Shared, intent: &IntentId) {
+        let most = shared.options().max_failures;
+        if let Some(number) = self.numbers.get(intent)
+            && self.tasks.get(number).is_some_and(|task| task.is_hopeless(most))
+        {
+            self.hopeless.insert(*number);
+        }
+    }
+
     /// Gives an intent up that has failed too often, once no grant of it can be used any more.
     fn give_up_if_hopeless(&mut self, shared: &mut Shared, intent: &IntentId) {
+        self.note_if_hopeless(shared, intent);
         let most = shared.options().max_failures;
         let is_careless = shared.has(Bug::GivenUpTooSoon);
         let Some(task) = self.task(intent) else { return };
@@ -422,6 +411,9 @@ impl Sender {
             if let Some(task) = self.task(intent).filter(|task| !task.is_dispatched()) {
                 task.stage = Stage::Dispatched { since: now, by: None };
             }
+        }
+        if !dispatched.is_empty() {
+            self.await_from(now, shared);
         }
         full.iter().for_each(|intent| {
             if let Some(task) = self.task(intent) {

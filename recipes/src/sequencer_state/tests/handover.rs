@@ -64,9 +64,10 @@ fn answer(effect: &Effect) -> Option<Event> {
         Effect::Endorse { to, round, assembly } => {
             Some(Event::Endorsed { to, round, intent: assembly.intent, answer: Ok(()) })
         }
-        Effect::Send { to, message: Message::Assemble { intent, round, .. } } => {
-            let answer = Assembled::Done(assembly(&intent));
-            from(&to, Message::Assembled { intent, round, answer })
+        Effect::Send { to, message: Message::Assemble { intents, round, .. } } => {
+            let [intent] = &intents[..] else { panic!("one at a time: {intents:?}") };
+            let answer = Assembled::Done(assembly(intent));
+            from(&to, Message::Assembled { intent: intent.clone(), round, answer })
         }
         Effect::Send { to, message: Message::Endorse { round, assembly, .. } } => {
             let answer = Endorsement::Given;
@@ -83,6 +84,7 @@ impl Desk {
     fn new(contract: &Contract, me: &Node) -> Desk {
         let committee = Committee::new(names(4), me).expect("names differ");
         let options = SequencerOptions {
+            batch: 1,
             block_range: RANGE,
             threshold: Threshold::AtLeast(1),
             max_ahead: 8,
@@ -213,8 +215,8 @@ fn the_old_coordinator_hands_over_what_is_dispatched_and_the_new_one_waits_for_i
     desk.handle(Event::Message { from: old.clone(), message });
     let mut effects = desk.settle();
     let rests_on_all = |it: &Effect| match it {
-        Effect::Send { message: Message::Assemble { intent, speculation, .. }, .. } => {
-            *intent == id(&old, 4) && ids(2).iter().all(|it| speculation.created.contains(&made(it)))
+        Effect::Send { message: Message::Assemble { intents, speculation, .. }, .. } => {
+            *intents == [id(&old, 4)] && ids(2).iter().all(|it| speculation.created.contains(&made(it)))
         }
         _ => false,
     };

@@ -1,5 +1,6 @@
 //! The sequencer in simulation: nodes, a network, a lock and a ledger at the mercy of a seed.
 
+mod batch;
 mod checker;
 mod database;
 mod handover;

@@ -119,6 +119,7 @@ fn options() -> SequencerOptions {
         solo: Solo::Never,
         flush_timeout: Duration::from_secs(8),
         max_ahead: 6,
+        batch: 3,
         max_in_flight: 20,
         ..SequencerOptions::default()
     }
@@ -127,6 +128,11 @@ fn options() -> SequencerOptions {
 /// No trouble, much work at a time, and a committee that refuses many intents.
 pub fn denying() -> Plan {
     Plan { denied: 20, submit_within: 2_000, states: 2, ..calm() }
+}
+
+/// Messages are lost and come twice, and there is much work at a time.
+pub fn lossy() -> Plan {
+    Plan { lost: 10, twice: 10, submit_within: 2_000, states: 2, ..calm() }
 }
 
 /// All kinds of trouble.
@@ -185,6 +191,7 @@ pub fn any(seed: u64) -> Plan {
         // Above all blocks that a view is late, and some.
         flush_timeout: Duration::from_millis(5_000 + plan.block * (plan.lag + 4)),
         max_ahead: 2 + kind(12) as usize,
+        batch: 1 + kind(5) as usize,
         ..plan.options
     };
     plan
@@ -226,9 +233,16 @@ pub fn stubborn(seed: u64) -> Plan {
     Plan { refused: 40, crashes: plan.crashes.max(20), lost: plan.lost.max(5), dies, options, ..plan }
 }
 
-/// As [`solo`], and an intent is given up with its first failure.
+/// As [`impatient`], and a node may die for ever: not every seed comes to its end.
+pub fn abandoned(seed: u64) -> Plan {
+    Plan { dies: solo(seed).dies, ..impatient(seed) }
+}
+
+/// As [`solo`], and an intent is given up with its first failure. No node dies for ever: nothing fences its
+/// permissions of epoch 0, so an intent of which it has one waits for it.
 pub fn impatient(seed: u64) -> Plan {
     let plan = solo(seed);
+    let dies = plan.dies.filter(|(_, _, for_ever)| !for_ever);
     let options = SequencerOptions { max_failures: 1, ..plan.options };
-    Plan { options, unsubmitted: 60, losses: 6, states: 2, ..plan }
+    Plan { options, dies, unsubmitted: 60, losses: 6, states: 2, ..plan }
 }

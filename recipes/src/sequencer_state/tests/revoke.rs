@@ -43,7 +43,7 @@ impl Talk {
         let mut talk = Talk { machine, coordinator: coordinator.clone(), assembly: assembly.clone() };
         talk.handle(Event::Submit(Intent { id: intent.clone(), content: Bytes::new() }));
         let speculation = Speculation::default();
-        talk.hear(Message::Assemble { intent: intent.clone(), round: 1, speculation });
+        talk.hear(Message::Assemble { intents: vec![intent.clone()], round: 1, speculation });
         let answer = Ok(assembly.clone());
         talk.handle(Event::Assembled { to: coordinator, round: 1, intent: intent.clone(), answer });
         let hash = assembly.hash();

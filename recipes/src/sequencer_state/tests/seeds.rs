@@ -3,7 +3,7 @@
 use super::super::events::End;
 use super::super::options::{SequencerOptions, Threshold};
 use super::super::words::Epoch;
-use super::plan::{Plan, any, calm, denying, impatient, solo, steady, stubborn, trouble, widowed};
+use super::plan::{Plan, any, calm, denying, impatient, lossy, solo, steady, stubborn, trouble, widowed};
 use super::world::World;
 
 /// Seeds of each kind, unless `SEQUENCER_SEEDS` says another number. A run of ten thousand takes some minutes
@@ -73,6 +73,12 @@ fn nothing_that_rests_on_a_refused_intent_is_dispatched() {
     let counts = run_all("denying", |_| denying());
     assert_eq!(counts.reverts, 0);
     assert!(counts.failed * 10 > counts.intents, "many are refused");
+}
+
+#[test]
+fn messages_that_are_lost_or_come_twice_make_no_work_in_vain() {
+    let counts = run_all("lossy", |_| lossy());
+    assert_eq!((counts.failed, counts.reverts), (0, 0));
 }
 
 #[test]

@@ -104,8 +104,8 @@ pub(super) enum Rejection {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Assemble {
-    #[prost(message, optional, tag = "1")]
-    pub intent: Option<IntentId>,
+    #[prost(message, repeated, tag = "1")]
+    pub intents: Vec<IntentId>,
     #[prost(uint64, tag = "2")]
     pub round: u64,
     #[prost(string, repeated, tag = "3")]

@@ -31,7 +31,7 @@ fn every_message() -> Vec<Message> {
             dispatched: Vec::new(),
             full: vec![intent.clone()],
         },
-        Message::Assemble { intent: intent.clone(), round, speculation },
+        Message::Assemble { intents: vec![intent.clone()], round, speculation },
         Message::Endorse { round, height: 5, epoch: None, skipped: skipped.clone(), assembly: assembly() },
         Message::Endorse { round, height: 5, epoch: Some(Epoch::SOLO), skipped, assembly: assembly() },
         Message::AskDispatch { intent: intent.clone(), epoch, hash },

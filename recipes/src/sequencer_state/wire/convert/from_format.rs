@@ -26,9 +26,9 @@ pub(in super::super) fn message(message: format::OneMessage) -> Read<Message> {
             full: list(full, intent)?,
         },
         Kind::Rejected(of) => Message::Rejected(rejection(of)?),
-        Kind::Assemble(format::Assemble { intent, round, spent, created }) => {
+        Kind::Assemble(format::Assemble { intents: all, round, spent, created }) => {
             let speculation = Speculation { spent: list(spent, state)?, created: list(created, state)? };
-            Message::Assemble { intent: some_intent(intent)?, round, speculation }
+            Message::Assemble { intents: list(all, intent)?, round, speculation }
         }
         Kind::Assembled(of) => assembled(of)?,
         Kind::Endorse(format::Endorse { round, height, epoch, skipped, assembly: of }) => {

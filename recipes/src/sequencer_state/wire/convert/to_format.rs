@@ -21,8 +21,8 @@ pub(in super::super) fn message(message: &Message) -> format::OneMessage {
             Kind::Delegated(format::Delegated { accepted, dispatched, full })
         }
         Message::Rejected(why) => Kind::Rejected(rejected(why)),
-        Message::Assemble { intent: of, round, speculation } => Kind::Assemble(format::Assemble {
-            intent: Some(intent(of)),
+        Message::Assemble { intents, round, speculation } => Kind::Assemble(format::Assemble {
+            intents: intents.iter().map(intent).collect(),
             round: *round,
             spent: states(&speculation.spent),
             created: states(&speculation.created),

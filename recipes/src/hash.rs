@@ -1,7 +1,7 @@
-//! A hash that every node computes alike, today and after an upgrade.
+//! A hash that every process computes alike, today and after an upgrade.
 //!
 //! FNV-1a (Fowler, Noll, Vo) with 128 bits, and the finisher of splitmix64 (Steele et al. 2014) where all
-//! bits have to be even. It keeps apart what honest nodes make; it is no defence against somebody who looks
+//! bits have to be even. It keeps apart what honest processes make; it is no defence against somebody who looks
 //! for collisions.
 
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -9,7 +9,7 @@ const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
 /// A hash over fields. Each is preceded by its length, so that "ab", "c" and "a", "bc" differ.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hasher(u128);
+pub(crate) struct Hasher(u128);
 
 impl Hasher {
     /// `purpose`: hashes for different purposes have nothing to do with each other.
