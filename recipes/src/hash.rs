@@ -1,8 +1,8 @@
 //! A hash that every process computes alike, today and after an upgrade.
 //!
 //! FNV-1a (Fowler, Noll, Vo) with 128 bits, and the finisher of splitmix64 (Steele et al. 2014) where all
-//! bits have to be even. It keeps apart what honest processes make; it is no defence against somebody who looks
-//! for collisions.
+//! bits have to be even. It keeps apart what honest processes make; it is no defence against somebody who
+//! looks for collisions.
 
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -95,6 +95,8 @@ use lend::lend;
 pub struct Replica {
     config: ReplicaConfig,
     now: Now,
+    /// The next deadline, as the last step has left it; `None` before the first one.
+    due: Option<Instant>,
     out: outputs::Outputs,
     ids: ids::Ids,
     log: Log,
@@ -140,6 +142,7 @@ impl Replica {
             Event::Drain => self.lifecycle.admission.drain(),
         }
         self.finish_step();
+        self.due = Some(self.earliest_deadline());
     }
 
     /// Returns the next effect, in the order in which to perform them. Call it after each
@@ -156,7 +159,13 @@ impl Replica {
     /// first. There always is one, because heartbeats never end.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
-        // Every step asks for it, so only remembered deadlines are read.
+        let due = self.due.unwrap_or_else(|| self.earliest_deadline());
+        debug_assert_eq!(due, self.earliest_deadline(), "only a step changes the next deadline");
+        due
+    }
+
+    fn earliest_deadline(&self) -> Instant {
+        // Every step computes it, so only remembered deadlines are read.
         let mut next =
             self.peers.heartbeat_at.min(self.ids.renew_reservation_at).min(self.peers.anti_entropy.next_at);
         next = next.min(self.locks.next_deadline()).min(self.clients.leases.next_deadline());
@@ -171,12 +180,7 @@ impl Replica {
             members: &self.members,
             peers: &self.peers,
         }));
-        sooner(self.has_work().then_some(self.now.mono));
-        next
-    }
-
-    /// Returns true if work that is spread over several steps is not finished.
-    fn has_work(&self) -> bool {
+        // Work that is spread over several steps, and not finished.
         let is_asked = self.copies.transfers.has_work(self.out.output_commit.durable());
         let is_busy = self.data.store_backlog
             || self.copies.checkpoint_builder.is_some()
@@ -189,6 +193,8 @@ impl Replica {
             || self.out.truncates
             || self.data.acknowledgements.have_news()
             || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
-        is_busy || goes_on || self.locks.has_work(self.now.mono)
+        let has_work = is_busy || goes_on || self.locks.has_work(self.now.mono);
+        sooner(has_work.then_some(self.now.mono));
+        next
     }
 }

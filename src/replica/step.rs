@@ -104,7 +104,7 @@ impl Replica {
         if self.config.bugs.has(Bug::LeaseByWallClock) {
             return true;
         }
-        self.peers.reachability.has_news() || self.next_deadline() <= self.now.mono
+        self.peers.reachability.has_news() || self.due.is_none_or(|due| due <= self.now.mono)
     }
 
     /// Applies the consequences of an event until nothing more follows, and does a part of the work that is
@@ -136,11 +136,16 @@ impl Replica {
             lend!(Decisions, self).go_on();
         }
         self.send_entries();
-        lend!(MajorityCommits, self).update_majority();
+        if self.data.acknowledgements.have_news() {
+            lend!(MajorityCommits, self).update_majority();
+        }
         // These read ownership, holders and contents, so the log must already have all that moved.
         self.work_in_background();
         // The sums belong to the vectors at the end of the step, and include what was folded.
-        lend!(Comparison, self).note_sums();
+        let durable = self.out.output_commit.durable();
+        if self.peers.anti_entropy.lacks_sums(self.out.position, durable) {
+            lend!(Comparison, self).note_sums();
+        }
         debug_assert!(self.locks.is_scheduled(), "a step settles what it touched");
         let now = self.now.mono;
         debug_assert!(self.peers.heartbeat_at > now, "a heartbeat that was due is sent");
@@ -163,9 +168,13 @@ impl Replica {
     /// a transfer that ends closes its snapshot, and then more can be folded.
     fn work_in_background(&mut self) {
         self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
-        lend!(WatchCalls, self).scan_some();
+        if self.watches.are_scanning() {
+            lend!(WatchCalls, self).scan_some();
+        }
         self.continue_checkpoint();
-        lend!(StateTransfer, self).give_some();
+        if self.copies.transfers.are_giving() {
+            lend!(StateTransfer, self).give_some();
+        }
         let more_to_fold = self.data.store.fold(EFFECTS_PER_STEP);
         self.data.store_backlog = self.data.store.compact(EFFECTS_PER_STEP) || more_to_fold;
     }

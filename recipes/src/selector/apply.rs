@@ -67,7 +67,8 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Returns a hash of everything but the id and the fence: a transaction that is applied again is the same.
+    /// Returns a hash of everything but the id and the fence: a transaction that is applied again is the
+    /// same.
     pub(super) fn content(&self) -> [u8; 16] {
         let pool = |hash: Hasher, Pool { wallet, currency }: &Pool| {
             hash.field(wallet.as_bytes()).field(currency.as_bytes())

@@ -11,7 +11,8 @@ use crate::retry::PAUSE;
 /// Most locks that are described at a time.
 pub(super) const MAX_DESCRIBED: usize = 8;
 
-/// Describes the locks of the first [`MAX_DESCRIBED`] of these tokens. Answers that come too late are left out.
+/// Describes the locks of the first [`MAX_DESCRIBED`] of these tokens. Answers that come too late are left
+/// out.
 pub(super) async fn describe(store: &Store, tokens: &[Token]) -> Vec<LockDescription> {
     let mut describing = JoinSet::new();
     for token in tokens.iter().take(MAX_DESCRIBED) {

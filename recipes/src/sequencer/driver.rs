@@ -1,11 +1,11 @@
 //! The driver of a node's machine for one contract: passes it news and time, and performs its effects.
 //!
 //! It works in rounds. A round takes what is there of each source, up to a bound: so no source keeps another
-//! one waiting for longer than a round, however much it brings. The machine handles all of it. Effects that rest
-//! on no record, as a question for an assembly, are performed at once; then the records of all of it are written,
-//! in one transaction, and after that the other effects are performed, in order. So nothing is told before the
-//! record that it rests on is in the database, and a node that has much to do does not wait for the disk once
-//! for each message.
+//! one waiting for longer than a round, however much it brings. The machine handles all of it. Effects that
+//! rest on no record, as a question for an assembly, are performed at once; then the records of all of it are
+//! written, in one transaction, and after that the other effects are performed, in order. So nothing is told
+//! before the record that it rests on is in the database, and a node that has much to do does not wait for
+//! the disk once for each message.
 
 mod calls;
 mod effects;

@@ -1,9 +1,9 @@
 //! The messages that a node sends, for all its contracts: commits to the store.
 //!
-//! One task commits, one transaction after the other; messages that come meanwhile share the next one. Messages
-//! that no assembly waits for share it, too, or are at least some milliseconds apart: a node with much to do
-//! makes a commit for many of them. A heartbeat that only says that nothing has changed waits for such a
-//! transaction, or for half a beat: so the beats of all contracts of a node go in one commit.
+//! One task commits, one transaction after the other; messages that come meanwhile share the next one.
+//! Messages that no assembly waits for share it, too, or are at least some milliseconds apart: a node with
+//! much to do makes a commit for many of them. A heartbeat that only says that nothing has changed waits for
+//! such a transaction, or for half a beat: so the beats of all contracts of a node go in one commit.
 //!
 //! While no server answers, a bounded number of bytes waits here. Messages beyond that are lost, and the
 //! protocol repairs it.

@@ -118,8 +118,8 @@ pub(crate) enum Effect {
 
 impl Effect {
     /// Returns true if it may say what a record before it says: it is performed after that is written. The
-    /// others rest on memory alone, which a crash loses together with all that came of them: they are performed
-    /// at once, and no assembly waits for the disk.
+    /// others rest on memory alone, which a crash loses together with all that came of them: they are
+    /// performed at once, and no assembly waits for the disk.
     pub fn rests_on_records(&self) -> bool {
         match self {
             Effect::Assemble { .. } | Effect::Endorse { .. } => false,

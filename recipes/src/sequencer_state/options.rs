@@ -83,8 +83,8 @@ pub struct SequencerOptions {
     pub max_in_flight: usize,
     /// Undecided intents of this node; more are refused. Default 10 000, at least 1.
     pub max_undecided: usize,
-    /// Assemblies that rest on each other before the first of them is confirmed, so about the most transactions
-    /// in a block. All behind one that reverts are assembled again. Default 100, 1 to 100.
+    /// Assemblies that rest on each other before the first of them is confirmed, so about the most
+    /// transactions in a block. All behind one that reverts are assembled again. Default 100, 1 to 100.
     pub max_ahead: usize,
     /// Intents of one sender that are assembled in one round trip to it, one on top of the other. More bring
     /// more transactions; fewer bring the turn of the other senders sooner. Default 10, at least 1.

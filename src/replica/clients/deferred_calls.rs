@@ -104,6 +104,7 @@ impl DeferredCalls {
     }
 
     /// Returns true if a reclaim waits.
+    #[inline]
     pub fn has_reclaims(&self) -> bool {
         !self.reclaims.is_empty()
     }

@@ -77,6 +77,7 @@ impl CounterEscrow {
     }
 
     /// Returns true if the next step continues to hand rights over.
+    #[inline]
     pub fn is_handing(&self) -> bool {
         self.handing.is_some()
     }

@@ -77,6 +77,7 @@ impl Acknowledgements {
     }
 
     /// Returns true if the next step continues to answer.
+    #[inline]
     pub fn have_news(&self) -> bool {
         self.has_news
     }
@@ -139,9 +140,7 @@ impl MajorityCommits<'_> {
 
     /// Answers the commits that a majority has by now, and asks the peers for acknowledgements of others.
     pub(in crate::replica) fn update_majority(&mut self) {
-        if !std::mem::take(&mut self.data.acknowledgements.has_news) {
-            return;
-        }
+        self.data.acknowledgements.has_news = false;
         self.acknowledge_wanted();
         if self.data.transactions.majority.is_empty() {
             return;

@@ -44,6 +44,7 @@ impl EndedSlots {
     }
 
     /// Returns true if the next step goes on with a walk over the ownership map.
+    #[inline]
     pub(super) fn is_walking(&self) -> bool {
         self.walk.is_some()
     }

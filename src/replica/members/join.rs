@@ -88,6 +88,7 @@ impl Joins {
     }
 
     /// Returns true if the next step goes on naming a part.
+    #[inline]
     pub(super) fn are_naming(&self) -> bool {
         self.rows.iter().any(|join| join.naming.is_some())
     }

@@ -168,6 +168,7 @@ impl Members {
     }
 
     /// Returns true if the next step has more to do for a new member, or for a slot that is over.
+    #[inline]
     pub fn have_work(&self) -> bool {
         self.joins.are_naming() || self.rehoming.is_keeping() || self.ended_slots.is_walking()
     }

@@ -30,6 +30,7 @@ impl Rehoming {
     }
 
     /// Returns true if the next step goes on keeping the parts of locks in use.
+    #[inline]
     pub(super) fn is_keeping(&self) -> bool {
         self.keeping.is_some()
     }

@@ -93,6 +93,7 @@ impl Outputs {
 
     /// Returns true if the journal has more durable records, or the output commit more ready outputs, than
     /// earlier steps have processed.
+    #[inline]
     pub fn has_more_durable(&self) -> bool {
         self.durable_to > self.output_commit.durable() || self.output_commit.has_ready()
     }

@@ -67,6 +67,12 @@ impl AntiEntropy {
             owned: Summary::default(),
         }
     }
+
+    /// Returns true if there are records, or durable ones, that are newer than the last points.
+    #[inline]
+    pub fn lacks_sums(&self, last: Position, durable: Position) -> bool {
+        self.owned.noted < last || self.shown.noted < durable
+    }
 }
 
 /// Compares the data with those of the peers.

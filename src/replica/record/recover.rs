@@ -66,6 +66,7 @@ impl Recovery {
             copies: Copies::default(),
             watches: Watches::default(),
             now,
+            due: None,
             config,
         };
         Recovery { replica }

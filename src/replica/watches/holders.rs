@@ -80,6 +80,7 @@ impl Watches {
     }
 
     /// Returns true if a scan has more to do.
+    #[inline]
     pub fn are_scanning(&self) -> bool {
         !self.scans.is_empty()
     }

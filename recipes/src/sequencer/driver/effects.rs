@@ -41,8 +41,8 @@ impl<D: Domain, L: Ledger, S: NodeStore> Driver<D, L, S> {
         self.state.outward.push(Outward::Lock(Command { number, handover, effect }));
     }
 
-    /// Performs the effects that rest on no record, writes all records in one transaction, and then performs the
-    /// other effects.
+    /// Performs the effects that rest on no record, writes all records in one transaction, and then performs
+    /// the other effects.
     pub(super) async fn commit(&mut self) -> Result<(), SequencerError> {
         for effect in std::mem::take(&mut self.state.early) {
             self.perform(effect)?;

@@ -1,5 +1,5 @@
-//! The sender whose turn it is: it is asked to assemble some of its intents, one on top of the other. One sender
-//! at a time, as each assembly rests on all before it.
+//! The sender whose turn it is: it is asked to assemble some of its intents, one on top of the other. One
+//! sender at a time, as each assembly rests on all before it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -33,8 +33,8 @@ impl Coordinator {
         }
     }
 
-    /// Assembles the next intent, dispatches what is permitted, and asks for the permission of the others that
-    /// are ready.
+    /// Assembles the next intent, dispatches what is permitted, and asks for the permission of the others
+    /// that are ready.
     pub(super) fn work_on(&mut self, now: Duration, shared: &mut Shared) {
         if !self.may_assemble() {
             return;

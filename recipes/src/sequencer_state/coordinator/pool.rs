@@ -65,8 +65,8 @@ impl Pool {
         });
     }
 
-    /// Takes the next intents of the sender whose turn it is, in its order, of those that do not wait: at most
-    /// so many.
+    /// Takes the next intents of the sender whose turn it is, in its order, of those that do not wait: at
+    /// most so many.
     pub fn take(&mut self, now: Duration, most: usize) -> Option<(Node, VecDeque<IntentId>)> {
         if most == 0 {
             return None;

@@ -1,5 +1,5 @@
-//! Assemblies that are endorsed and wait for the permission to dispatch. Their senders are asked for all of them
-//! at a time, and they are dispatched in order: each rests on those before it.
+//! Assemblies that are endorsed and wait for the permission to dispatch. Their senders are asked for all of
+//! them at a time, and they are dispatched in order: each rests on those before it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

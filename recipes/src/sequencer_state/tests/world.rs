@@ -308,7 +308,7 @@ impl World {
         if self.checker.submitted.contains_key(&intent.id) {
             return Ok(());
         }
-        // What is not written yet is written before the database is read.
+        // Records that are not written yet are written before the database is read.
         self.effects(node, false)?;
         let is_ended = self.databases[&self.nodes[node].name].ended.contains_key(&intent.id);
         if is_ended {

@@ -144,9 +144,6 @@ impl StateTransfer<'_> {
 
     /// Makes some of the pieces that peers asked for.
     pub(in crate::replica) fn give_some(&mut self) {
-        if self.copies.transfers.giving.is_empty() {
-            return;
-        }
         let durable = self.out.output_commit.durable();
         let wanting = self.copies.transfers.giving.iter().find(|(_, giving)| giving.has_work(durable));
         let Some(peer) = wanting.map(|(peer, _)| *peer) else { return };

@@ -73,9 +73,16 @@ pub(in crate::replica) struct Transfers {
 }
 
 impl Transfers {
+    /// Returns true if a peer takes a state from here.
+    #[inline]
+    pub fn are_giving(&self) -> bool {
+        !self.giving.is_empty()
+    }
+
     /// Returns true if a peer asked for pieces that can be made now.
+    #[inline]
     pub fn has_work(&self, durable: geolock_api::names::Position) -> bool {
-        self.giving.values().any(|giving| giving.has_work(durable))
+        self.are_giving() && self.giving.values().any(|giving| giving.has_work(durable))
     }
 
     /// Returns the number of states whose locks and requests are not all read.

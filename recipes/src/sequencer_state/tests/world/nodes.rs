@@ -1,5 +1,5 @@
-//! Events and effects of the nodes. A node works in rounds: what it decides on is written and told at the end of
-//! one, but what rests on no record at once.
+//! Events and effects of the nodes. A node works in rounds: what it decides on is written and told at the end
+//! of one, but what rests on no record at once.
 
 use std::time::Duration;
 
