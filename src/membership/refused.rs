@@ -132,7 +132,10 @@ pub enum Refused {
     NotSilent { dc: DcId, silent: usize, needed: usize },
     #[error("{dc} has not learned that the policy is `auto` (epoch {policy}): only an operator can evict it")]
     AutoNotEntered { dc: DcId, policy: Epoch },
-    #[error("{by} {}: it runs; stop it first", heard(*.dc, *.ago))]
+    #[error(
+        "{by} {}: it runs, or was stopped a moment ago; stop it, and repeat the command some seconds later",
+        heard(*.dc, *.ago)
+    )]
     StillHeard { dc: DcId, by: Voter, ago: Duration },
     #[error(
         "{dc} was heard after the command was given: it was started; make sure that it does not run, and repeat the command"

@@ -107,7 +107,9 @@ fn a_member_that_somebody_hears_is_not_evicted_by_an_operator() {
     facts.heard.insert(dc(5), (founder(1), Duration::from_millis(350)));
     for vouch in [Vouch::Operator, Vouch::Replacement] {
         let refused = list.config.check_proposal(&facts, list.eviction([2], vouch)).expect_err("it is heard");
-        assert_eq!(refused.to_string(), "dc1 heard dc2 350 ms ago: it runs; stop it first");
+        let expected = "dc1 heard dc2 350 ms ago: it runs, or was stopped a moment ago; stop it, and repeat the \
+                        command some seconds later";
+        assert_eq!(refused.to_string(), expected);
     }
     list.config.check_proposal(&facts, list.eviction([0, 5], Vouch::Operator)).expect("5 goes with 0");
     facts.heard.insert(dc(2), (founder(1), Duration::from_secs(3)));
