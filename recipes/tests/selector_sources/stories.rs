@@ -95,14 +95,14 @@ async fn an_id_is_of_one_transaction(source: impl Source) {
     let output = |home| [(euros(), token("c", 5, home))];
     source.apply("t1", &euros(), &[id("a")], 10, &output(None)).await.expect("it is unspent");
     let bob = Pool::new("bob", "EUR");
-    let others: [(&[TokenId], &[(Pool, Token)]); 4] = [
-        (&[id("b")], &output(None)),
-        (&[id("a")], &[]),
-        (&[id("a")], &output(Some(1))),
-        (&[id("a")], &[(bob, token("c", 5, None))]),
+    let others = [
+        ("b", output(None).to_vec()),
+        ("a", Vec::new()),
+        ("a", output(Some(1)).to_vec()),
+        ("a", vec![(bob, token("c", 5, None))]),
     ];
-    for (inputs, outputs) in others {
-        let refused = source.apply("t1", &euros(), inputs, 10, outputs).await;
+    for (input, outputs) in others {
+        let refused = source.apply("t1", &euros(), &[id(input)], 10, &outputs).await;
         assert!(matches!(&refused, Err(ApplyError::OtherContent { tx }) if tx == "t1"), "{refused:?}");
     }
     assert_eq!(unspent(&source).await, ["b", "c"]);
