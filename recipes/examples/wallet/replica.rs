@@ -111,12 +111,10 @@ impl Payer {
             home,
         };
         let paid = new("paid", amount, Some(self.home));
-        let home = self.selector.home_for_change(&picked).await;
-        let change: Vec<Token> = Some(picked.change())
-            .filter(|change| *change > 0)
-            .map(|change| new("change", change, home))
-            .into_iter()
-            .collect();
+        let change = match picked.change() {
+            0 => Vec::new(),
+            change => vec![new("change", change, self.selector.home_for_change(&picked).await)],
+        };
         if let Err(why) = self.apply(&picked, from, (to, &paid), &change).await {
             eprintln!("{tx}: {why}");
             return self.selector.release(tx).await;

@@ -123,14 +123,7 @@ impl Effect {
     pub fn rests_on_records(&self) -> bool {
         match self {
             Effect::Assemble { .. } | Effect::Endorse { .. } => false,
-            Effect::Send { message, .. } => !matches!(
-                message,
-                Message::Assemble { .. }
-                    | Message::Assembled { .. }
-                    | Message::Endorse { .. }
-                    | Message::Endorsed { .. }
-                    | Message::AskDispatch { .. }
-            ),
+            Effect::Send { message, .. } => message.rests_on_records(),
             Effect::Persist(_)
             | Effect::Beat(_)
             | Effect::Lock(_)

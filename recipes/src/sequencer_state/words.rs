@@ -230,6 +230,18 @@ pub enum Message {
 }
 
 impl Message {
+    /// Returns true if it may say what a record says. The others rest on memory alone.
+    pub(crate) fn rests_on_records(&self) -> bool {
+        !matches!(
+            self,
+            Message::Assemble { .. }
+                | Message::Assembled { .. }
+                | Message::Endorse { .. }
+                | Message::Endorsed { .. }
+                | Message::AskDispatch { .. }
+        )
+    }
+
     /// Returns true if no assembly waits for it: it may come some milliseconds later, with others.
     pub(crate) fn can_wait(&self) -> bool {
         match self {

@@ -74,14 +74,17 @@ impl Sender {
         if !self.is_delegate(to) {
             return;
         }
-        if let Some(task) = self.task(intent).filter(|task| !task.is_dispatched()) {
-            let answer = task.take_assembly(round, answer);
-            if is_next && let Some(asked) = &mut self.asked {
-                asked.add(&answer);
-            }
-            shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
-            self.give_up_if_hopeless(shared, intent);
+        let task = self.task(intent).filter(|task| !task.is_dispatched());
+        let answer = match task {
+            Some(task) => task.take_assembly(round, answer),
+            // It was decided meanwhile. The delegate waits for an answer before those of the next ones.
+            None => Assembled::NotYours,
+        };
+        if is_next && let Some(asked) = &mut self.asked {
+            asked.add(&answer);
         }
+        shared.send(to, Message::Assembled { intent: intent.clone(), round, answer });
+        self.give_up_if_hopeless(shared, intent);
         if is_next {
             self.assemble_next(shared);
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::events::{Effect, Event, LedgerView, NotAssembled, Restored};
+use super::super::events::{Effect, Event, LedgerView, NotAssembled, Outcome, Restored};
 use super::super::machine::Machine;
 use super::super::options::{SequencerOptions, Threshold};
 use super::super::placement::{Committee, Placement};
 use super::super::shared::Config;
 use super::super::words::{
-    Assembled, Assembly, Contract, Intent, IntentId, Message, Node, Speculation, StateId,
+    Assembled, Assembly, Contract, Epoch, Intent, IntentId, Message, Node, Speculation, StateId, Transaction,
 };
 use super::plan::names;
 
@@ -121,6 +121,27 @@ fn a_sender_assembles_each_on_top_of_those_before_it() {
     let told = talk.handle(answer(&talk, 3, Ok(talk.assembly(3, ["c", "d"]))));
     let not_ours = Message::Assembled { intent: talk.id(4), round: ROUND, answer: Assembled::NotYours };
     assert_eq!(told, [talk.says(talk.assembled(3, ["c", "d"])), talk.says(not_ours)]);
+}
+
+/// Another coordinator's transaction of it is confirmed meanwhile.
+#[test]
+fn a_sender_goes_on_behind_an_intent_that_has_ended() {
+    let mut talk = Talk::of(1);
+    for number in 1..=2 {
+        talk.handle(Event::Submit(talk.intent(number)));
+    }
+    let (intents, round) = (vec![talk.id(1), talk.id(2)], ROUND);
+    talk.hear(Message::Assemble { intents, round, speculation: Speculation::default() });
+    let assembly = talk.assembly(1, ["a", "b"]);
+    let (hash, signer) = (assembly.hash(), talk.other.clone());
+    let transaction = Transaction { assembly: assembly.clone(), hash, epoch: Epoch(1), signer, nonce: 1 };
+    talk.handle(Event::Block { height: 1, outcomes: vec![Outcome { transaction, result: Ok(()) }] });
+    let (to, intent) = (talk.other.clone(), talk.id(1));
+    let told = talk.handle(Event::Assembled { to, round: ROUND, intent, answer: Ok(assembly) });
+    let over = Message::Assembled { intent: talk.id(1), round: ROUND, answer: Assembled::NotYours };
+    let (to, intent, speculation) = (talk.other.clone(), talk.intent(2), Speculation::default());
+    let next = Effect::Assemble { to, round: ROUND, intent, speculation };
+    assert_eq!(told, [talk.says(over), next], "the coordinator waits for an answer about the first one");
 }
 
 /// Returns a coordinator that has asked for three assemblies.
