@@ -201,7 +201,7 @@ async fn a_recovery_that_is_killed_is_repeated_at_another_survivor() {
 /// Plans that are refused where dc0 and dc1 of five are left.
 fn refusals(cluster: &Cluster) {
     for (survivors, lost, why) in [
-        ("0", "1,2,3,4", "it runs; stop it"),
+        ("0", "1,2,3,4", "it runs, or was stopped a moment ago"),
         ("0,1", "2,3", "not named: dc4"),
         ("0,1,2", "2,3,4", "named twice: dc2"),
         ("1", "0,2,3,4", "is not among the survivors"),
