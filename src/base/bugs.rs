@@ -259,4 +259,6 @@ pub enum Bug {
     RehomedInUse,
     /// The default owner of a part that moves is judged by what is known here, not by what its maker knew.
     RuleJudgedHere,
+    /// A rule or a new member is proposed before all have given by the rule before.
+    RuleUnseen,
 }

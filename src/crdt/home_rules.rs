@@ -172,6 +172,15 @@ impl HomeRules {
         self.change(self.last).is_none_or(|change| change.givers(u64::MAX).is_superset(members))
     }
 
+    /// Returns the entries by which members gave by the last rule: the member and the number of each. Those of
+    /// members that have ended since are left out.
+    pub fn given(&self) -> impl Iterator<Item = (DcId, u64)> {
+        let last = self.change(self.last);
+        let is_over = |change: &HomeChange, of| change.given_by_epoch.iter().any(|(dc, _)| *dc == of);
+        last.into_iter()
+            .flat_map(move |change| change.given.iter().filter(move |(dc, _)| !is_over(change, *dc)))
+    }
+
     /// Returns true if an entry may say that `dc` gives by the rule of this epoch: it has not yet.
     pub fn may_give(&self, dc: DcId, epoch: u64) -> bool {
         self.change(epoch).is_some_and(|change| !change.givers(u64::MAX).contains(dc))
@@ -313,6 +322,9 @@ mod tests {
         assert_eq!(rules.owner(&LockName::homed(dc(1), b"jobs/7").expect("valid"), dc(0), here()), dc(0));
         (1..3).for_each(|id| rules.give(dc(id), 5, 10));
         assert!(rules.have_given(all()) && rules.to_give(dc(0)).is_none());
+        assert!(rules.given().eq((0..3).map(|id| (dc(id), 10))));
+        rules.end(DcSet::only(dc(1)), 6);
+        assert!(rules.given().eq([(dc(0), 10), (dc(2), 10)]), "entries of one that has ended may be cut off");
     }
 
     #[test]

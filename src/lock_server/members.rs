@@ -72,6 +72,8 @@ pub struct MembersView {
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
     pub freed: BTreeMap<DcId, DcSet>,
+    /// The members that a new rule or a new member has to wait for ([`Facts::rule_unseen`]).
+    pub rule_unseen: DcSet,
     /// The forced recovery that an operator has asked this one for.
     pub recovery: RecoveryView,
     /// The leaves that operators have taken back.
@@ -104,6 +106,7 @@ impl MembersView {
             entered: self.entered.iter().copied().collect(),
             left: self.left,
             freed: self.freed.clone(),
+            rule_unseen: self.rule_unseen,
             heard: heard.collect(),
             heard_within: Duration::MAX,
             last_clocks: self.last_clocks.clone(),
@@ -161,7 +164,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             config.slots().members().map(|(dc, _)| (dc, self.machine.entered_by(dc))).collect();
         let (heard, left, freed) = (self.machine.heard(), self.machine.left(), self.machine.freed());
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
-        let stay = self.machine.stay();
+        let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let last_clocks = self.machine.last_clocks();
         let view = &self.outlets.members.view;
@@ -169,6 +172,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let known = view.borrow();
             let is_same = known.config.index() == config.index() && known.entered == entered;
             let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
+            let is_heard = is_heard && known.rule_unseen == rule_unseen;
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
@@ -193,6 +197,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 last_clocks,
                 left,
                 freed,
+                rule_unseen,
                 recovery,
                 stay,
                 recovered,

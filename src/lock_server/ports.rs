@@ -54,6 +54,11 @@ pub trait Machine: Send + 'static {
         BTreeMap::new()
     }
 
+    /// Returns the members that a new rule or a new member has to wait for.
+    fn rule_unseen(&self) -> DcSet {
+        DcSet::EMPTY
+    }
+
     /// Returns the forced recovery that an operator has asked for.
     fn recovery(&self) -> RecoveryView {
         RecoveryView::default()
@@ -119,6 +124,10 @@ impl Machine for Replica {
 
     fn freed(&self) -> BTreeMap<DcId, DcSet> {
         self.inspect().freed()
+    }
+
+    fn rule_unseen(&self) -> DcSet {
+        self.inspect().rule_unseen()
     }
 
     fn recovery(&self) -> RecoveryView {

@@ -29,6 +29,8 @@ pub struct Facts {
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
+    /// Members that have not given by the last rule about homes, or can be reached and lack what others gave.
+    pub rule_unseen: DcSet,
     /// The last time that some member or witness, also this one, heard each member.
     pub heard: BTreeMap<DcId, (Voter, Duration)>,
     /// The clock of the last heartbeat of each member that anybody has heard, as far as is known here.
@@ -57,6 +59,7 @@ impl Config {
             Command::Admit(admission) => {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
+                all_gave(self, facts)?;
                 nobody_leaves(self)?;
                 slot_is_free(self, facts, admission.dc)?;
             }
@@ -67,6 +70,7 @@ impl Config {
             Command::SetRule { .. } | Command::RemoveRule { .. } => {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
+                all_gave(self, facts)?;
             }
             Command::Left { dc, .. } => {
                 one_version(self, facts)?;
@@ -143,6 +147,14 @@ fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refu
     let entered = |dc: &DcId| facts.entered.get(dc).copied().unwrap_or_default() >= epoch;
     let remaining = config.slots().member_set().difference(except).difference(facts.left);
     let members: DcSet = remaining.iter().filter(|dc| !entered(dc)).collect();
+    if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
+}
+
+/// A rule, or a new member, is entered when all that remain have given by the rule before. If one that has not
+/// is lost, it can be evicted, because all others have entered that rule; but not once they have a decision
+/// before them that waits for it.
+fn all_gave(config: &Config, facts: &Facts) -> Result<(), Refused> {
+    let (epoch, members) = (config.epoch(), facts.rule_unseen.intersection(config.slots().member_set()));
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 

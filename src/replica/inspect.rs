@@ -206,6 +206,13 @@ impl<'a> Inspect<'a> {
         self.0.members.ended_slots.freed()
     }
 
+    /// Returns the members that a new rule or a new member has to wait for: they have not given by the last rule
+    /// about homes, or lack what others gave.
+    pub fn rule_unseen(self) -> DcSet {
+        let Replica { members, locks, log, peers, config, .. } = self.0;
+        members.rule_unseen(locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
+    }
+
     /// Returns the forced recovery that an operator has asked for here.
     pub fn recovery(self) -> RecoveryView {
         self.0.members.recovering.view()

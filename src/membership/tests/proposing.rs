@@ -58,6 +58,28 @@ fn a_change_waits_until_all_have_entered_the_last_one() {
     list.config.check_proposal(&facts, list.vote(2, false)).expect("one that has left enters nothing");
 }
 
+/// It could be lost, and could not be evicted before all others have entered what waits for it.
+#[test]
+fn a_rule_and_a_new_member_wait_until_all_have_given_by_the_rule_before() {
+    let list = List::of(4);
+    let prefix = || Prefix::new(b"jobs/").expect("a plain name");
+    let rule = PrefixRule { home: Some(dc(1)), operator_evicts: false };
+    let changes = [
+        Command::SetRule { prefix: prefix(), rule },
+        Command::RemoveRule { prefix: prefix() },
+        Command::Admit(list.admission(6)),
+    ];
+    // One that is no member has nothing to give.
+    let facts = Facts { rule_unseen: set([2, 9]), ..facts(&list) };
+    for command in changes {
+        let refused = list.config.check_proposal(&facts, command).expect_err("one has not given");
+        let (epoch, members) = (list.config.epoch(), set([2]));
+        assert_eq!(refused, Refused::ChangeUnderWay { epoch, members });
+    }
+    list.config.check_proposal(&facts, list.eviction([2], Vouch::Operator)).expect("it is lost");
+    list.config.check_proposal(&facts, list.leaving(1)).expect("who leaves waits for nobody's parts");
+}
+
 #[test]
 fn nobody_joins_while_another_leaves_and_no_slot_is_used_twice() {
     let mut list = List::auto(3);

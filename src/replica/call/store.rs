@@ -233,7 +233,7 @@ pub enum TxnRefusal {
     #[error("transaction {key} lost its locks, it is aborted: {forced}")]
     ForceReleased { key: IdempotencyKey, forced: Arc<ForceReleased> },
     #[error(
-        "transaction {0} read at a snapshot that is gone: its datacenter had been away for long and took over the state of another one; it is aborted, its locks are released"
+        "transaction {0} read at a snapshot that is gone: its datacenter lacked entries that no other one keeps any more, and took over the state of another one; it is aborted, its locks are released"
     )]
     StateReplaced(IdempotencyKey),
     /// Its client has acknowledged the outcome, or the disk lost the lease under which it committed.

@@ -251,7 +251,10 @@ impl Decisions<'_> {
             let refused = Refused::CancelElsewhere { dc };
             return self.out.report(Report::ProposalRefused { why: refused.to_string() });
         }
-        let facts = self.members.facts(self.peers, self.config, self.now);
+        let rules = self.locks.owners().sponsors().rules();
+        let reachability = &self.peers.reachability;
+        let rule_unseen = self.members.rule_unseen(rules, self.log, reachability, self.config.bugs);
+        let facts = Facts { rule_unseen, ..self.members.facts(self.peers, self.config, self.now) };
         match self.members.decided.config().check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),

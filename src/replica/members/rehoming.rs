@@ -6,15 +6,18 @@
 //! log       Rehome                of each: all others that it owns by default belong to the next home
 //! ```
 //!
-//! Until all members have given, no other rule is entered, and nobody joins or leaves.
+//! Until all members have given, no other rule is entered, and nobody joins or leaves; and none of these is
+//! proposed: if a member is lost before it has given, nothing that waits for it is before its eviction.
 
 use super::Members;
-use crate::causal_log::Op;
+use crate::base::bugs::{Bug, Bugs};
+use crate::causal_log::{Log, Op};
 use crate::crdt::HomeRules;
 use crate::lock_state::Keeping;
 use crate::membership::{Command, Epoch};
+use crate::replica::peers::reachability::Reachability;
 use crate::replica::writer::Writer;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, DcSet};
 
 /// The parts that this member has to give by the last rule.
 #[derive(Debug, Default)]
@@ -52,6 +55,34 @@ impl Members {
     /// Returns true if all members that remain have given by the last rule.
     pub(super) fn have_rehomed(&self, rules: &HomeRules) -> bool {
         rules.have_given(self.entered.staying().difference(self.pending.evicted()))
+    }
+}
+
+impl Members {
+    /// Returns the members that have not given by the last rule, and those that can be reached and are not
+    /// known to have on disk what others gave ([`Facts::rule_unseen`]).
+    ///
+    /// [`Facts::rule_unseen`]: crate::membership::Facts::rule_unseen
+    pub(in crate::replica) fn rule_unseen(
+        &self,
+        rules: &HomeRules,
+        log: &Log,
+        reachability: &Reachability,
+        bugs: Bugs,
+    ) -> DcSet {
+        let lacks = |dc: DcId| {
+            let has = |(of, seq): (DcId, u64)| match dc == self.decided.me() {
+                true => log.durable().get(of) >= seq,
+                false => log.peer(dc).acknowledged().has(of, seq) || !reachability.is_reachable(dc),
+            };
+            rules.to_give(dc).is_some() || !rules.given().all(has)
+        };
+        let staying = self.entered.staying().difference(self.entered.left());
+        if bugs.has(Bug::RuleUnseen) {
+            DcSet::EMPTY
+        } else {
+            staying.iter().filter(|dc| lacks(*dc)).collect()
+        }
     }
 }
 
