@@ -60,7 +60,10 @@ async fn one_of_two_that_is_lost_is_evicted_and_returns() {
     let held = acquire(&clients[0], AcquireRequest::exclusive(lock("held"))).await;
     let before = token(&clients[1], "used there").await;
     let said = evict(&cluster, 0, "1");
-    assert!(said.code != 0 && said.stderr.contains("hears dc1: it runs, or was stopped a moment ago"), "{said:?}");
+    assert!(
+        said.code != 0 && said.stderr.contains("hears dc1: it runs, or was stopped a moment ago"),
+        "{said:?}"
+    );
     cluster.kill(1);
     drop(clients.pop());
     until("nobody hears it any more, and it is evicted", || {
