@@ -172,8 +172,8 @@ impl HomeRules {
         self.change(self.last).is_none_or(|change| change.givers(u64::MAX).is_superset(members))
     }
 
-    /// Returns the entries by which members gave by the last rule: the member and the number of each. Those of
-    /// members that have ended since are left out.
+    /// Returns the entries by which members gave by the last rule: the member and the number of each. Those
+    /// of members that have ended since are left out.
     pub fn given(&self) -> impl Iterator<Item = (DcId, u64)> {
         let last = self.change(self.last);
         let is_over = |change: &HomeChange, of| change.given_by_epoch.iter().any(|(dc, _)| *dc == of);

@@ -147,12 +147,12 @@ impl LocalRequests<'_> {
     /// Holds a request again that was held before a restart. No holder conflicts, see
     /// [`LocalRequests::conflicts_of`].
     pub fn reclaim(self, held: &HeldRequest<'_>, now: Instant) -> RequestIndex {
-        let LocalRequests { tables, schedule } = self;
+        let tables = self.tables;
         let row = tables.new_row(&held.request, now);
         assert!(tables.rivals(&row).is_empty(), "request {} is reclaimed beside a rival", row.id);
         let index = tables.requests.insert(row);
-        schedule.grant(tables, index, now);
-        schedule.forget_granted(index);
+        // Its client knows that it holds it: nobody has to be told.
+        tables.hold(index, now);
         tables.requests.set_token(index, held.token);
         index
     }

@@ -144,6 +144,7 @@ impl LockTable {
     }
 
     /// Returns true if no lock is marked.
+    #[inline]
     pub fn is_clean(&self) -> bool {
         self.marked.is_empty()
     }

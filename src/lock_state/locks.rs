@@ -190,10 +190,14 @@ impl Locks {
         self.tables.locks.is_clean()
     }
 
-    /// Grants, transfers and publishes until nothing more follows from the changes.
+    /// Grants, transfers and publishes until nothing more follows from the changes. Returns true if there are
+    /// grants, requests to publish again or operations that the caller has not taken.
     #[inline]
-    pub fn schedule(&mut self, now: Instant) {
-        self.schedule.run(&mut self.tables, now);
+    pub fn schedule(&mut self, now: Instant) -> bool {
+        if !self.tables.locks.is_clean() || !self.tables.enough.stranded.is_empty() {
+            self.schedule.run(&mut self.tables, now);
+        }
+        self.schedule.has_results() || !self.tables.enough.to_ask_again.is_empty()
     }
 
     /// Returns the next granted request that the caller has not taken yet, in order.

@@ -150,9 +150,9 @@ fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refu
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
 }
 
-/// A rule, or a new member, is entered when all that remain have given by the rule before. If one that has not
-/// is lost, it can be evicted, because all others have entered that rule; but not once they have a decision
-/// before them that waits for it.
+/// A rule, or a new member, is entered when all that remain have given by the rule before. If one that has
+/// not is lost, it can be evicted, because all others have entered that rule; but not once they have a
+/// decision before them that waits for it.
 fn all_gave(config: &Config, facts: &Facts) -> Result<(), Refused> {
     let (epoch, members) = (config.epoch(), facts.rule_unseen.intersection(config.slots().member_set()));
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }

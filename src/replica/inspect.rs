@@ -11,6 +11,7 @@ use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal};
+use crate::replica::members::rule_unseen;
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
 use crate::replica::{RecoveryView, StayView};
@@ -206,11 +207,11 @@ impl<'a> Inspect<'a> {
         self.0.members.ended_slots.freed()
     }
 
-    /// Returns the members that a new rule or a new member has to wait for: they have not given by the last rule
-    /// about homes, or lack what others gave.
+    /// Returns the members that a new rule or a new member has to wait for: they have not given by the last
+    /// rule about homes, or lack what others gave.
     pub fn rule_unseen(self) -> DcSet {
         let Replica { members, locks, log, peers, config, .. } = self.0;
-        members.rule_unseen(locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
+        rule_unseen(members, locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
     }
 
     /// Returns the forced recovery that an operator has asked for here.

@@ -148,11 +148,11 @@ impl Replica {
     /// Returns the next effect, in the order in which to perform them. Call it after each
     /// [`Replica::handle`] until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.out.effects.pop_front();
-        if effect.is_none() {
+        if self.out.effects.is_empty() {
             work::give_back(&mut self.out.effects);
+            return None;
         }
-        effect
+        self.out.effects.pop_front()
     }
 
     /// Returns the time at which to call [`Replica::handle`] with [`Event::Tick`] if no other event comes

@@ -112,7 +112,10 @@ impl Replica {
     pub(super) fn finish_step(&mut self) {
         // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
         // permissions change, requests are parked again, by the set of members that are away.
-        lend!(Clocks, self).update_reachability();
+        if self.peers.reachability.may_change(self.now.mono) {
+            // Lending costs more than a look.
+            lend!(Clocks, self).update_reachability();
+        }
         self.update_lifecycle();
         // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
         // draw from, too.
@@ -181,19 +184,11 @@ impl Replica {
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published
     /// request is in the log.
+    #[inline]
     fn schedule(&mut self) {
-        loop {
-            self.locks.schedule(self.now.mono);
-            lend!(AcquireCalls, self).tell_grants();
-            lend!(AcquireCalls, self).ask_again();
-            let ops = self.locks.take_ops();
-            if !ops.is_empty() {
-                lend!(Writer, self).make_entries(ops);
-            } else if self.locks.is_scheduled() {
-                // A one-step transaction may have committed as soon as it was granted, and released its
-                // locks.
-                break;
-            }
+        while self.locks.schedule(self.now.mono) {
+            // A one-step transaction may commit as soon as it is granted, and release its locks.
+            lend!(AcquireCalls, self).follow_schedule();
         }
     }
 

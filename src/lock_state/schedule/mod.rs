@@ -88,19 +88,21 @@ impl Schedule {
         withdraws.is_empty() && transfers.is_empty() && kept.is_empty() && requests.is_empty()
     }
 
+    /// Returns true if there are grants or operations that the caller has not taken yet.
+    #[inline]
+    pub fn has_results(&self) -> bool {
+        !self.output.granted.is_empty() || !self.is_in_log()
+    }
+
     /// Returns the next granted request that the caller has not taken yet, in order.
     #[inline]
     pub fn next_granted(&mut self) -> Option<RequestIndex> {
         self.output.granted.pop_front()
     }
 
-    /// Takes a request out of the granted ones: its client knows already that it holds it.
-    pub fn forget_granted(&mut self, request: RequestIndex) {
-        self.output.granted.retain(|granted| *granted != request);
-    }
-
-    /// Grants, transfers and publishes until nothing more follows from the changes.
-    #[inline]
+    /// Grants, transfers and publishes until nothing more follows from the changes. Not inline: most steps
+    /// change nothing.
+    #[inline(never)]
     pub fn run(&mut self, tables: &mut Tables, now: Instant) {
         loop {
             while let Some(index) = tables.locks.pop_marked() {

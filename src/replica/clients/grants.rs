@@ -17,6 +17,18 @@ use crate::replica::watches::Watches;
 use geolock_api::names::{FencingToken, Position, RequestId};
 
 impl AcquireCalls<'_> {
+    /// Takes the results of the schedule: tells grants, publishes requests again, and makes an entry of what
+    /// has to be in the log. Not inline: most steps have no results.
+    #[inline(never)]
+    pub(in crate::replica) fn follow_schedule(&mut self) {
+        self.tell_grants();
+        self.ask_again();
+        let ops = self.locks.take_ops();
+        if !ops.is_empty() {
+            lend!(Writer, self).make_entries(ops);
+        }
+    }
+
     /// Gives new grants their tokens and replies to them, at once or when the journal allows
     /// (`docs/algorithm.md#62-when-a-grant-is-answered`).
     pub(in crate::replica) fn tell_grants(&mut self) {

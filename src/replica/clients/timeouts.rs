@@ -148,12 +148,18 @@ impl Requests<'_> {
     /// Ends the wait of a request.
     #[inline]
     pub(in crate::replica) fn end_wait(&mut self, request: RequestIndex) {
+        if self.clients.client_requests.get_mut(request).wait_until.is_some() {
+            self.end_limited_wait(request);
+        }
+    }
+
+    #[inline(never)]
+    fn end_limited_wait(&mut self, request: RequestIndex) {
         let client = self.clients.client_requests.get_mut(request);
-        if let Some(until) = client.wait_until.take() {
-            self.clients.waits.remove(until - client.asks_ahead(), request);
-            if !self.clients.descriptions.ahead.by_request.is_empty() {
-                self.clients.descriptions.ahead.take(self.locks.requests()[request].id);
-            }
+        let Some(until) = client.wait_until.take() else { return };
+        self.clients.waits.remove(until - client.asks_ahead(), request);
+        if !self.clients.descriptions.ahead.by_request.is_empty() {
+            self.clients.descriptions.ahead.take(self.locks.requests()[request].id);
         }
     }
 }

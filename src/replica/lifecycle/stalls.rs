@@ -86,7 +86,7 @@ impl Stalls {
     pub(super) fn is_full_at(&self, weight: usize) -> bool {
         // Hysteresis: when the others are back the log shrinks entry by entry, and making entries for a
         // moment helps nobody.
-        weight > if self.log_full { self.most_log / 8 * 7 } else { self.most_log }
+        weight > self.most_log || (self.log_full && weight > self.most_log / 8 * 7)
     }
 
     /// The entries of the log have this weight. Returns the new state if the log becomes full or ceases to be

@@ -19,6 +19,7 @@ impl Replica {
         }
     }
 
+    #[inline(never)]
     fn follow_lifecycle(&mut self) {
         while let Some(action) =
             self.lifecycle.poll(self.now.mono, self.log.applied(), self.log.peers().linked())

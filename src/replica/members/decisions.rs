@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Members;
 use super::pending::Kind;
+use super::rehoming::rule_unseen;
 use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
@@ -253,7 +254,7 @@ impl Decisions<'_> {
         }
         let rules = self.locks.owners().sponsors().rules();
         let reachability = &self.peers.reachability;
-        let rule_unseen = self.members.rule_unseen(rules, self.log, reachability, self.config.bugs);
+        let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, self.config.bugs);
         let facts = Facts { rule_unseen, ..self.members.facts(self.peers, self.config, self.now) };
         match self.members.decided.config().check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),

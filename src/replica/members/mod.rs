@@ -53,6 +53,7 @@ pub use recover::RecoveryMessage;
 use recovery_state::Recovering;
 pub use recovery_state::RecoveryView;
 use rehoming::Rehoming;
+pub(in crate::replica) use rehoming::rule_unseen;
 pub(in crate::replica) use silence::FailureDetector;
 use silences::Silences;
 pub(in crate::replica) use state::MembersStateV3;

@@ -58,32 +58,29 @@ impl Members {
     }
 }
 
-impl Members {
-    /// Returns the members that have not given by the last rule, and those that can be reached and are not
-    /// known to have on disk what others gave ([`Facts::rule_unseen`]).
-    ///
-    /// [`Facts::rule_unseen`]: crate::membership::Facts::rule_unseen
-    pub(in crate::replica) fn rule_unseen(
-        &self,
-        rules: &HomeRules,
-        log: &Log,
-        reachability: &Reachability,
-        bugs: Bugs,
-    ) -> DcSet {
-        let lacks = |dc: DcId| {
-            let has = |(of, seq): (DcId, u64)| match dc == self.decided.me() {
-                true => log.durable().get(of) >= seq,
-                false => log.peer(dc).acknowledged().has(of, seq) || !reachability.is_reachable(dc),
-            };
-            rules.to_give(dc).is_some() || !rules.given().all(has)
-        };
-        let staying = self.entered.staying().difference(self.entered.left());
-        if bugs.has(Bug::RuleUnseen) {
-            DcSet::EMPTY
-        } else {
-            staying.iter().filter(|dc| lacks(*dc)).collect()
-        }
+/// Returns the members that have not given by the last rule, and those that can be reached and are not known
+/// to have on disk what others gave ([`Facts::rule_unseen`]).
+///
+/// [`Facts::rule_unseen`]: crate::membership::Facts::rule_unseen
+pub(in crate::replica) fn rule_unseen(
+    members: &Members,
+    rules: &HomeRules,
+    log: &Log,
+    reachability: &Reachability,
+    bugs: Bugs,
+) -> DcSet {
+    if bugs.has(Bug::RuleUnseen) {
+        return DcSet::EMPTY;
     }
+    let lacks = |dc: &DcId| {
+        let has = |(of, seq): (DcId, u64)| match *dc == members.decided.me() {
+            true => log.durable().get(of) >= seq,
+            false => log.peer(*dc).acknowledged().has(of, seq) || !reachability.is_reachable(*dc),
+        };
+        rules.to_give(*dc).is_some() || !rules.given().all(has)
+    };
+    let staying = members.entered.staying().difference(members.entered.left());
+    staying.iter().filter(lacks).collect()
 }
 
 impl Writer<'_> {

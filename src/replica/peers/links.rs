@@ -361,7 +361,10 @@ impl StateTransfer<'_> {
 impl Clocks<'_> {
     /// Updates reachability, and parks the requests that need unreachable members.
     pub(in crate::replica) fn update_reachability(&mut self) {
-        let Some(changed) = self.peers.reachability.update(self.now.mono, self.log.applied()) else { return };
+        if !self.peers.reachability.may_change(self.now.mono) {
+            return;
+        }
+        let changed = self.peers.reachability.update(self.now.mono, self.log.applied());
         for peer in changed.iter() {
             let reachable = self.peers.reachability.is_reachable(peer);
             self.out.report(Report::PeerReachable { peer, reachable });

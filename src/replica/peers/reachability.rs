@@ -210,14 +210,14 @@ impl Reachability {
         })
     }
 
-    /// Updates reachability if it can have changed. Returns the peers whose reachability changed.
+    /// Returns false if an update would change nothing.
     #[inline]
-    pub fn update(&mut self, now: Instant, applied: &VersionVector) -> Option<DcSet> {
-        let is_over = self.deadline.is_some_and(|at| at <= now);
-        (self.news || is_over).then(|| self.look(now, applied))
+    pub fn may_change(&self, now: Instant) -> bool {
+        self.news || self.deadline.is_some_and(|at| at <= now)
     }
 
-    fn look(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
+    /// Updates reachability. Returns the peers whose reachability changed.
+    pub fn update(&mut self, now: Instant, applied: &VersionVector) -> DcSet {
         let mut changed = DcSet::EMPTY;
         for peer in self.peers.iter() {
             let row = &mut self.rows[peer.index()];

@@ -74,7 +74,8 @@ impl World {
             true => Durability::Majority { wait: self.chance.durability.around(plan.majority_wait) },
             false => Durability::Local,
         };
-        // A member that joined or returned may be the only one in reach that has some entries, within its state.
+        // A member that joined or returned may be the only one in reach that has some entries, within its
+        // state.
         let has_joiners = self.plan.founders < self.plan.dcs;
         let has_state = || self.node(dc).inspect().is_none_or(|replica| replica.has_state());
         let may_return = self.plan.returns && has_state();
