@@ -237,7 +237,11 @@ impl Client {
                 out.push(Out::Timer { at: now + *retry_after, timer: Timer::Attach });
             }
             (Pending::KeepAlive { .. }, Refusal::NotBacked { .. }) => {}
-            (Pending::Open { .. }, Refusal::Draining) if self.is_moving => self.retired = true,
+            (Pending::Open { .. }, Refusal::Draining) if self.is_moving => {
+                // Also what it wanted to ask for under the lease that it does not get.
+                self.forget_lease(HoldEnd::Expired, out);
+                self.retired = true;
+            }
             (Pending::Open { .. }, Refusal::DiskFull) if self.disk_was_full => {
                 out.push(Out::Timer { at: now + AFTER_DISK_FULL, timer: Timer::OpenLease });
             }
