@@ -153,6 +153,7 @@ impl Requests<'_> {
         }
     }
 
+    /// Not inline: most requests may wait for ever.
     #[inline(never)]
     fn end_limited_wait(&mut self, request: RequestIndex) {
         let client = self.clients.client_requests.get_mut(request);

@@ -6,8 +6,9 @@
 //! log       Rehome                of each: all others that it owns by default belong to the next home
 //! ```
 //!
-//! Until all members have given, no other rule is entered, and nobody joins or leaves; and none of these is
-//! proposed: if a member is lost before it has given, nothing that waits for it is before its eviction.
+//! Until all members have given, no other rule and no new member is entered, nor proposed: if a member is
+//! lost before it has given, no decision that waits for it comes before its eviction. A member that leaves
+//! gives first.
 
 use super::Members;
 use crate::base::bugs::{Bug, Bugs};

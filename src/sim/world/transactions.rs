@@ -77,8 +77,8 @@ impl World {
         // A member that joined or returned may be the only one in reach that has some entries, within its
         // state.
         let has_joiners = self.plan.founders < self.plan.dcs;
-        let has_state = || self.node(dc).inspect().is_none_or(|replica| replica.has_state());
-        let may_return = self.plan.returns && has_state();
+        let may_return =
+            self.plan.returns && self.node(dc).inspect().is_none_or(|replica| replica.has_state());
         let may_be_replaced =
             self.plan.max_log < LARGE || self.plan.disk.is_copied || has_joiners || may_return;
         let max_open = plan.max_transaction;
