@@ -48,3 +48,12 @@ pub enum Event {
     /// The server shuts down: it opens no leases and accepts no new acquires and transactions. Never ends.
     Drain,
 }
+
+impl Event {
+    /// Returns true if this event changes nothing but locks, and what clients have of them, unless it appends
+    /// a record.
+    #[inline]
+    pub(super) fn concerns_only_locks(&self) -> bool {
+        matches!(self, Event::Client { request: Call::Acquire(_) | Call::Release { .. }, .. })
+    }
+}

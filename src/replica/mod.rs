@@ -11,6 +11,7 @@ mod check;
 mod clients;
 mod config;
 mod data;
+mod deadline;
 mod dispatch;
 mod effect;
 mod entries;
@@ -54,11 +55,10 @@ pub use record::{Checkpoint, LeaseRecord, Record, RequestRow};
 pub use watches::Past;
 pub(crate) use watches::SAY_TAKEN_AT;
 
-use crate::base::time::{Instant, Now};
+use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
-use clients::deferred_calls::knows_earlier_runs;
 use lend::lend;
 
 /// The state machine of one datacenter.
@@ -95,8 +95,7 @@ use lend::lend;
 pub struct Replica {
     config: ReplicaConfig,
     now: Now,
-    /// The next deadline, as the last step has left it; `None` before the first one.
-    due: Option<Instant>,
+    due: deadline::Due,
     out: outputs::Outputs,
     ids: ids::Ids,
     log: Log,
@@ -116,7 +115,9 @@ impl Replica {
     /// # Panics
     /// If an invariant that mutual exclusion rests on is broken: no server is better than a second owner.
     pub fn handle(&mut self, now: Now, event: Event) {
-        self.advance(now);
+        // Most steps by far change nothing but locks, in memory, and have no other consequences.
+        let only_locks = !self.advance(now) && event.concerns_only_locks() && self.follows_only_events();
+        let before = self.out.position;
         match event {
             Event::Tick => {}
             Event::Durable { position } => self.on_durable(position),
@@ -141,8 +142,8 @@ impl Replica {
             Event::Checkpoint => self.on_checkpoint_wanted(),
             Event::Drain => self.lifecycle.admission.drain(),
         }
-        self.finish_step();
-        self.due = Some(self.earliest_deadline());
+        let only_locks = self.finish_step(only_locks && self.out.position == before);
+        self.note_deadline(only_locks);
     }
 
     /// Returns the next effect, in the order in which to perform them. Call it after each
@@ -153,48 +154,5 @@ impl Replica {
             return None;
         }
         self.out.effects.pop_front()
-    }
-
-    /// Returns the time at which to call [`Replica::handle`] with [`Event::Tick`] if no other event comes
-    /// first. There always is one, because heartbeats never end.
-    #[inline]
-    pub fn next_deadline(&self) -> Instant {
-        let due = self.due.unwrap_or_else(|| self.earliest_deadline());
-        debug_assert_eq!(due, self.earliest_deadline(), "only a step changes the next deadline");
-        due
-    }
-
-    fn earliest_deadline(&self) -> Instant {
-        // Every step computes it, so only remembered deadlines are read.
-        let mut next =
-            self.peers.heartbeat_at.min(self.ids.renew_reservation_at).min(self.peers.anti_entropy.next_at);
-        next = next.min(self.locks.next_deadline()).min(self.clients.leases.next_deadline());
-        next = next.min(self.clients.waits.next_or_never()).min(self.clients.descriptions.next_deadline());
-        next = next.min(self.data.transactions.next_deadline());
-        next = next.min(self.lifecycle.next_deadline(self.log.peers().linked()));
-        let mut sooner = |at: Option<Instant>| next = at.map_or(next, |at| at.min(next));
-        sooner(self.peers.reachability.next_deadline());
-        sooner(self.peers.links.retry_at());
-        sooner(self.data.expiry.next_deadline(data::expiry::Keepers {
-            config: &self.config,
-            members: &self.members,
-            peers: &self.peers,
-        }));
-        // Work that is spread over several steps, and not finished.
-        let is_asked = self.copies.transfers.has_work(self.out.output_commit.durable());
-        let is_busy = self.data.store_backlog
-            || self.copies.checkpoint_builder.is_some()
-            || self.watches.are_scanning()
-            || is_asked;
-        let goes_on = self.out.pump
-            || (self.members.have_work() && self.lifecycle.may_enter())
-            || (self.data.counter_escrow.is_handing() && self.lifecycle.may_enter())
-            || self.out.has_more_durable()
-            || self.out.truncates
-            || self.data.acknowledgements.have_news()
-            || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
-        let has_work = is_busy || goes_on || self.locks.has_work(self.now.mono);
-        sooner(has_work.then_some(self.now.mono));
-        next
     }
 }

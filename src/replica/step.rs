@@ -33,8 +33,8 @@ fn is_behind(before: Now, now: Now) -> bool {
 }
 
 impl Replica {
-    /// Moves the time to `now` and fires all timers that have expired.
-    pub(super) fn advance(&mut self, now: Now) {
+    /// Moves the time to `now` and fires all timers that have expired. Returns true if there were any.
+    pub(super) fn advance(&mut self, now: Now) -> bool {
         assert!(
             now.mono >= self.now.mono,
             "the monotonic clock went back from {:?} to {:?}",
@@ -54,8 +54,8 @@ impl Replica {
             // If an operator marked the directory as a copy, that record precedes those of this step.
             self.ids.skip_used_numbers(&mut self.out);
             self.clients.deferred.begin_at(self.ids.next_n);
-        } else if !self.is_anything_due() {
-            return;
+        } else if !self.is_anything_due() && !self.config.bugs.has(Bug::LeaseByWallClock) {
+            return false;
         }
         if self.out.has_more_durable() {
             self.note_some_durable();
@@ -94,22 +94,49 @@ impl Replica {
         // event can read the ownership.
         if self.config.bugs.has(Bug::SeenBeforeLogged) {
             self.locks.schedule(now.mono);
-            return lend!(AcquireCalls, self).tell_grants();
-        }
-        self.schedule();
-    }
-
-    /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
-    fn is_anything_due(&self) -> bool {
-        if self.config.bugs.has(Bug::LeaseByWallClock) {
+            lend!(AcquireCalls, self).tell_grants();
             return true;
         }
-        self.peers.reachability.has_news() || self.due.is_none_or(|due| due <= self.now.mono)
+        self.schedule();
+        true
+    }
+
+    /// Returns true if every change that is still to come waits for an event or a deadline, so that a step
+    /// without either has nothing to find out.
+    #[inline]
+    pub(super) fn follows_only_events(&self) -> bool {
+        let is_settled = !self.lifecycle.needs_update(self.log.entries().weight());
+        let members_rest = self.members.is_quiet() && !self.members.goes_on();
+        is_settled && members_rest && self.clients.deferred.is_empty()
     }
 
     /// Applies the consequences of an event until nothing more follows, and does a part of the work that is
-    /// spread over steps. Each call stands behind those whose results it reads.
-    pub(super) fn finish_step(&mut self) {
+    /// spread over steps. Each call stands behind those whose results it reads. `only_locks`: nothing but
+    /// locks has changed. Returns true if that is still so.
+    pub(super) fn finish_step(&mut self, only_locks: bool) -> bool {
+        let before = self.out.position;
+        if !only_locks {
+            self.update_permissions();
+        }
+        // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
+        // draw from, too.
+        self.locks.sweep();
+        self.locks.return_idle(self.now.mono);
+        // The last entry of this step: from here on no part moves, and the applied vector stays.
+        self.schedule();
+        let only_locks = only_locks && self.out.position == before;
+        if !only_locks {
+            self.follow_entries();
+        }
+        self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
+        if !only_locks {
+            self.work_in_background();
+        }
+        self.check_step();
+        only_locks
+    }
+
+    fn update_permissions(&mut self) {
         // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
         // permissions change, requests are parked again, by the set of members that are away.
         if self.peers.reachability.may_change(self.now.mono) {
@@ -117,12 +144,10 @@ impl Replica {
             lend!(Clocks, self).update_reachability();
         }
         self.update_lifecycle();
-        // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
-        // draw from, too.
-        self.locks.sweep();
-        self.locks.return_idle(self.now.mono);
-        // The last entry of this step: from here on no part moves, and the applied vector stays.
-        self.schedule();
+    }
+
+    /// Applies what follows from entries and decisions, and sends entries to peers.
+    fn follow_entries(&mut self) {
         if !self.members.is_quiet() {
             let before = self.members.entered.epoch();
             lend!(Writer, self).update_members();
@@ -142,13 +167,11 @@ impl Replica {
         if self.data.acknowledgements.have_news() {
             lend!(MajorityCommits, self).update_majority();
         }
-        // These read ownership, holders and contents, so the log must already have all that moved.
-        self.work_in_background();
-        // The sums belong to the vectors at the end of the step, and include what was folded.
-        let durable = self.out.output_commit.durable();
-        if self.peers.anti_entropy.lacks_sums(self.out.position, durable) {
-            lend!(Comparison, self).note_sums();
-        }
+    }
+
+    /// Asserts what a step leaves behind.
+    #[inline]
+    fn check_step(&self) {
         debug_assert!(self.locks.is_scheduled(), "a step settles what it touched");
         let now = self.now.mono;
         debug_assert!(self.peers.heartbeat_at > now, "a heartbeat that was due is sent");
@@ -167,10 +190,10 @@ impl Replica {
         }
     }
 
-    /// Does a part of each work that is spread over steps. Only the last one needs its place: a checkpoint or
-    /// a transfer that ends closes its snapshot, and then more can be folded.
+    /// Does a part of each work that is spread over steps. It reads ownership, holders and contents, so the
+    /// log must already have all that moved. Folding is last: a checkpoint or a transfer that ends closes its
+    /// snapshot, and then more can be folded.
     fn work_in_background(&mut self) {
-        self.locks.forget_idle(self.now.mono, self.out.output_commit.durable(), IDLE_PER_STEP);
         if self.watches.are_scanning() {
             lend!(WatchCalls, self).scan_some();
         }
@@ -180,6 +203,11 @@ impl Replica {
         }
         let more_to_fold = self.data.store.fold(EFFECTS_PER_STEP);
         self.data.store_backlog = self.data.store.compact(EFFECTS_PER_STEP) || more_to_fold;
+        // The sums belong to the vectors at the end of the step, and include what was folded.
+        let durable = self.out.output_commit.durable();
+        if self.peers.anti_entropy.lacks_sums(self.out.position, durable) {
+            lend!(Comparison, self).note_sums();
+        }
     }
 
     /// Grants, transfers and publishes until nothing more follows. On return, every transfer and published

@@ -12,6 +12,7 @@ use crate::replica::Replica;
 use crate::replica::clients::Clients;
 use crate::replica::config::{CLOCK_RESERVATION, ReplicaConfig};
 use crate::replica::data::Data;
+use crate::replica::deadline::Due;
 use crate::replica::ids::Ids;
 use crate::replica::ids::id_reservation::{Reservation, Reservations};
 use crate::replica::lend::lend;
@@ -66,7 +67,7 @@ impl Recovery {
             copies: Copies::default(),
             watches: Watches::default(),
             now,
-            due: None,
+            due: Due::default(),
             config,
         };
         Recovery { replica }
