@@ -316,6 +316,7 @@ fn text(list: &ListMembersResponse) -> String {
             text += &format!("\n{}", lost(member, at_stake, list));
         }
     }
+    policy::not_timed(list).into_iter().for_each(|line| text += &format!("\n{line}"));
     for witness in &list.witnesses {
         let Witness { dc, name, address, .. } = witness;
         text += &format!("\nWitness dc{dc}: {name} at {address}, {}.", witnesses::state(witness));
@@ -389,6 +390,7 @@ fn json(list: &ListMembersResponse) -> Value {
             "phase": phase(member),
             "votes": member.votes,
             "entered_epoch": number(member.entered_epoch),
+            "timed_since": member.timed_since,
             "heard": member.heard,
             "silent": member.silent,
             "at_stake": at_stake::json(member.at_stake.as_ref()),

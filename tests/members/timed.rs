@@ -27,6 +27,8 @@ async fn three_by_time() -> (Cluster, Vec<Client>) {
     for dc in 0..3 {
         listed(&cluster, dc, "the policy is entered by all", |list| all_settled(list, 3));
     }
+    let said = policy(&cluster, &[]);
+    assert!(said.stdout.contains("evict          auto") && !said.stdout.contains("apply yet"), "{said:?}");
     (cluster, clients)
 }
 
@@ -80,4 +82,7 @@ async fn a_policy_that_contradicts_itself_is_refused_and_the_policy_is_shown() {
     assert_eq!(set().code, 0, "it may be repeated");
     let said = policy(&cluster, &["--json"]);
     assert!(said.stdout.contains("\"evict\":\"wait\""), "{said:?}");
+    // By default, leases may be longer than with evict = auto.
+    let said = policy(&cluster, &["--evict", "auto"]);
+    assert!(said.code == 0 && said.stdout.contains("does not apply yet to dc0, dc1, dc2:"), "{said:?}");
 }

@@ -10,7 +10,7 @@ use crate::base::time::brief;
 use crate::cli::connect;
 use crate::cli::failure::Failure;
 use crate::cli::print::{number, print, table};
-use geolock_api::proto::{EvictPolicy, JoinPolicy, MemberPolicy};
+use geolock_api::proto::{EvictPolicy, JoinPolicy, ListMembersResponse, Member, MemberPolicy};
 
 /// When a datacenter is evicted.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
@@ -39,14 +39,45 @@ pub(super) async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool)
         if json {
             return print(json!({ "decision": number(decision) }));
         }
-        return print(format_args!("The policy is set (decision {decision})."));
+        print(format_args!("The policy is set (decision {decision})."))?;
+        if let Ok(list) = admin.members().await {
+            not_timed(&list).into_iter().try_for_each(print)?;
+        }
+        return Ok(());
     }
     let list = admin.members().await.map_err(connect::failure)?;
     match list.policy {
         Some(policy) if json => print(policy_json(&policy)),
-        Some(policy) => print(policy_text(&policy)),
+        Some(policy) => {
+            print(policy_text(&policy))?;
+            not_timed(&list).into_iter().try_for_each(print)
+        }
         None => print(NO_LIST),
     }
+}
+
+/// Returns the members that silence alone does not evict, although the policy is `auto`, and the reason: a
+/// sentence each.
+pub(super) fn not_timed(list: &ListMembersResponse) -> Vec<String> {
+    if list.policy.as_ref().map(MemberPolicy::evict) != Some(EvictPolicy::Auto) {
+        return Vec::new();
+    }
+    let lags = |member: &&Member| member.timed_since.is_some_and(|since| member.entered_epoch < since);
+    let late = names(list.members.iter().filter(lags));
+    let needed = names(list.members.iter().filter(|member| member.timed_since.is_none()));
+    let late = (!late.is_empty()).then(|| {
+        format!(
+            "Evict = auto does not apply yet to {late}: it begins in each datacenter when its longer leases are over. \
+             Until then an eviction needs an operator."
+        )
+    });
+    let needed = (!needed.is_empty())
+        .then(|| format!("Only an operator can evict {needed}: the other voters would be no majority."));
+    late.into_iter().chain(needed).collect()
+}
+
+fn names<'a>(members: impl Iterator<Item = &'a Member>) -> String {
+    members.map(|member| format!("dc{}", member.dc)).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn evict_policy(evict: Evict) -> EvictPolicy {
@@ -110,4 +141,30 @@ fn policy_json(policy: &MemberPolicy) -> Value {
         "evict_after_ms": policy.evict_after_ms(),
         "max_lease_ttl_ms": policy.max_lease_ttl_ms(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_time_alone_does_not_evict_are_named_with_the_reason() {
+        let member =
+            |dc, entered_epoch, timed_since| Member { dc, entered_epoch, timed_since, ..Member::default() };
+        let policy =
+            |evict: EvictPolicy| Some(MemberPolicy { evict: Some(evict.into()), ..Default::default() });
+        let mut list = ListMembersResponse {
+            members: vec![member(0, 5, Some(5)), member(1, 4, Some(5)), member(2, 5, None)],
+            policy: policy(EvictPolicy::Auto),
+            ..Default::default()
+        };
+        let said = not_timed(&list);
+        assert!(said[0].starts_with("Evict = auto does not apply yet to dc1:"), "{said:?}");
+        assert!(said[1].starts_with("Only an operator can evict dc2:"), "{said:?}");
+        list.policy = policy(EvictPolicy::Operator);
+        assert!(not_timed(&list).is_empty());
+        list.policy = policy(EvictPolicy::Auto);
+        list.members.truncate(1);
+        assert!(not_timed(&list).is_empty());
+    }
 }

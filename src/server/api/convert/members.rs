@@ -187,6 +187,7 @@ fn rows(view: &MembersView, members: &MembersApi, status: &Status) -> Vec<Member
             silent.map(|by| by.get().into()).collect()
         },
         at_stake: at_stake(dc),
+        timed_since: view.config.fenced_since(dc).map(|epoch| epoch.0),
     };
     view.config.slots().members().map(row).collect()
 }
