@@ -261,4 +261,6 @@ pub enum Bug {
     RuleJudgedHere,
     /// A rule or a new member is proposed before all have given by the rule before.
     RuleUnseen,
+    /// The cluster uses a later version as soon as one member speaks it.
+    VersionTooEarly,
 }

@@ -74,6 +74,8 @@ pub struct MembersView {
     pub freed: BTreeMap<DcId, DcSet>,
     /// The members that a new rule or a new member has to wait for ([`Facts::rule_unseen`]).
     pub rule_unseen: DcSet,
+    /// The highest version that each member and witness speaks, as far as it is known here.
+    pub versions: BTreeMap<Voter, u16>,
     /// The forced recovery that an operator has asked this one for.
     pub recovery: RecoveryView,
     /// The leaves that operators have taken back.
@@ -110,7 +112,7 @@ impl MembersView {
             heard: heard.collect(),
             heard_within: Duration::MAX,
             last_clocks: self.last_clocks.clone(),
-            ..Facts::default()
+            versions: self.versions.clone(),
         }
     }
 
@@ -166,13 +168,13 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let (recovery, losses) = (self.machine.recovery(), self.machine.losses());
         let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
-        let last_clocks = self.machine.last_clocks();
+        let (last_clocks, versions) = (self.machine.last_clocks(), self.machine.versions());
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
             let is_same = known.config.index() == config.index() && known.entered == entered;
             let is_heard = (known.heard, known.left) == (heard, left) && known.freed == freed;
-            let is_heard = is_heard && known.rule_unseen == rule_unseen;
+            let is_heard = is_heard && known.rule_unseen == rule_unseen && known.versions == versions;
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
@@ -198,6 +200,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 left,
                 freed,
                 rule_unseen,
+                versions,
                 recovery,
                 stay,
                 recovered,

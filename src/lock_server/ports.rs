@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::base::histogram::Histogram;
 use crate::base::time::{Instant, Now, Timestamp};
 use crate::journal::{Figures, Journal, JournalError};
-use crate::membership::{Config, Epoch, Fallen, LossReport};
+use crate::membership::{Config, Epoch, Fallen, LossReport, Voter};
 use crate::replica::{Effect, Event, Position, RecoveryView, Replica, StayView, Urgency, Witness};
 use crate::telemetry::LinkFigures;
 use geolock_api::names::{DcId, DcSet};
@@ -57,6 +57,11 @@ pub trait Machine: Send + 'static {
     /// Returns the members that a new rule or a new member has to wait for.
     fn rule_unseen(&self) -> DcSet {
         DcSet::EMPTY
+    }
+
+    /// Returns the highest version that each member and witness speaks.
+    fn versions(&self) -> BTreeMap<Voter, u16> {
+        BTreeMap::new()
     }
 
     /// Returns the forced recovery that an operator has asked for.
@@ -128,6 +133,10 @@ impl Machine for Replica {
 
     fn rule_unseen(&self) -> DcSet {
         self.inspect().rule_unseen()
+    }
+
+    fn versions(&self) -> BTreeMap<Voter, u16> {
+        self.inspect().versions()
     }
 
     fn recovery(&self) -> RecoveryView {

@@ -63,8 +63,13 @@ impl Config {
                 nobody_leaves(self)?;
                 slot_is_free(self, facts, admission.dc)?;
             }
-            Command::AddWitness(_) | Command::RemoveWitness { .. } | Command::Vote { .. } => {
+            Command::AddWitness(_) | Command::Vote { .. } => {
                 one_version(self, facts)?;
+                all_entered(self, facts, DcSet::EMPTY)?;
+            }
+            // If it is gone for good, nobody can upgrade it.
+            Command::RemoveWitness { id } => {
+                one_version_of(everybody(self).filter(|voter| *voter != Voter::Witness(*id)), self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
             }
             Command::SetRule { .. } | Command::RemoveRule { .. } => {
@@ -217,7 +222,11 @@ fn spoken(config: &Config, facts: &Facts, voter: Voter) -> u16 {
 }
 
 fn one_version(config: &Config, facts: &Facts) -> Result<(), Refused> {
-    let versions: BTreeSet<u16> = everybody(config).map(|voter| spoken(config, facts, voter)).collect();
+    one_version_of(everybody(config), config, facts)
+}
+
+fn one_version_of(all: impl Iterator<Item = Voter>, config: &Config, facts: &Facts) -> Result<(), Refused> {
+    let versions: BTreeSet<u16> = all.map(|voter| spoken(config, facts, voter)).collect();
     match (versions.first(), versions.last()) {
         (Some(low), Some(high)) if low != high => Err(Refused::VersionsDiffer { low: *low, high: *high }),
         _ => Ok(()),

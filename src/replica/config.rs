@@ -24,8 +24,8 @@ pub struct ReplicaConfig {
     /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
     /// members come with the decisions.
     pub joins: bool,
-    /// The highest version of the protocol that it speaks. Below [`PROTOCOL_VERSION`] only in tests, as an
-    /// earlier release.
+    /// The highest version of the protocol that it speaks. [`PROTOCOL_VERSION`], but in tests also that of
+    /// an earlier release, or of the next one.
     pub speaks: u16,
     /// A deliberate bug, to prove that the simulator's checks can fail.
     pub bugs: Bugs,

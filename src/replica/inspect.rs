@@ -10,8 +10,8 @@ use super::lend::lend;
 use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
-use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal};
-use crate::replica::members::rule_unseen;
+use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal, Voter};
+use crate::replica::members::{rule_unseen, spoken_versions};
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
 use crate::replica::{RecoveryView, StayView};
@@ -212,6 +212,11 @@ impl<'a> Inspect<'a> {
     pub fn rule_unseen(self) -> DcSet {
         let Replica { members, locks, log, peers, config, .. } = self.0;
         rule_unseen(members, locks.owners().sponsors().rules(), log, &peers.reachability, config.bugs)
+    }
+
+    /// Returns the highest version that each member and witness speaks, as far as it is known.
+    pub fn versions(self) -> BTreeMap<Voter, u16> {
+        spoken_versions(&self.0.members, &self.0.lifecycle, &self.0.peers)
     }
 
     /// Returns the forced recovery that an operator has asked for here.

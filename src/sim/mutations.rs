@@ -169,6 +169,7 @@ hunts! {
     bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 12..13, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged | SnapshotOrder;
     ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 7..8, as ConflictingHolders | Panic | TwoOwners;
     cb_the_home_of_a_moved_part_is_judged_here: RuleJudgedHere, Rules, 20 s, seeds 9..10, as Diverged | Violation | TwoOwners | NoOwner | Panic | NotAnswered;
+    cl_a_version_is_used_that_not_all_speak: VersionTooEarly, Upgrades, 20 s, seeds 0..1, as Contract;
     ck_a_member_is_admitted_before_all_have_given: RuleUnseen, Rules, 20 s, seeds 17958879010012..17958879010013, as NotAnswered;
     am_forks_are_not_compared: ForksNotCompared, Disks, 10 s, seeds 900034..900035, as ForkMerged | ForkUnseen | NotAnswered;
     ba_heads_are_not_told: HeadsNotTold, Disks, 10 s, seeds 900014..900015, as ForkMerged | ForkUnseen | NotAnswered;

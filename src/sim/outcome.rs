@@ -25,6 +25,8 @@ pub struct Outcome {
     pub returns: u64,
     /// Changes of the home of a prefix.
     pub rules: u64,
+    /// Servers that were restarted as the next release.
+    pub upgrades: u64,
     /// Grants that clients received.
     pub grants: u64,
     /// Grants of a lock in another datacenter than its last.
@@ -110,6 +112,7 @@ impl Outcome {
         self.evictions += other.evictions;
         self.returns += other.returns;
         self.rules += other.rules;
+        self.upgrades += other.upgrades;
         self.grants += other.grants;
         self.hand_offs += other.hand_offs;
         for (all, more) in self.idle_returns.iter_mut().zip(other.idle_returns) {
@@ -207,9 +210,9 @@ impl fmt::Display for Outcome {
             self.large_changes
         )?;
         if self.joins + self.leaves + self.stays + self.evictions + self.rules > 0 {
-            let Outcome { joins, leaves, stays, evictions, returns, rules, .. } = self;
+            let Outcome { joins, leaves, stays, evictions, returns, rules, upgrades, .. } = self;
             write!(f, "datacenters: {joins} joined, {leaves} left, {stays} stayed, {evictions} evicted")?;
-            writeln!(f, ", {returns} returned, {rules} rules of homes")?;
+            writeln!(f, ", {returns} returned, {rules} rules of homes, {upgrades} upgraded")?;
         }
         f.write_str("faults:")?;
         let kinds = FaultKind::ALL.into_iter().chain(FaultKind::DISKS);

@@ -275,6 +275,9 @@ fn too_little(world: &World) -> Option<String> {
     if world.plan.rules > 0 && !changes && world.tally.rules == 0 {
         return Some("no rule was set".to_owned());
     }
+    if world.lacks_version() {
+        return Some("the version that all servers speak is not used".to_owned());
+    }
     if let Some(what) = world.plan.txns.too_little(&done) {
         return Some(what);
     }

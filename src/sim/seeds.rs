@@ -97,6 +97,12 @@ fn clocks_that_jump_for_hours_end_no_lease() {
 }
 
 #[test]
+fn servers_are_upgraded_while_members_come_and_go() {
+    let total = all_pass(Profile::Upgrades, 20, 0..8);
+    assert!(total.upgrades > 20 && total.joins > 8 && total.leaves + total.evictions > 4, "{total}");
+}
+
+#[test]
 fn a_busy_cluster_goes_on_through_all_faults() {
     let total = all_pass(Profile::Busy, 120, 600..601);
     assert!(FaultKind::ALL.into_iter().all(|kind| total.faults_of(kind) > 0), "{total}");

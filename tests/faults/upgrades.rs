@@ -7,17 +7,18 @@
 use std::time::Duration;
 
 use crate::fixture::calls::acquire;
-use crate::fixture::growth::{AUTO, all_settled, joined, listed};
+use crate::fixture::growth::{AUTO, all_settled, joined, listed, refused};
 use crate::fixture::history::serving_at;
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::said::run;
 use crate::fixture::trouble::Dice;
-use crate::fixture::{Cluster, within};
+use crate::fixture::{Cluster, until, within};
 use geolock::client::{AcquireError, AcquireRequest, Client, DcId, LockName, Reason, Wait};
 use rustix::process::Signal;
 
 const MEMBERS: [u8; 3] = [0, 1, 2];
 const NEW: u8 = 3;
+const LATER: u8 = 4;
 /// The least that each datacenter appends after each restart.
 const SHARE: u64 = 3;
 
@@ -78,6 +79,78 @@ async fn what_needs_the_newest_version_waits_for_the_last_server_that_is_upgrade
     }
     drop(joined(&mut cluster, NEW).await);
     for dc in 0..=NEW {
+        listed(&cluster, dc, "four settled members", |list| all_settled(list, 4));
+    }
+    load.works_in(&MEMBERS, SHARE).await;
+    let figures = lists.end(&clients).await;
+    println!("{figures:?}");
+    assert!(figures.least > 0 && figures.unknown == 0, "{figures:?}");
+}
+
+/// No change of the members or of the homes of prefixes is made, and the reason is said.
+fn waits_for_upgrade(cluster: &Cluster, at: u8) {
+    for change in [&["home", "x/", "1"][..], &["remove", "2"]] {
+        let said = run(&mut cluster.command(at, [&["member"], change].concat()));
+        assert!(said.code != 0 && said.stderr.contains("finish the upgrade first"), "{change:?}: {said:?}");
+    }
+}
+
+/// Servers of this release are restarted one by one as the next one, which speaks one version more. One of
+/// them is lost meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_do_not_change_while_versions_differ_but_one_that_is_lost_is_evicted() {
+    const NEXT: &str = "speak = 5\n";
+    let mut dice = Dice::from_environment();
+    let mut cluster = Cluster::prepare(5);
+    let tables = [AUTO, HOLD].concat();
+    for dc in MEMBERS {
+        cluster.write_founders(dc, 3, &tables);
+        cluster.write_faults(dc, "");
+        cluster.launch(dc);
+    }
+    for dc in [NEW, LATER] {
+        cluster.write_joiner(dc, cluster.quic_address(0), &format!("city{dc}"), HOLD);
+        cluster.write_faults(dc, "");
+    }
+    let mut clients = Vec::new();
+    for dc in MEMBERS {
+        cluster.server(dc).line("listening");
+        clients.push(serving_at(&cluster, dc).await);
+    }
+    let lists = Lists::begin(&clients, &mut dice);
+    let load = lists.load();
+    clients.push(joined(&mut cluster, NEW).await);
+    listed(&cluster, 0, "four settled members", |list| all_settled(list, 4));
+
+    for dc in [0, 1] {
+        cluster.server(dc).signal(Signal::TERM);
+        assert_eq!(cluster.server(dc).wait(), 0, "it stops");
+        cluster.write_faults(dc, NEXT);
+        cluster.restart(dc);
+        load.works_in(&MEMBERS, SHARE).await;
+        // Every datacenter has taken a lock from the one that was upgraded, so it has heard of its version.
+        MEMBERS.into_iter().for_each(|at| waits_for_upgrade(&cluster, at));
+    }
+    // Nobody can upgrade one that is lost.
+    cluster.kill(NEW);
+    drop(clients.pop());
+    let evict = ["member", "evict", "3", "--confirm-dead", "--clients-are-dead"];
+    until("it is evicted", || (run(&mut cluster.command(2, evict)).code == 0).then_some(()));
+    waits_for_upgrade(&cluster, 2);
+
+    cluster.server(2).signal(Signal::TERM);
+    assert_eq!(cluster.server(2).wait(), 0, "it stops");
+    cluster.write_faults(2, NEXT);
+    cluster.restart(2);
+    let decided = || run(&mut cluster.command(0, ["audit"])).stdout.contains("version 5 is used");
+    until("all use the next version", || decided().then_some(()));
+
+    // A server of before is told why it cannot join, and joins as the next one.
+    let early = refused(&cluster, LATER, &[]);
+    assert!(early.code != 0 && early.stderr.contains("the cluster uses 5: upgrade it"), "{early:?}");
+    cluster.write_faults(LATER, NEXT);
+    drop(joined(&mut cluster, LATER).await);
+    for dc in [0, 1, 2, LATER] {
         listed(&cluster, dc, "four settled members", |list| all_settled(list, 4));
     }
     load.works_in(&MEMBERS, SHARE).await;

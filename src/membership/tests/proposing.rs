@@ -226,6 +226,8 @@ fn versions_rise_together_and_members_do_not_change_meanwhile() {
         assert_eq!(list.config.check_proposal(&facts, command), differ);
     }
     list.config.check_proposal(&facts, list.eviction([1], Vouch::Operator)).expect("evictions go on");
+    let remove = Command::RemoveWitness { id: WitnessId(2) };
+    list.config.check_proposal(&facts, remove).expect("it may be gone, and then nobody can upgrade it");
     facts.versions.insert(witness, 5);
     list.config.check_proposal(&facts, rise).expect("all speak it");
 }

@@ -150,7 +150,7 @@ impl Lifecycle {
             stalls: Stalls::new(max_log),
             member_lease: MemberLeaseState::default(),
             admission: Admission::default(),
-            versions: PeerVersions::new(me, peers, speaks),
+            versions: PeerVersions::new(me, peers, speaks, may_serve),
             run: Run::default(),
             announced: Announced { phase: Phase::Starting, not_serving: Some(NotServing::Starting) },
             is_pending: true,
@@ -165,6 +165,7 @@ impl Lifecycle {
     /// A new member is settled now, or is not.
     pub fn on_may_serve(&mut self, may_serve: bool) {
         self.is_pending |= std::mem::replace(&mut self.may_serve, may_serve) != may_serve;
+        self.versions.set_member(may_serve);
     }
 
     /// These are the other members now.

@@ -14,6 +14,7 @@
 
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;
+use crate::base::wire::CONTROL_VERSION;
 use crate::causal_log::Violation;
 use crate::replica::call::Refusal;
 use crate::replica::config::ReplicaConfig;
@@ -36,6 +37,8 @@ const _: () = assert!(CHAINED < HOMED && HOMED < UNDER && UNDER <= VERSION);
 /// The protocol versions of the members.
 pub(in crate::replica) struct PeerVersions {
     peers: DcSet,
+    /// It is a member. If not, there are others, although it knows of none.
+    is_member: bool,
     /// The highest version that this datacenter speaks.
     own: u16,
     /// The highest version that each member is known to speak; 1 if nothing is known of it.
@@ -47,17 +50,33 @@ pub(in crate::replica) struct PeerVersions {
 }
 
 impl PeerVersions {
-    pub(super) fn new(me: DcId, peers: DcSet, own: u16) -> PeerVersions {
-        // A cluster of one member has no other one to wait for.
-        let all = if peers.is_empty() { own } else { 1 };
-        let mut versions = PeerVersions { peers, own, spoken: [1; MAX_DCS], all, recorded: all };
+    /// `is_member`: it is no server that is still to join.
+    pub(super) fn new(me: DcId, peers: DcSet, own: u16, is_member: bool) -> PeerVersions {
+        let all = match (peers.is_empty(), is_member) {
+            // A cluster of one member has no other one to wait for.
+            (true, true) => own,
+            // All that a cluster needs that others can join.
+            (true, false) => own.min(CONTROL_VERSION),
+            (false, _) => 1,
+        };
+        let spoken = [1; MAX_DCS];
+        let mut versions = PeerVersions { peers, is_member, own, spoken, all, recorded: all };
         versions.spoken[me.index()] = own;
         versions
     }
 
-    /// Without the members that are gone, all may speak more.
+    /// Without the members that are gone, all may speak more. Their slots may get servers of another release.
     pub(super) fn set_peers(&mut self, peers: DcSet) {
+        for dc in self.peers.difference(peers).iter() {
+            self.spoken[dc.index()] = 1;
+        }
         self.peers = peers;
+        self.raise();
+    }
+
+    /// It has become a member, or is none any more.
+    pub(super) fn set_member(&mut self, is_member: bool) {
+        self.is_member = is_member;
         self.raise();
     }
 
@@ -72,6 +91,9 @@ impl PeerVersions {
     }
 
     fn raise(&mut self) {
+        if self.peers.is_empty() && !self.is_member {
+            return;
+        }
         let of_peers = self.peers.iter().map(|peer| self.spoken[peer.index()]);
         let least = of_peers.min().unwrap_or(self.own);
         self.all = self.all.max(least.min(self.own));
@@ -121,7 +143,12 @@ impl PeerVersions {
 
     /// Returns true if a member is known to speak this version.
     pub fn speaks(&self, dc: DcId, version: u16) -> bool {
-        self.spoken[dc.index()].max(self.all) >= version
+        self.of(dc) >= version
+    }
+
+    /// Returns the highest version that a member is known to speak.
+    pub fn of(&self, dc: DcId) -> u16 {
+        self.spoken[dc.index()].max(self.all)
     }
 
     /// Returns the peers that are not known to speak this version.
@@ -204,7 +231,7 @@ mod tests {
     }
 
     fn versions() -> PeerVersions {
-        PeerVersions::new(dc(0), DcSet::only(dc(1)).union(DcSet::only(dc(2))), VERSION)
+        PeerVersions::new(dc(0), DcSet::only(dc(1)).union(DcSet::only(dc(2))), VERSION, true)
     }
 
     #[test]
@@ -237,6 +264,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_joins_waits_for_members_that_it_does_not_know_yet() {
+        let own = CONTROL_VERSION + 1;
+        let mut versions = PeerVersions::new(dc(0), DcSet::EMPTY, own, false);
+        versions.note(dc(1), own);
+        assert_eq!(versions.all(), CONTROL_VERSION);
+        versions.set_peers(DcSet::only(dc(1)).union(DcSet::only(dc(2))));
+        versions.set_member(true);
+        assert_eq!(versions.all(), CONTROL_VERSION);
+        versions.note(dc(2), own);
+        assert_eq!(versions.all(), own);
+    }
+
+    #[test]
     fn it_never_falls_and_is_never_above_our_own() {
         let mut versions = versions();
         versions.note_recorded(HOMED);
@@ -245,5 +285,16 @@ mod tests {
         versions.note(dc(1), u16::MAX);
         versions.note(dc(2), u16::MAX);
         assert_eq!(versions.all(), VERSION);
+    }
+    #[test]
+    fn the_next_server_with_an_id_may_speak_less() {
+        let mut versions = versions();
+        versions.note(dc(1), VERSION);
+        assert_eq!((versions.of(dc(0)), versions.of(dc(1)), versions.of(dc(2))), (VERSION, VERSION, 1));
+        versions.set_peers(DcSet::only(dc(2)));
+        versions.set_peers(DcSet::only(dc(1)).union(DcSet::only(dc(2))));
+        assert_eq!(versions.of(dc(1)), 1);
+        versions.note_all(HOMED);
+        assert_eq!(versions.of(dc(1)), HOMED, "all speak it");
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Members;
 use super::pending::Kind;
 use super::rehoming::rule_unseen;
+use super::versions::spoken_versions;
 use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::Log;
@@ -255,7 +256,9 @@ impl Decisions<'_> {
         let rules = self.locks.owners().sponsors().rules();
         let reachability = &self.peers.reachability;
         let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, self.config.bugs);
-        let facts = Facts { rule_unseen, ..self.members.facts(self.peers, self.config, self.now) };
+        let versions = spoken_versions(self.members, self.lifecycle, self.peers);
+        let facts = self.members.facts(self.peers, self.config, self.now);
+        let facts = Facts { rule_unseen, versions, ..facts };
         match self.members.decided.config().check_proposal(&facts, command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),

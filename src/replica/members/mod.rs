@@ -30,6 +30,7 @@ mod silence;
 mod silences;
 mod state;
 mod stay;
+mod versions;
 mod witness;
 
 use std::slice;
@@ -60,6 +61,7 @@ pub(in crate::replica) use state::MembersStateV3;
 pub use state::{JoinState, MembersState};
 use stay::Stay;
 pub use stay::StayView;
+pub(in crate::replica) use versions::spoken_versions;
 pub use witness::{Witness, WitnessConfig, WitnessRecoveryError};
 
 /// The members of the cluster.

@@ -111,7 +111,6 @@ impl Decisions<'_> {
         if !self.lifecycle.may_enter() || self.out.is_regaining() {
             return Err(Refused::LogNotKnown { dc });
         }
-        let facts = self.members.facts(self.peers, self.config, self.now);
-        config.check_proposal(&facts, Command::CancelLeave { dc, generation })
+        self.checked(Command::CancelLeave { dc, generation })
     }
 }

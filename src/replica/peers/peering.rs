@@ -38,7 +38,7 @@ pub(in crate::replica) struct Peering<'a> {
 impl Peering<'_> {
     pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
         if self.members.decided.config().witnesses().has_id(peer) {
-            self.peers.witnesses.link_up(peer);
+            self.peers.witnesses.link_up(peer, version);
             lend!(Decisions, self).tell_decisions_to(peer);
             if self.members.decided.config().witnesses().at(peer).is_some() {
                 lend!(LinkHandler, self).send_heartbeat(peer);
@@ -101,6 +101,7 @@ impl Peering<'_> {
         lend!(Decisions, self).propose_settled();
         lend!(Decisions, self).propose_left();
         lend!(Decisions, self).propose_cancel();
+        lend!(Decisions, self).propose_version();
         lend!(ForcedRecovery, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
         lend!(FailureDetector, self).drive_silence();

@@ -14,6 +14,8 @@ use geolock_api::names::{DcId, DcSet};
 #[derive(Default)]
 pub(in crate::replica) struct Witnesses {
     linked: DcSet,
+    /// The version of the last link to each: the highest that it and this member speak.
+    versions: BTreeMap<DcId, u16>,
     rows: BTreeMap<DcId, Row>,
 }
 
@@ -35,8 +37,14 @@ impl Witnesses {
         self.linked.difference(config.witnesses().past_dcs())
     }
 
-    pub fn link_up(&mut self, witness: DcId) {
+    pub fn link_up(&mut self, witness: DcId, version: u16) {
         self.linked.insert(witness);
+        self.versions.insert(witness, version);
+    }
+
+    /// Returns the version of the last link to a witness, if there was one in this run.
+    pub fn version(&self, witness: DcId) -> Option<u16> {
+        self.versions.get(&witness).copied()
     }
 
     /// Returns true if this was a link to a witness.

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 pub use super::joined_file::Joined;
 use super::joined_file::{self, JoinedFileError};
 use super::wire::{Applicant, JoinAnswer, JoinRequest};
-use crate::base::wire::{self, PROTOCOL_VERSION};
+use crate::base::wire;
 use crate::control::{ControlFile, MemberId, StoreError};
 use crate::interdc::{JoinCallError, MAX_JOIN_REQUEST, ask_to_join};
 use crate::membership::{Address, Credentials as Statement, MemberName, ServerId};
@@ -44,6 +44,8 @@ pub struct JoinOptions {
     /// The address at which the other members reach this server.
     pub address: Address,
     pub data_dir: PathBuf,
+    /// The highest version of the protocol that it speaks.
+    pub version: u16,
 }
 
 /// The reason why a server does not join. Unless the text says otherwise, nothing was changed.
@@ -79,11 +81,11 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         let (dir, dc) = (options.data_dir.clone(), options.dc);
         joined(spawn_blocking(move || identify(&dir, dc)).await)?
     };
-    let JoinOptions { members, is_patient, is_witness, cluster, dc, name, address, data_dir } = options;
+    let JoinOptions { members, is_patient, is_witness, cluster, dc, name, address, data_dir, version } =
+        options;
     let mut to_ask = members.iter().cycle();
     let mut member = to_ask.next().expect("there is a member to ask");
-    let credentials =
-        Statement { cluster: ClusterId::of(&cluster), lineage: None, version: PROTOCOL_VERSION };
+    let credentials = Statement { cluster: ClusterId::of(&cluster), lineage: None, version };
     let applicant = Applicant { server, name, address, credentials };
     let request = if is_witness { JoinRequest::Witness(applicant) } else { JoinRequest::V1(applicant) };
     let request = wire::encode("join request", &request);

@@ -231,6 +231,7 @@ fn join_options(
         name: MemberName::new(&this.name)?,
         address: Address::new(&this.address)?,
         data_dir: config.journal.dir.clone(),
+        version: config.replica.speaks,
     })
 }
 

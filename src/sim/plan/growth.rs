@@ -197,6 +197,18 @@ impl Plan {
         plan
     }
 
+    /// Members join, leave, are evicted by an operator or by time, or return, while all servers are upgraded
+    /// one after the other.
+    pub(super) fn upgrades(self, seed: u64, rng: &mut Rng) -> Plan {
+        let plan = match rng.below(4) {
+            0 => self,
+            1 => self.changes(&mut Rng::new(seed, 35)),
+            2 => self.evictions(&mut Rng::new(seed, 37)),
+            _ => self.returns(seed, &mut Rng::new(seed, 40)),
+        };
+        Plan { upgrade: Some(*rng.pick(&[200, 800, 1_500]) * MS), ..plan }
+    }
+
     /// Returns the policy by which members are evicted by time: as soon as it permits.
     pub fn policy_by_time(&self) -> Policy {
         let millis = |duration: Duration| u32::try_from(duration.as_millis()).expect("a short time");

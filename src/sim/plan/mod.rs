@@ -98,6 +98,8 @@ pub(super) struct Plan {
     pub recovers: bool,
     /// Number of times that a prefix is to get another home.
     pub rules: u8,
+    /// Servers are restarted as the next release, one after the other at these distances.
+    pub upgrade: Option<Duration>,
     /// Duration of the faults.
     pub trouble: Duration,
     pub net: NetPlan,
@@ -204,6 +206,10 @@ impl Plan {
                 let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
                 growth.staying(seed, &mut Rng::new(seed, 46))
             }
+            Profile::Upgrades => {
+                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
+                growth.upgrades(seed, &mut Rng::new(seed, 47))
+            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
@@ -226,6 +232,7 @@ impl Plan {
             returns: false,
             recovers: false,
             rules: 0,
+            upgrade: None,
             trouble,
             net: general_net(rng, dcs),
             disk: general_disk(rng),

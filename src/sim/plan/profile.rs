@@ -69,13 +69,15 @@ pub enum Profile {
     Witnesses,
     /// Members are to leave, and stay after all in many cases, also when all others are lost meanwhile.
     Staying,
+    /// Servers are restarted as the next release one after the other, while members come and go.
+    Upgrades,
     /// No faults, no clients of its own: for stories and figures.
     Quiet,
 }
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 30] = [
+    pub const NAMED: [(&str, Profile); 31] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -106,6 +108,7 @@ impl Profile {
         ("rules", Profile::Rules),
         ("witnesses", Profile::Witnesses),
         ("staying", Profile::Staying),
+        ("upgrades", Profile::Upgrades),
     ];
 }
 

@@ -188,6 +188,10 @@ pub(in crate::sim) enum Action {
     WitnessFault {
         node: DcId,
     },
+    /// A server is restarted as the next release.
+    Upgrade {
+        node: DcId,
+    },
     /// A server joins, or asks again.
     Join {
         node: DcId,

@@ -117,7 +117,11 @@ impl World {
 
     pub(super) fn on_link_up(&mut self, node: DcId, peer: DcId, conn: ConnId) {
         if self.is_running(node) && self.network.rise(node, peer, conn) {
-            let version = if self.plan.txns.old_links { 2 } else { PROTOCOL_VERSION };
+            let speaks = |dc| match self.witness(dc) {
+                Some(_) => PROTOCOL_VERSION,
+                None => self.node(dc).speaks(),
+            };
+            let version = if self.plan.txns.old_links { 2 } else { speaks(node).min(speaks(peer)) };
             self.step(node, Event::LinkUp { peer, version });
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::base::bugs::Bugs;
 use crate::base::rng::Rng;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::LockParts;
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
@@ -83,7 +84,7 @@ impl World {
             founders: self.members().iter().map(founder).collect(),
             policy: Policy { join: JoinPolicy::Auto, rejoin: JoinPolicy::Auto, ..Policy::default() },
             options: AgreedOptions::default(),
-            version: 3,
+            version: PROTOCOL_VERSION,
         };
         let checked = self.control.config.revision();
         self.on_decide(Proposal { checked, command: Command::Found(founding) });
@@ -136,6 +137,9 @@ impl World {
         }
         if let (Command::CancelLeave { dc, .. }, Ok(_)) = (&proposal.command, &applied) {
             self.on_stays(*dc);
+        }
+        if applied.is_ok() {
+            self.check_version(&proposal.command);
         }
         let is_end = matches!(proposal.command, Command::End { .. });
         self.control.decisions.push(proposal);
@@ -391,7 +395,7 @@ impl World {
             address: address(dc),
             sponsor,
             votes: self.plan.by_time,
-            credentials: Credentials { cluster, lineage: None, version: 3 },
+            credentials: Credentials { cluster, lineage: None, version: self.node(dc).speaks() },
         };
         self.step(asked, Event::Propose { command: Box::new(Command::Admit(admission)) });
     }

@@ -25,6 +25,7 @@ mod returns;
 mod rules;
 mod show;
 mod transactions;
+mod upgrades;
 mod watchers;
 mod wide;
 mod witnesses;
@@ -261,6 +262,7 @@ impl World {
         self.plan_leaves(seed);
         self.plan_losses(seed);
         self.plan_rules(seed);
+        self.plan_upgrades();
         self.plan_disaster(seed);
         self.plan_faults();
         self.plan_clocks();
@@ -371,6 +373,7 @@ impl World {
             Action::Learn { node, index } => self.on_learn(node, index),
             Action::Join { node } => self.on_join(node),
             Action::Leave { node } => self.on_leave(node),
+            Action::Upgrade { node } => self.on_upgrade(node),
             Action::CancelLeave { node } => self.on_cancel_leave(node),
             Action::Return { node } => self.on_return(node),
             Action::Lose { node } => self.on_lose(node),

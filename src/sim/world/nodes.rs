@@ -147,10 +147,20 @@ impl Node {
     pub fn returning(plan: &Plan, server: ServerId, before: &Node) -> Node {
         let (seed, bugs) = (before.config.local.hash_seed, before.config.bugs);
         let mut node = Node::joining(plan, before.dc, seed, bugs);
-        node.config.server = server;
+        (node.config.server, node.config.speaks) = (server, before.config.speaks);
         // Actions that are still to happen to the earlier server do not happen to this one.
         (node.life, node.losses, node.clock) = (before.life, before.losses, before.clock.clone());
         node
+    }
+
+    /// Returns the highest version of the protocol that it speaks, or will from its next start on.
+    pub fn speaks(&self) -> u16 {
+        self.config.speaks
+    }
+
+    /// From its next start on, it speaks this version.
+    pub fn will_speak(&mut self, version: u16) {
+        self.config.speaks = version;
     }
 
     /// Returns the id of its server.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::base::bugs::Bugs;
 use crate::base::time::Instant;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::membership::{
     Address, AttemptId, Command, Credentials, Index, MemberName, NewWitness, Proposal, ServerId, Voter,
     WitnessId,
@@ -196,7 +197,11 @@ impl World {
                 server: server(dc),
                 name: MemberName::new(&format!("witness-{}", dc.get())).expect("a short name"),
                 address: Address::new(&format!("{dc}:7402")).expect("a host and a port"),
-                credentials: Credentials { cluster: ClusterId::of("simulated"), lineage: None, version: 3 },
+                credentials: Credentials {
+                    cluster: ClusterId::of("simulated"),
+                    lineage: None,
+                    version: PROTOCOL_VERSION,
+                },
             };
             self.step(asked, Event::Propose { command: Box::new(Command::AddWitness(witness)) });
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Step;
-use crate::base::wire::VERSIONS;
+use crate::base::wire::PROTOCOL_VERSION;
 use geolock_api::names::DcId;
 
 /// A fault script. An empty one has no effect.
@@ -20,7 +20,7 @@ pub struct Script {
     pub fail: Option<Nth>,
     pub clock: Clock,
     /// The highest version of the protocol between datacenters that the server speaks, as an earlier release
-    /// does. Read at its start only.
+    /// does, or the next one. Read at its start only.
     pub speak: Option<u16>,
     /// By the other datacenter, such as `dc1`: the path to it. Paths to datacenters that are not named have
     /// no faults.
@@ -90,11 +90,14 @@ pub enum ScriptError {
     Parse { file: PathBuf, source: Box<toml::de::Error> },
     #[error("the fault script {}: {name:?} is no datacenter: say dc0, dc1, ...", file.display())]
     Datacenter { file: PathBuf, name: String },
-    #[error("the fault script {}: speak = {version}: 1 to {}", file.display(), VERSIONS.end())]
+    #[error("the fault script {}: speak = {version}: 1 to {}", file.display(), NEXT_VERSION)]
     Version { file: PathBuf, version: u16 },
     #[error("the fault script {}: {key} = {value} of {name}: 0 to 1", file.display())]
     Share { file: PathBuf, name: String, key: &'static str, value: f64 },
 }
+
+/// The version that a server speaks which acts as the next release.
+const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 
 fn first() -> NonZeroU64 {
     NonZeroU64::MIN
@@ -106,7 +109,7 @@ impl Script {
         let text = std::fs::read_to_string(file).map_err(read)?;
         let script: Script = toml::from_str(&text)
             .map_err(|source| ScriptError::Parse { file: file.into(), source: Box::new(source) })?;
-        if let Some(version) = script.speak.filter(|version| !VERSIONS.contains(version)) {
+        if let Some(version) = script.speak.filter(|version| !(1..=NEXT_VERSION).contains(version)) {
             return Err(ScriptError::Version { file: file.into(), version });
         }
         for (name, path) in &script.net {
