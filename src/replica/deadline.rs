@@ -23,69 +23,65 @@ impl Replica {
     /// because heartbeats never end.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
-        let due = self.due.next.unwrap_or_else(|| self.earliest_deadline());
-        debug_assert_eq!(due, self.earliest_deadline(), "only a step changes the next deadline");
+        let now = || Due::after(self, false).next;
+        let due = self.due.next.or_else(now).expect("a step has a deadline");
+        debug_assert_eq!(Some(due), now(), "only a step changes the next deadline");
         due
     }
+}
 
-    /// Returns true if the time that passed can change anything. If not, the previous step has left no work.
+impl Due {
+    /// Returns true if the time alone can change something. If not, the previous step has left no work.
     #[inline]
-    pub(super) fn is_anything_due(&self) -> bool {
-        self.peers.reachability.has_news() || self.due.next.is_none_or(|due| due <= self.now.mono)
+    pub fn has_come(&self, now: Instant) -> bool {
+        self.next.is_none_or(|due| due <= now)
     }
 
-    /// Notes the deadlines at the end of a step. `only_locks`: the step has changed nothing but locks.
+    /// Returns the deadlines after a step. `only_locks`: the step has changed nothing but locks.
     #[inline]
-    pub(super) fn note_deadline(&mut self, only_locks: bool) {
-        if !only_locks {
-            self.due.beside_locks = self.deadline_beside_locks();
-        }
-        self.due.next = Some(self.deadline_of_locks().min(self.due.beside_locks));
+    pub fn after(replica: &Replica, only_locks: bool) -> Due {
+        let beside_locks = if only_locks { replica.due.beside_locks } else { beside_locks(replica) };
+        Due { next: Some(of_locks(replica).min(beside_locks)), beside_locks }
     }
+}
 
-    fn earliest_deadline(&self) -> Instant {
-        self.deadline_of_locks().min(self.deadline_beside_locks())
+/// Returns the earliest deadline that an acquire or a release may change.
+#[inline]
+fn of_locks(replica: &Replica) -> Instant {
+    let Replica { locks, clients, data, now, .. } = replica;
+    if locks.has_work(now.mono) {
+        return now.mono;
     }
+    let of_clients = clients.leases.next_deadline().min(clients.waits.next_or_never());
+    // A grant may open a transaction.
+    locks.next_deadline().min(of_clients).min(data.transactions.next_deadline())
+}
 
-    /// Returns the earliest deadline that an acquire or a release may change.
-    #[inline]
-    fn deadline_of_locks(&self) -> Instant {
-        if self.locks.has_work(self.now.mono) {
-            return self.now.mono;
-        }
-        let of_clients = self.clients.leases.next_deadline().min(self.clients.waits.next_or_never());
-        // A grant may open a transaction.
-        self.locks.next_deadline().min(of_clients).min(self.data.transactions.next_deadline())
+fn beside_locks(replica: &Replica) -> Instant {
+    let Replica { config, now, ids, log, lifecycle, members, peers, clients, data, .. } = replica;
+    if has_work_beside_locks(replica) {
+        return now.mono;
     }
+    let next = peers.heartbeat_at.min(ids.renew_reservation_at).min(peers.anti_entropy.next_at);
+    let next = next.min(clients.descriptions.next_deadline());
+    let next = next.min(lifecycle.next_deadline(log.peers().linked()));
+    let keys = data.expiry.next_deadline(Keepers { config, members, peers });
+    let sooner = [peers.links.retry_at(), peers.reachability.next_deadline(), keys];
+    sooner.into_iter().flatten().fold(next, Instant::min)
+}
 
-    fn deadline_beside_locks(&self) -> Instant {
-        if self.has_work_beside_locks() {
-            return self.now.mono;
-        }
-        let mut next =
-            self.peers.heartbeat_at.min(self.ids.renew_reservation_at).min(self.peers.anti_entropy.next_at);
-        next = next.min(self.clients.descriptions.next_deadline());
-        next = next.min(self.lifecycle.next_deadline(self.log.peers().linked()));
-        let keepers = Keepers { config: &self.config, members: &self.members, peers: &self.peers };
-        let (links, reachability) = (self.peers.links.retry_at(), self.peers.reachability.next_deadline());
-        let sooner = [links, reachability, self.data.expiry.next_deadline(keepers)];
-        sooner.into_iter().flatten().fold(next, Instant::min)
-    }
-
-    /// Returns true if work is left that is spread over several steps.
-    fn has_work_beside_locks(&self) -> bool {
-        let is_asked = self.copies.transfers.has_work(self.out.output_commit.durable());
-        let is_busy = self.data.store_backlog
-            || self.copies.checkpoint_builder.is_some()
-            || self.watches.are_scanning()
-            || is_asked;
-        let goes_on = self.out.pump
-            || (self.members.have_work() && self.lifecycle.may_enter())
-            || (self.data.counter_escrow.is_handing() && self.lifecycle.may_enter())
-            || self.out.has_more_durable()
-            || self.out.truncates
-            || self.data.acknowledgements.have_news()
-            || (self.clients.deferred.has_reclaims() && knows_earlier_runs(&self.lifecycle, &self.log));
-        is_busy || goes_on
-    }
+/// Returns true if work is left that is spread over several steps.
+fn has_work_beside_locks(replica: &Replica) -> bool {
+    let Replica { out, log, lifecycle, members, clients, data, copies, watches, .. } = replica;
+    let is_asked = copies.transfers.has_work(out.output_commit.durable());
+    let is_busy =
+        data.store_backlog || copies.checkpoint_builder.is_some() || watches.are_scanning() || is_asked;
+    let goes_on = out.pump
+        || (members.have_work() && lifecycle.may_enter())
+        || (data.counter_escrow.is_handing() && lifecycle.may_enter())
+        || out.has_more_durable()
+        || out.truncates
+        || data.acknowledgements.have_news()
+        || (clients.deferred.has_reclaims() && knows_earlier_runs(lifecycle, log));
+    is_busy || goes_on
 }

@@ -191,16 +191,6 @@ impl<'a> Inspect<'a> {
         self.0.members.entered.left()
     }
 
-    /// Returns the home of a lock, if that is one.
-    pub fn home_of(self, lock: &LockName) -> Option<DcId> {
-        self.0.locks.owners().sponsors().home(lock)
-    }
-
-    /// Returns the owner of a part that has no register.
-    pub fn default_owner_of(self, lock: &LockName, part: DcId) -> DcId {
-        self.0.locks.owners().sponsors().default_owner(lock, part)
-    }
-
     /// Returns the members that have freed each slot that is over: nothing that names its last member is
     /// still to come.
     pub fn freed(self) -> BTreeMap<DcId, DcSet> {

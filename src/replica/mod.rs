@@ -59,6 +59,7 @@ use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
+use deadline::Due;
 use lend::lend;
 
 /// The state machine of one datacenter.
@@ -95,7 +96,7 @@ use lend::lend;
 pub struct Replica {
     config: ReplicaConfig,
     now: Now,
-    due: deadline::Due,
+    due: Due,
     out: outputs::Outputs,
     ids: ids::Ids,
     log: Log,
@@ -116,7 +117,7 @@ impl Replica {
     /// If an invariant that mutual exclusion rests on is broken: no server is better than a second owner.
     pub fn handle(&mut self, now: Now, event: Event) {
         // Most steps by far change nothing but locks, in memory, and have no other consequences.
-        let only_locks = !self.advance(now) && event.concerns_only_locks() && self.follows_only_events();
+        let only_locks = !self.advance(now) && event.concerns_only_locks() && self.rests();
         let before = self.out.position;
         match event {
             Event::Tick => {}
@@ -143,7 +144,7 @@ impl Replica {
             Event::Drain => self.lifecycle.admission.drain(),
         }
         let only_locks = self.finish_step(only_locks && self.out.position == before);
-        self.note_deadline(only_locks);
+        self.due = Due::after(self, only_locks);
     }
 
     /// Returns the next effect, in the order in which to perform them. Call it after each

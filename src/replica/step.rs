@@ -54,7 +54,10 @@ impl Replica {
             // If an operator marked the directory as a copy, that record precedes those of this step.
             self.ids.skip_used_numbers(&mut self.out);
             self.clients.deferred.begin_at(self.ids.next_n);
-        } else if !self.is_anything_due() && !self.config.bugs.has(Bug::LeaseByWallClock) {
+        } else if !self.due.has_come(now.mono)
+            && !self.peers.reachability.has_news()
+            && !self.config.bugs.has(Bug::LeaseByWallClock)
+        {
             return false;
         }
         if self.out.has_more_durable() {
@@ -104,7 +107,7 @@ impl Replica {
     /// Returns true if every change that is still to come waits for an event or a deadline, so that a step
     /// without either has nothing to find out.
     #[inline]
-    pub(super) fn follows_only_events(&self) -> bool {
+    pub(super) fn rests(&self) -> bool {
         let is_settled = !self.lifecycle.needs_update(self.log.entries().weight());
         let members_rest = self.members.is_quiet() && !self.members.goes_on();
         is_settled && members_rest && self.clients.deferred.is_empty()
@@ -116,7 +119,13 @@ impl Replica {
     pub(super) fn finish_step(&mut self, only_locks: bool) -> bool {
         let before = self.out.position;
         if !only_locks {
-            self.update_permissions();
+            // The members that are away, then the permissions, which decide if locks are scheduled at all. If
+            // the permissions change, requests are parked again, by the set of members that are away.
+            if self.peers.reachability.may_change(self.now.mono) {
+                // Lending costs more than a look.
+                lend!(Clocks, self).update_reachability();
+            }
+            self.update_lifecycle();
         }
         // Both mark locks for the scheduler. The sweep comes first: it renews the budgets that idle returns
         // draw from, too.
@@ -132,18 +141,12 @@ impl Replica {
         if !only_locks {
             self.work_in_background();
         }
-        self.check_step();
+        debug_assert!(self.locks.is_scheduled(), "a step settles what it touched");
+        let now = self.now.mono;
+        debug_assert!(self.peers.heartbeat_at > now, "a heartbeat that was due is sent");
+        debug_assert!(self.peers.anti_entropy.next_at > now, "a comparison that was due has begun");
+        debug_assert!(self.ids.renew_reservation_at > now, "a reservation that was due is renewed");
         only_locks
-    }
-
-    fn update_permissions(&mut self) {
-        // The members that are away, then the permissions, which decide if locks are scheduled at all. If the
-        // permissions change, requests are parked again, by the set of members that are away.
-        if self.peers.reachability.may_change(self.now.mono) {
-            // Lending costs more than a look.
-            lend!(Clocks, self).update_reachability();
-        }
-        self.update_lifecycle();
     }
 
     /// Applies what follows from entries and decisions, and sends entries to peers.
@@ -167,16 +170,6 @@ impl Replica {
         if self.data.acknowledgements.have_news() {
             lend!(MajorityCommits, self).update_majority();
         }
-    }
-
-    /// Asserts what a step leaves behind.
-    #[inline]
-    fn check_step(&self) {
-        debug_assert!(self.locks.is_scheduled(), "a step settles what it touched");
-        let now = self.now.mono;
-        debug_assert!(self.peers.heartbeat_at > now, "a heartbeat that was due is sent");
-        debug_assert!(self.peers.anti_entropy.next_at > now, "a comparison that was due has begun");
-        debug_assert!(self.ids.renew_reservation_at > now, "a reservation that was due is renewed");
     }
 
     /// Sends peers the entries that they lack. Truncation comes first: a peer that is too far behind after it

@@ -209,11 +209,12 @@ impl World {
                 || self.pays_for_shared(replica, &moved.lock, &moves, &came);
             // The part of a new member goes along unasked.
             let moved = self.without_joiners(to, moved);
+            let sponsors = replica.inspect().ownership().sponsors();
             let home = |part| match self.plan.rules {
-                0 => replica.inspect().home_of(&moved.lock).unwrap_or(part),
+                0 => sponsors.home(&moved.lock).unwrap_or(part),
                 // It may have changed in this step.
-                _ if to == part || replica.inspect().home_of(&moved.lock) == Some(to) => to,
-                _ => replica.inspect().default_owner_of(&moved.lock, part),
+                _ if to == part || sponsors.home(&moved.lock) == Some(to) => to,
+                _ => sponsors.default_owner(&moved.lock, part),
             };
             let home: Option<&dyn Fn(DcId) -> DcId> = if may_return { Some(&home) } else { None };
             if let Err(broken) = self.requests.on_transfer((dc, to), &moved, self.tally.steps, home) {
