@@ -37,7 +37,7 @@ pub fn founding(size: u8) -> Founding {
         founders: (0..size).map(dc).map(founder).collect(),
         policy: Policy::default(),
         options: AgreedOptions::default(),
-        version: 3,
+        version: PROTOCOL_VERSION,
     }
 }
 

@@ -6,6 +6,7 @@ use super::cluster::{Cluster, dc, founding};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::{Entry, EntryFault, Violation};
 use crate::crdt::VersionVector;
 use crate::membership::{
@@ -93,7 +94,7 @@ impl Story {
             address,
             sponsor,
             votes: false,
-            credentials: Credentials { cluster, lineage: None, version: 3 },
+            credentials: Credentials { cluster, lineage: None, version: PROTOCOL_VERSION },
         }));
     }
 

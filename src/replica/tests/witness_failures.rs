@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, founding};
 use super::witness_story::{Story, WITNESS, new_witness, server};
 use crate::base::time::Timestamp;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::membership::{
     Address, Admission, Command, Config, Credentials, EvictPolicy, Founding, Generation, Index, Lineage,
     Mark, MemberName, NewWitness, Policy, Proposal, RecoveryPlan, Refused, ServerId, Voter, Vouch,
@@ -161,7 +162,11 @@ fn a_server_that_joins_and_is_lost_with_a_member_does_not_hold_its_eviction_up()
         address: Address::new("joins:1").expect("a host and a port"),
         sponsor: dc(0),
         votes: true,
-        credentials: Credentials { cluster: ClusterId::of("stories"), lineage: None, version: 3 },
+        credentials: Credentials {
+            cluster: ClusterId::of("stories"),
+            lineage: None,
+            version: PROTOCOL_VERSION,
+        },
     }));
     s.pass(1_000);
     s.isolate(1);

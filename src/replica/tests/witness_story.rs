@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, founding};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::{Instant, Now, Timestamp, Wall};
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::membership::{
     Address, Command, Config, Credentials, EvictPolicy, Evictee, Eviction, Generation, JoinPolicy, Lineage,
     MemberName, NewWitness, Policy, Proposal, ServerId, Voter, Vouch,
@@ -49,7 +50,11 @@ pub fn new_witness() -> NewWitness {
         server: server(),
         name: MemberName::new("witness").expect("a short name"),
         address: Address::new("witness:1").expect("a host and a port"),
-        credentials: Credentials { cluster: ClusterId::of("stories"), lineage: None, version: 3 },
+        credentials: Credentials {
+            cluster: ClusterId::of("stories"),
+            lineage: None,
+            version: PROTOCOL_VERSION,
+        },
     }
 }
 
