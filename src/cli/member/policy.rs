@@ -5,7 +5,7 @@ use std::time::Duration;
 use geolock_client::AdminClient;
 use serde_json::{Value, json};
 
-use super::NO_LIST;
+use super::{NO_LIST, names};
 use crate::base::time::brief;
 use crate::cli::connect;
 use crate::cli::failure::Failure;
@@ -59,12 +59,16 @@ pub(super) async fn policy(admin: &AdminClient, asked: MemberPolicy, json: bool)
 /// Returns the members that silence alone does not evict, although the policy is `auto`, and the reason: a
 /// sentence each.
 pub(super) fn not_timed(list: &ListMembersResponse) -> Vec<String> {
-    if list.policy.as_ref().map(MemberPolicy::evict) != Some(EvictPolicy::Auto) {
+    let is_auto = list.policy.as_ref().map(MemberPolicy::evict) == Some(EvictPolicy::Auto);
+    if !is_auto || list.members.len() < 2 {
         return Vec::new();
     }
-    let lags = |member: &&Member| member.timed_since.is_some_and(|since| member.entered_epoch < since);
-    let late = names(list.members.iter().filter(lags));
-    let needed = names(list.members.iter().filter(|member| member.timed_since.is_none()));
+    let named = |is_meant: &dyn Fn(&Member) -> bool| {
+        let meant = list.members.iter().filter(|member| is_meant(member));
+        names(&meant.map(|member| member.dc).collect::<Vec<_>>())
+    };
+    let late = named(&|it| it.timed_since.is_some_and(|since| it.entered_epoch < since));
+    let needed = named(&|it| it.timed_since.is_none());
     let late = (!late.is_empty()).then(|| {
         format!(
             "Evict = auto does not apply yet to {late}: it begins in each datacenter when its longer leases are over. \
@@ -72,12 +76,8 @@ pub(super) fn not_timed(list: &ListMembersResponse) -> Vec<String> {
         )
     });
     let needed = (!needed.is_empty())
-        .then(|| format!("Only an operator can evict {needed}: the other voters would be no majority."));
+        .then(|| format!("Evict = auto does not apply to {needed}: the other voters would be no majority."));
     late.into_iter().chain(needed).collect()
-}
-
-fn names<'a>(members: impl Iterator<Item = &'a Member>) -> String {
-    members.map(|member| format!("dc{}", member.dc)).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn evict_policy(evict: Evict) -> EvictPolicy {
@@ -160,11 +160,11 @@ mod tests {
         };
         let said = not_timed(&list);
         assert!(said[0].starts_with("Evict = auto does not apply yet to dc1:"), "{said:?}");
-        assert!(said[1].starts_with("Only an operator can evict dc2:"), "{said:?}");
+        assert!(said[1].starts_with("Evict = auto does not apply to dc2:"), "{said:?}");
         list.policy = policy(EvictPolicy::Operator);
         assert!(not_timed(&list).is_empty());
         list.policy = policy(EvictPolicy::Auto);
-        list.members.truncate(1);
-        assert!(not_timed(&list).is_empty());
+        list.members = vec![member(2, 5, None)];
+        assert!(not_timed(&list).is_empty(), "there is nobody else");
     }
 }
