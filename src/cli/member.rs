@@ -1,12 +1,13 @@
 //! `geolock member`: the members of the cluster.
 
+mod evict;
 mod homes;
 mod policy;
 
 use std::time::Duration;
 
 use clap::Subcommand;
-use geolock_client::{AdminClient, EvictionCheck};
+use geolock_client::AdminClient;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -20,13 +21,14 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use super::witnesses;
 use crate::base::time::brief;
+use evict::{evict, replace};
 use geolock_api::names::DcId;
 use geolock_api::proto::{
     AtStake, EndCause, EndedMember, ListMembersResponse, Member, MemberPhase, MemberPolicy, Witness,
 };
 use policy::{Evict, Join, evict_policy, join_policy, millis, policy};
 
-/// List the members of the cluster, invite a server to join, let a datacenter leave, or evict one.
+/// List the members of the cluster, invite a server to join, let a datacenter leave, evict or replace one.
 ///
 /// A majority of the members that vote agrees on a list of decisions about the members. Locks never wait for
 /// it.
@@ -102,6 +104,22 @@ enum MemberCommand {
         /// Name the locks and counters that it concerned: at most 1000 of each kind
         #[arg(long)]
         list: bool,
+    },
+    /// Evict a datacenter that is lost, and invite a new server with its id and name
+    ///
+    /// For a datacenter that has lost its disk, or its machine. It is evicted as with `evict`. Then start the
+    /// new server with `geolock server --join HOST:PORT --name NAME`, with the certificate of the datacenter
+    /// and an empty data directory: it gets all data from the others.
+    Replace {
+        /// The id of the datacenter, such as 2
+        #[arg(value_name = "ID", value_parser = dc_names::parse)]
+        dc: DcId,
+        /// Confirm that no server of this datacenter runs
+        #[arg(long, required = true)]
+        confirm_dead: bool,
+        /// Confirm that all its clients have stopped: do not wait for the ends of their leases
+        #[arg(long)]
+        clients_are_dead: bool,
     },
     /// Continue without a majority of the voters that is gone for good (forced recovery)
     ///
@@ -209,6 +227,9 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             ids.sort_unstable();
             if list { fallen::show(&admin, &ids, false).await } else { Ok(()) }
         }
+        MemberCommand::Replace { dc, confirm_dead: _, clients_are_dead } => {
+            replace(&admin, dc, clients_are_dead).await
+        }
         MemberCommand::Recover { survivors, confirm_lost: lost, clients_are_dead, list, json } => {
             recover(&admin, Recover { survivors, lost, clients_are_dead, list, json }).await
         }
@@ -228,46 +249,6 @@ pub async fn run(args: MemberArgs) -> Result<(), Failure> {
             policy(&admin, asked, json).await
         }
     }
-}
-
-/// Evicts datacenters, and waits until that is done.
-async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: bool) -> Result<(), Failure> {
-    let ids: Vec<u32> = dcs.iter().map(|dc| dc.get().into()).collect();
-    let names = dcs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let list = admin.members().await.map_err(connect::failure)?;
-    // Another server may join with the id of one that is evicted.
-    let is_named = |member: &&Member| ids.contains(&member.dc);
-    list.members.iter().filter(is_named).try_for_each(|member| match &member.at_stake {
-        Some(at_stake) if !member.heard => print(lost(member, at_stake, &list)),
-        _ => Ok(()),
-    })?;
-    let server = |member: &Member| (member.dc, member.generation);
-    let lost: Vec<(u32, u32)> = list.members.iter().filter(is_named).map(server).collect();
-    let is_member = async || -> Result<bool, Failure> {
-        let list = admin.members().await.map_err(connect::failure)?;
-        Ok(list.members.iter().map(server).any(|member| lost.contains(&member)))
-    };
-    // One that is evicted already is no error.
-    let is_under_way = |member: &Member| ids.contains(&member.dc) && member.phase() == MemberPhase::Evicting;
-    let mut check = EvictionCheck::default();
-    if !list.members.iter().any(is_under_way) {
-        check = admin.check_eviction(&ids).await.map_err(connect::failure)?;
-        let wait = check.max_lease_ttl;
-        if !clients_are_dead && !wait.is_zero() {
-            let seconds = wait.as_secs_f64();
-            print(format_args!(
-                "Clients of {names} may rely on their locks for {seconds:.0} s more: waiting."
-            ))?;
-            sleep(wait).await;
-        }
-    }
-    // It is given up if one of them is heard, or another member is lost meanwhile.
-    let mut decision = list.decision;
-    while is_member().await? {
-        decision = admin.evict_members(&ids, &check).await.map_err(connect::failure)?;
-        sleep(LOOK_EVERY).await;
-    }
-    print(format_args!("{names} evicted (decision {decision})."))
 }
 
 /// How often to check if a datacenter has left.

@@ -5,7 +5,7 @@
 use crate::evicting::evict;
 use crate::fixture::calls::{acquire, put, read};
 use crate::fixture::history::serving_at;
-use crate::fixture::said::run;
+use crate::fixture::said::{Said, run};
 use crate::fixture::{Cluster, lock, until};
 use crate::growth::{AUTO, all_settled, joined, listed, refused};
 use crate::leaving::{three, token};
@@ -22,6 +22,11 @@ fn lose_data(cluster: &Cluster, dc: u8) {
     std::fs::remove_dir_all(cluster.data_dir(dc)).expect("nobody uses it");
 }
 
+fn replace(cluster: &Cluster, dc: u8) -> Said {
+    let dc = dc.to_string();
+    run(&mut cluster.command(0, ["member", "replace", &dc, "--confirm-dead", "--clients-are-dead"]))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_has_lost_its_disk_is_evicted_and_joins_again() {
     let (mut cluster, mut clients) = three(AUTO).await;
@@ -34,14 +39,25 @@ async fn one_that_has_lost_its_disk_is_evicted_and_joins_again() {
     for returned in 1..3 {
         cluster.kill(2);
         lose_data(&cluster, 2);
-        until("no member hears it any more, and it is evicted", || {
-            (evict(&cluster, 0, "dc2").code == 0).then_some(())
-        });
-        // Its id is that of a member that was evicted: an operator has to agree.
-        let said = refused(&cluster, 2, &[]);
-        assert!(said.code != 0 && said.stderr.contains("member add city2"), "{said:?}");
-        let said = run(&mut cluster.command(1, ["member", "add", "city2"]));
-        assert_eq!(said.code, 0, "{said:?}");
+        if returned == 1 {
+            until("no member hears it any more, and it is evicted", || {
+                (evict(&cluster, 0, "dc2").code == 0).then_some(())
+            });
+            // Its id is that of a member that was evicted: an operator has to agree.
+            let said = refused(&cluster, 2, &[]);
+            assert!(said.code != 0 && said.stderr.contains("member add city2"), "{said:?}");
+            let said = replace(&cluster, 2);
+            assert!(said.code != 0 && said.stderr.contains("dc2 is no member"), "{said:?}");
+            let said = run(&mut cluster.command(1, ["member", "add", "city2"]));
+            assert_eq!(said.code, 0, "{said:?}");
+        } else {
+            until("no member hears it any more, and it is replaced", || {
+                let said = replace(&cluster, 2);
+                let done = said.code == 0 && said.stdout.contains("city2 may join (decision ");
+                assert!(done || said.stderr.contains("hears dc2"), "{said:?}");
+                done.then_some(())
+            });
+        }
         let client = joined(&mut cluster, 2).await;
         for dc in 0..3 {
             let list = listed(&cluster, dc, "three settled members", |list| all_settled(list, 3));
