@@ -59,6 +59,7 @@ use crate::base::time::Now;
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
+use call::Call;
 use deadline::Due;
 use lend::lend;
 
@@ -129,6 +130,15 @@ impl Replica {
             Event::Received { peer, message } => self.on_received(peer, message),
             Event::Flushed { peer, messages, batches } => {
                 lend!(LinkHandler, self).on_flushed(peer, messages, batches)
+            }
+            // The most frequent calls, before anything large is lent or moved.
+            Event::Client { call, request: Call::Acquire(ref acquire), .. }
+                if !self.lifecycle.state.is_starting() =>
+            {
+                lend!(AcquireCalls, self).on_acquire(call, acquire)
+            }
+            Event::Client { call, request: Call::Release { lease, proof, target }, .. } => {
+                lend!(AcquireCalls, self).on_release(call, lease, proof, target)
             }
             Event::Client { call, client, request } => {
                 lend!(ClientCalls, self).on_client(call, client, request)

@@ -10,7 +10,7 @@ use crate::replica::call::{Acquire, CallId, Limit, LockRequest, Refusal, Wait};
 use geolock_api::names::{IdempotencyKey, MAX_LABEL, RequestId};
 
 impl AcquireCalls<'_> {
-    pub(super) fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
+    pub(in crate::replica) fn on_acquire(&mut self, call: CallId, acquire: &Acquire) {
         match self.admit_acquire(call, acquire) {
             Ok(Some(lease)) => self.start_acquire(call, acquire, lease),
             Ok(None) => {}

@@ -145,18 +145,7 @@ pub(super) struct ClientCalls<'a> {
 }
 
 impl ClientCalls<'_> {
-    #[inline]
     pub(super) fn on_client(&mut self, call: CallId, client: ClientId, request: Call) {
-        // Fast path for the most frequent calls, before anything large is moved.
-        match &request {
-            Call::Acquire(acquire) if !self.lifecycle.state.is_starting() => {
-                return lend!(AcquireCalls, self).on_acquire(call, acquire);
-            }
-            Call::Release { lease, proof, target } => {
-                return lend!(AcquireCalls, self).on_release(call, *lease, *proof, *target);
-            }
-            _ => {}
-        }
         if lend!(Deferral, self).must_defer(&request) {
             return self.defer(call, request);
         }
@@ -226,7 +215,7 @@ pub(super) struct AcquireCalls<'a> {
 }
 
 impl AcquireCalls<'_> {
-    fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
+    pub(super) fn on_release(&mut self, call: CallId, lease: LeaseId, proof: Proof, target: Target) {
         let row = match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
             Ok(row) => row,
             Err(refusal) => return self.out.refuse(call, refusal),
