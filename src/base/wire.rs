@@ -57,6 +57,8 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
 /// about acknowledgements, version 4 the control group.
 pub const PROTOCOL_VERSION: u16 = 4;
+/// The version of a server that acts as the next release, in tests and in the simulator.
+pub const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 /// The protocol version from which on links have a lane for the control group, and servers can join.
 pub const CONTROL_VERSION: u16 = 4;
 

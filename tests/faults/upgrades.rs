@@ -22,6 +22,29 @@ const LATER: u8 = 4;
 /// The least that each datacenter appends after each restart.
 const SHARE: u64 = 3;
 
+/// Starts the founders with this fault script, and returns a client of each.
+async fn founded(cluster: &mut Cluster, script: &str) -> Vec<Client> {
+    for dc in MEMBERS {
+        cluster.write_founders(dc, 3, &[AUTO, HOLD].concat());
+        cluster.write_faults(dc, script);
+        cluster.launch(dc);
+    }
+    let mut clients = Vec::new();
+    for dc in MEMBERS {
+        cluster.server(dc).line("listening");
+        clients.push(serving_at(cluster, dc).await);
+    }
+    clients
+}
+
+/// Restarts a server with this fault script.
+fn upgrade(cluster: &mut Cluster, dc: u8, script: &str) {
+    cluster.server(dc).signal(Signal::TERM);
+    assert_eq!(cluster.server(dc).wait(), 0, "it stops");
+    cluster.write_faults(dc, script);
+    cluster.restart(dc);
+}
+
 fn homed(home: u8) -> AcquireRequest {
     let home = DcId::new(home).expect("a small id");
     AcquireRequest::exclusive(LockName::homed(home, b"x").expect("a short name"))
@@ -45,18 +68,8 @@ fn refuses_changes(cluster: &Cluster, at: u8) {
 async fn what_needs_the_newest_version_waits_for_the_last_server_that_is_upgraded() {
     let mut dice = Dice::from_environment();
     let mut cluster = Cluster::prepare(4);
-    let tables = [AUTO, HOLD].concat();
-    for dc in MEMBERS {
-        cluster.write_founders(dc, 3, &tables);
-        cluster.write_faults(dc, "speak = 2\n");
-        cluster.launch(dc);
-    }
     cluster.write_joiner(NEW, cluster.quic_address(0), "city3", HOLD);
-    let mut clients = Vec::new();
-    for dc in MEMBERS {
-        cluster.server(dc).line("listening");
-        clients.push(serving_at(&cluster, dc).await);
-    }
+    let clients = founded(&mut cluster, "speak = 2\n").await;
     let lists = Lists::begin(&clients, &mut dice);
     let load = lists.load();
     for dc in MEMBERS {
@@ -65,10 +78,7 @@ async fn what_needs_the_newest_version_waits_for_the_last_server_that_is_upgrade
             assert!(is_too_early(&clients[usize::from(at)], at).await, "before the upgrade of dc{dc}");
             refuses_changes(&cluster, at);
         }
-        cluster.server(dc).signal(Signal::TERM);
-        assert_eq!(cluster.server(dc).wait(), 0, "it stops");
-        cluster.write_faults(dc, "");
-        cluster.restart(dc);
+        upgrade(&mut cluster, dc, "");
     }
     load.works_in(&MEMBERS, SHARE).await;
 
@@ -102,31 +112,18 @@ async fn members_do_not_change_while_versions_differ_but_one_that_is_lost_is_evi
     const NEXT: &str = "speak = 5\n";
     let mut dice = Dice::from_environment();
     let mut cluster = Cluster::prepare(5);
-    let tables = [AUTO, HOLD].concat();
-    for dc in MEMBERS {
-        cluster.write_founders(dc, 3, &tables);
-        cluster.write_faults(dc, "");
-        cluster.launch(dc);
-    }
     for dc in [NEW, LATER] {
         cluster.write_joiner(dc, cluster.quic_address(0), &format!("city{dc}"), HOLD);
         cluster.write_faults(dc, "");
     }
-    let mut clients = Vec::new();
-    for dc in MEMBERS {
-        cluster.server(dc).line("listening");
-        clients.push(serving_at(&cluster, dc).await);
-    }
+    let mut clients = founded(&mut cluster, "").await;
     let lists = Lists::begin(&clients, &mut dice);
     let load = lists.load();
     clients.push(joined(&mut cluster, NEW).await);
     listed(&cluster, 0, "four settled members", |list| all_settled(list, 4));
 
     for dc in [0, 1] {
-        cluster.server(dc).signal(Signal::TERM);
-        assert_eq!(cluster.server(dc).wait(), 0, "it stops");
-        cluster.write_faults(dc, NEXT);
-        cluster.restart(dc);
+        upgrade(&mut cluster, dc, NEXT);
         load.works_in(&MEMBERS, SHARE).await;
         // Every datacenter has taken a lock from the one that was upgraded, so it has heard of its version.
         MEMBERS.into_iter().for_each(|at| waits_for_upgrade(&cluster, at));
@@ -138,10 +135,7 @@ async fn members_do_not_change_while_versions_differ_but_one_that_is_lost_is_evi
     until("it is evicted", || (run(&mut cluster.command(2, evict)).code == 0).then_some(()));
     waits_for_upgrade(&cluster, 2);
 
-    cluster.server(2).signal(Signal::TERM);
-    assert_eq!(cluster.server(2).wait(), 0, "it stops");
-    cluster.write_faults(2, NEXT);
-    cluster.restart(2);
+    upgrade(&mut cluster, 2, NEXT);
     let decided = || run(&mut cluster.command(0, ["audit"])).stdout.contains("version 5 is used");
     until("all use the next version", || decided().then_some(()));
 

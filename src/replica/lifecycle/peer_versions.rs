@@ -286,6 +286,7 @@ mod tests {
         versions.note(dc(2), u16::MAX);
         assert_eq!(versions.all(), VERSION);
     }
+
     #[test]
     fn the_next_server_with_an_id_may_speak_less() {
         let mut versions = versions();

@@ -247,19 +247,26 @@ impl Decisions<'_> {
         }
     }
 
+    /// Returns the proposal of a command, if it is possible now.
+    pub(super) fn checked(&self, command: Command) -> Result<Proposal, Refused> {
+        let rules = self.locks.owners().sponsors().rules();
+        let (reachability, bugs) = (&self.peers.reachability, self.config.bugs);
+        let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, bugs);
+        let mut versions = spoken_versions(self.members, self.lifecycle, self.peers);
+        if bugs.has(Bug::VersionTooEarly) {
+            versions.values_mut().for_each(|version| *version = self.config.speaks);
+        }
+        let facts = self.members.facts(self.peers, self.config, self.now);
+        self.members.decided.config().check_proposal(&Facts { rule_unseen, versions, ..facts }, command)
+    }
+
     /// Proposes a command to the control group, if it is possible now.
     pub(in crate::replica) fn on_propose(&mut self, command: Command) {
         if let Command::CancelLeave { dc, .. } = command {
             let refused = Refused::CancelElsewhere { dc };
             return self.out.report(Report::ProposalRefused { why: refused.to_string() });
         }
-        let rules = self.locks.owners().sponsors().rules();
-        let reachability = &self.peers.reachability;
-        let rule_unseen = rule_unseen(self.members, rules, self.log, reachability, self.config.bugs);
-        let versions = spoken_versions(self.members, self.lifecycle, self.peers);
-        let facts = self.members.facts(self.peers, self.config, self.now);
-        let facts = Facts { rule_unseen, versions, ..facts };
-        match self.members.decided.config().check_proposal(&facts, command) {
+        match self.checked(command) {
             Ok(proposal) => self.out.effects.push_back(Effect::Propose(Box::new(proposal))),
             Err(refused) => self.out.report(Report::ProposalRefused { why: refused.to_string() }),
         }

@@ -69,7 +69,7 @@ impl Writer<'_> {
 impl Decisions<'_> {
     /// A member that has left proposes its end, once all others have all of its log on disk, and a majority
     /// of the voters that remain can be reached: until then its vote may be needed. A proposal may be lost,
-    /// so it is repeated with each heartbeat.
+    /// so it is repeated with each heartbeat. While versions differ, it waits.
     pub(in crate::replica) fn propose_left(&mut self) {
         let me = self.config.dc;
         if !self.members.entered.has_left(me) || self.members.decided.is_over() {
@@ -81,8 +81,7 @@ impl Decisions<'_> {
         let have_all = others.iter().all(|dc| self.log.peer(dc).acknowledged().has(me, cut));
         if have_all && self.members.entered.have_entered(others, epoch) && self.log.durable().get(me) >= cut {
             let command = Command::Left { dc: me, generation, cut };
-            let facts = self.members.facts(self.peers, self.config, self.now);
-            if let Ok(proposal) = self.members.decided.config().check_proposal(&facts, command) {
+            if let Ok(proposal) = self.checked(command) {
                 self.out.effects.push_back(Effect::Propose(Box::new(proposal)));
             }
         }

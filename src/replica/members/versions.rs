@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Decisions, Members};
 use crate::base::bugs::Bug;
-use crate::membership::{Command, Facts, Proposal, Refused, Voter};
+use crate::membership::{Command, Voter};
 use crate::replica::effect::Effect;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::peers::Peers;
@@ -31,16 +31,6 @@ pub(in crate::replica) fn spoken_versions(
 }
 
 impl Decisions<'_> {
-    /// Returns the proposal of a command, if it is possible now.
-    pub(super) fn checked(&self, command: Command) -> Result<Proposal, Refused> {
-        let mut versions = spoken_versions(self.members, self.lifecycle, self.peers);
-        if self.config.bugs.has(Bug::VersionTooEarly) {
-            versions.values_mut().for_each(|version| *version = self.config.speaks);
-        }
-        let facts = Facts { versions, ..self.members.facts(self.peers, self.config, self.now) };
-        self.members.decided.config().check_proposal(&facts, command)
-    }
-
     /// Proposes that the cluster uses the version that all speak. A proposal may be lost, so it is repeated
     /// with each heartbeat.
     pub(in crate::replica) fn propose_version(&mut self) {

@@ -1,13 +1,10 @@
 //! Servers that are restarted one after the other as the next release, while members come and go.
 
-use crate::base::wire::PROTOCOL_VERSION;
+use crate::base::wire::NEXT_VERSION;
 use crate::membership::Command;
 use crate::sim::failure::FailureKind;
 use crate::sim::world::{Action, World};
 use geolock_api::names::DcId;
-
-/// The version that the next release speaks.
-const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 
 impl World {
     /// Plans when each server is upgraded. The founders come last, so that members are upgraded while others

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Step;
-use crate::base::wire::PROTOCOL_VERSION;
+use crate::base::wire::NEXT_VERSION;
 use geolock_api::names::DcId;
 
 /// A fault script. An empty one has no effect.
@@ -95,9 +95,6 @@ pub enum ScriptError {
     #[error("the fault script {}: {key} = {value} of {name}: 0 to 1", file.display())]
     Share { file: PathBuf, name: String, key: &'static str, value: f64 },
 }
-
-/// The version that a server speaks which acts as the next release.
-const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 
 fn first() -> NonZeroU64 {
     NonZeroU64::MIN
