@@ -9,8 +9,12 @@ use std::ops::RangeInclusive;
 
 mod checkpoint;
 
+use bincode::BorrowDecode;
+use bincode::de::read::{Reader, SliceReader};
+use bincode::de::{Decoder, DecoderImpl};
 use bincode::enc::write::Writer;
-use bincode::error::EncodeError;
+use bincode::error::{DecodeError, EncodeError};
+use bincode::serde::BorrowCompat;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
@@ -40,9 +44,16 @@ pub struct WireError {
     pub reason: String,
 }
 
-const fn config<const LIMIT: usize>() -> impl bincode::config::Config {
-    bincode::config::standard().with_limit::<LIMIT>()
-}
+/// The codec counts no number, length or tag as more than this, and each takes at least one byte. Its limit is in
+/// these units: it bounds a length that is claimed, and it must never refuse what was encoded.
+const COUNTED_PER_BYTE: usize = 16;
+
+/// Encoding knows no limit; [`decode_exactly`] takes from this one all that its bytes do not need.
+const CONFIG: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<{ usize::MAX }>,
+> = bincode::config::standard().with_limit::<{ usize::MAX }>();
 
 /// Encodes a value that fits a frame.
 pub fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
@@ -95,7 +106,7 @@ pub fn hash<T: Serialize>(what: &'static str, value: &T) -> u64 {
         }
     }
     let mut hashed = Hashed(Xxh3::new());
-    let written = bincode::serde::encode_into_writer(value, &mut hashed, config::<MAX_FRAME>());
+    let written = bincode::serde::encode_into_writer(value, &mut hashed, CONFIG);
     written.unwrap_or_else(|error| panic!("{what}: no wire type refuses to be encoded: {error}"));
     hashed.0.digest().max(1)
 }
@@ -104,7 +115,7 @@ fn encode_limited<T: Serialize, const LIMIT: usize>(
     what: &'static str,
     value: &T,
 ) -> Result<Vec<u8>, WireError> {
-    let bytes = bincode::serde::encode_to_vec(value, config::<LIMIT>())
+    let bytes = bincode::serde::encode_to_vec(value, CONFIG)
         .map_err(|error| WireError { what, reason: error.to_string() })?;
     if bytes.len() > LIMIT {
         return Err(WireError { what, reason: format!("{} bytes, the limit is {LIMIT}", bytes.len()) });
@@ -119,17 +130,25 @@ fn decode_limited<T: DeserializeOwned, const LIMIT: usize>(
     if bytes.len() > LIMIT {
         return Err(WireError { what, reason: format!("{} bytes, the limit is {LIMIT}", bytes.len()) });
     }
-    let (value, used) = bincode::serde::decode_from_slice(bytes, config::<LIMIT>())
-        .map_err(|error| WireError { what, reason: error.to_string() })?;
-    if used != bytes.len() {
-        return Err(WireError { what, reason: format!("{} bytes follow it", bytes.len() - used) });
+    decode_exactly(bytes).map_err(|error| WireError { what, reason: error.to_string() })
+}
+
+/// Decodes a value from all of these bytes. No length that they claim is believed beyond
+/// [`COUNTED_PER_BYTE`] times their number.
+fn decode_exactly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut decoder = DecoderImpl::new(SliceReader::new(bytes), CONFIG, ());
+    decoder.claim_bytes_read(usize::MAX - COUNTED_PER_BYTE.saturating_mul(bytes.len()))?;
+    let BorrowCompat(value) = BorrowCompat::<T>::borrow_decode(&mut decoder)?;
+    match decoder.reader().peek_read(1) {
+        None => Ok(value),
+        Some(_) => Err(DecodeError::OtherString("further bytes follow it".into())),
     }
-    Ok(value)
 }
 
 #[cfg(test)]
 mod tests {
     mod homed_names;
+    mod limits;
     mod recoveries;
 
     use std::fmt::Write;

@@ -109,3 +109,50 @@ impl Change {
         3 + self.key.as_bytes().len() + action
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::wire;
+    use bytes::Bytes;
+    use geolock_api::value::{FlagOp, MapOp, MapType, Op, PathStep, RegisterOp, ResettableCounterOp, SetOp};
+
+    fn ops(length: usize) -> Vec<Op> {
+        let item = || Bytes::from(vec![7; length]);
+        let items = || vec![item(), item(), item()];
+        vec![
+            Op::Counter(i64::MIN),
+            Op::ResettableCounter(ResettableCounterOp::Add(i64::MIN)),
+            Op::BoundedCounter(i64::MIN),
+            Op::TransferRights { to: DcId::new(63).expect("an id"), amount: u64::MAX },
+            Op::LwwRegister(item()),
+            Op::MvRegister(RegisterOp::Assign(item())),
+            Op::Versioned { version: u64::MAX, value: item(), done: true },
+            Op::AddWinsSet(SetOp::Add(items())),
+            Op::RemoveWinsSet(SetOp::Remove(items())),
+            Op::GrowOnlySet(items()),
+            Op::EnableWinsFlag(FlagOp::Enable),
+            Op::ResettableMap(MapOp::Remove(items())),
+        ]
+    }
+
+    /// So a commit of [`MAX_COMMIT_BYTES`] fits a record and a frame.
+    #[test]
+    fn a_change_takes_at_most_half_more_bytes_than_its_weight() {
+        let key = |length: usize| Key::new(b"b", &vec![7; length]).expect("valid");
+        let ttl = TimeToLive::from_millis(u64::from(u32::MAX)).expect("it is short");
+        for length in [1, 250, 251, 70_000] {
+            let step = PathStep { map: MapType::Resettable, field: vec![7; length].into() };
+            let nested = |depth| (ops(length), vec![step.clone(); depth]);
+            let updates = [0, 8].map(nested).into_iter().flat_map(|(ops, path)| {
+                ops.into_iter().map(move |op| Action::Update(Update { path: path.clone(), op }))
+            });
+            let actions = updates.chain([Action::Remove, Action::Expire(ttl), Action::Expired]);
+            for action in actions {
+                let change = Change { key: key(length.min(1_000)), action };
+                let (bytes, weight) = (wire::encode("change", &change).expect("it fits"), change.weight());
+                assert!(2 * bytes.len() <= 3 * weight, "{} bytes, weight {weight}: {change:?}", bytes.len());
+            }
+        }
+    }
+}

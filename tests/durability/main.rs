@@ -10,6 +10,7 @@ mod fixture;
 mod damage;
 mod full_disk;
 mod histories;
+mod largest;
 mod left_behind;
 mod majority;
 mod previous_version;

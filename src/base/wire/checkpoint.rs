@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{MAX_CHECKPOINT, WireError, config, decode_limited};
+use super::{CONFIG, MAX_CHECKPOINT, WireError, decode_limited};
 
 /// The beginning of a checkpoint of version 2. One of version 1 begins with a number, and no number begins
 /// like this.
@@ -20,10 +20,10 @@ pub fn encode_checkpoint<T: Serialize, M: Serialize>(
 ) -> Result<Vec<u8>, WireError> {
     let what = "checkpoint";
     let mut bytes = if more.is_some() { CHECKPOINT_V4 } else { CHECKPOINT_V2 }.to_vec();
-    bincode::serde::encode_into_std_write(value, &mut bytes, config::<MAX_CHECKPOINT>())
+    bincode::serde::encode_into_std_write(value, &mut bytes, CONFIG)
         .map_err(|error| WireError { what, reason: error.to_string() })?;
     if let Some(more) = more {
-        bincode::serde::encode_into_std_write(more, &mut bytes, config::<MAX_CHECKPOINT>())
+        bincode::serde::encode_into_std_write(more, &mut bytes, CONFIG)
             .map_err(|error| WireError { what, reason: error.to_string() })?;
     }
     if bytes.len() > MAX_CHECKPOINT {

@@ -9,7 +9,9 @@ use crdts::CvRDT;
 
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::Instant;
+use crate::base::wire::MAX_FRAME;
 use crate::base::work;
+use crate::causal_log::commit::MAX_COMMIT_BYTES;
 use crate::causal_log::entry::Entry;
 use crate::crdt::VersionVector;
 use geolock_api::names::{DcId, DcSet};
@@ -21,6 +23,11 @@ const BATCH_ROWS: usize = 32;
 /// Maximum number of entries that one batch skips because the peer already has them; the next step continues
 /// after them.
 const LOOKS_PER_BATCH: u64 = 4096;
+
+// The last entry of a batch may be a commit as large as they get. A change takes at most half more bytes than its
+// weight.
+const _: () =
+    assert!((BATCH_WEIGHT + MAX_COMMIT_BYTES) * 3 / 2 + (1 << 20) <= MAX_FRAME, "a batch fits a frame");
 
 /// The link to a peer.
 #[derive(Default)]

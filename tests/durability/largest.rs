@@ -1,0 +1,80 @@
+//! Commits at the documented limits, and one above: what is acknowledged is read by the other datacenters and
+//! after a restart.
+//!
+//! Guarantee: docs/guarantees.md#commits.
+
+use crate::fixture::history::{merged, patient, serving_at};
+use crate::fixture::{key, servers};
+use geolock::client::{Batch, Client, Reason, Snapshot, Transaction, TxnError, TxnRequest, Update};
+
+/// Elements of 3 bytes of one step.
+const STEP: u32 = 200_000;
+
+async fn begin(client: &Client) -> Transaction {
+    client.begin(TxnRequest::new()).await.expect("it serves")
+}
+
+fn elements(from: u32, count: u32) -> Update {
+    Update::set_add((from..from + count).map(|n| n.to_le_bytes()[..3].to_vec()))
+}
+
+/// The most elements of a set that fit a commit: each takes 5 of 4 MiB, and the smallest number of bytes on
+/// disk for its weight. One step above is refused and changes nothing.
+async fn largest_set(client: &Client) -> Snapshot {
+    let mut txn = begin(client).await;
+    let mut count = 0;
+    loop {
+        match txn.update(&key("set"), elements(count, STEP)).await {
+            Ok(()) => count += STEP,
+            Err(TxnError::Refused(Reason::TransactionTooLarge, why)) => {
+                assert!(why.to_string().contains("4194304"), "{why}");
+                break;
+            }
+            Err(other) => panic!("after {count} elements: {other}"),
+        }
+    }
+    assert_eq!(count, 4 * STEP);
+    txn.commit().await.expect("it is within the limits")
+}
+
+/// The most changes of a commit, each as deep as it may be.
+async fn deepest_counters(client: &Client) -> Snapshot {
+    let deep = (0..8).fold(Update::counter(1), |update, _| update.in_field("f"));
+    let mut txn = begin(client).await;
+    for _ in 0..6 {
+        let step = (0..10_000).fold(Batch::new(), |batch, _| batch.update(&key("deep"), deep.clone()));
+        txn.run(step).await.expect("it is within the limits");
+    }
+    txn.commit().await.expect("it is within the limits")
+}
+
+async fn shows_both(client: &Client, at_least: &Snapshot) {
+    let read = client.read_many(&[key("deep")], &patient(at_least)).await.expect("it is up");
+    let mut value = read.values.into_iter().next().expect("one key was read");
+    for _ in 0..8 {
+        value = value.field("f").expect("it is a map");
+    }
+    assert_eq!(value.counter(), Ok(60_000));
+    // The set itself is larger than an answer may be.
+    client.update(&key("after"), Update::counter(1)).await.expect("it serves");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_commits_are_read_elsewhere_and_after_a_restart() {
+    let (mut cluster, clients) = servers(3).serving().await;
+    let set = largest_set(&clients[0]).await;
+    let both = merged([&set, &deepest_counters(&clients[0]).await]);
+    for client in &clients {
+        shows_both(client, &both).await;
+    }
+    drop(clients);
+    for dc in 0..3 {
+        cluster.kill(dc);
+    }
+    for dc in 0..3 {
+        cluster.launch(dc);
+    }
+    for dc in 0..3 {
+        shows_both(&serving_at(&cluster, dc).await, &both).await;
+    }
+}
