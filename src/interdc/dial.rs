@@ -125,6 +125,9 @@ impl Dialler {
                         AttemptError::LostToPeer(_) => {
                             self.context.lost_to.send_replace(Some(self.peer.id));
                         }
+                        AttemptError::RunsTwice(_) => {
+                            self.context.runs_twice.send_replace(Some(self.peer.id));
+                        }
                         _ => {}
                     }
                     self.peer.failed(&error);

@@ -111,6 +111,11 @@ pub enum Refusal {
          with an empty data directory and `geolock server --join`"
     )]
     Lost(DcId),
+    #[error(
+        "two servers run at the same time with the identity of {0}: its data directory or machine was copied. Stop \
+         both, remove the copy, and start the other one"
+    )]
+    RunsTwice(DcId),
     #[error("it speaks protocol versions {} to {}, here it is {} to {}", theirs.0, theirs.1, ours.0, ours.1)]
     NoCommonVersion { theirs: (u16, u16), ours: (u16, u16) },
     #[error("no proper hello: {0}")]
@@ -144,6 +149,7 @@ pub(super) enum CloseCode {
     Replaced = 12,
     NoJoins = 13,
     Lost = 14,
+    RunsTwice = 15,
 }
 
 impl CloseCode {
@@ -165,6 +171,7 @@ impl Refusal {
             Refusal::Duplicate => CloseCode::Duplicate,
             Refusal::NoJoins => CloseCode::NoJoins,
             Refusal::Lost(_) => CloseCode::Lost,
+            Refusal::RunsTwice(_) => CloseCode::RunsTwice,
         }
     }
 }
@@ -204,6 +211,9 @@ pub(super) enum AttemptError {
     /// The peer's cluster was recovered by force without this datacenter.
     #[error("refused by it for good: {0}")]
     LostToPeer(String),
+    /// Two servers run with the identity of this one, as the peer sees.
+    #[error("refused by it for good: {0}")]
+    RunsTwice(String),
     /// The peer uses another connection instead: not a failure.
     #[error("it uses another connection")]
     Superseded,
@@ -231,6 +241,9 @@ impl From<ConnectionError> for AttemptError {
             }
             ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::Lost.value() => {
                 AttemptError::LostToPeer(close.to_string())
+            }
+            ConnectionError::ApplicationClosed(close) if close.error_code == CloseCode::RunsTwice.value() => {
+                AttemptError::RunsTwice(close.to_string())
             }
             // The peer dropped the attempt before it was a connection, because there was another one. quinn
             // then closes it without a reason, or during the handshake with a code of its own.

@@ -14,7 +14,8 @@ use super::error::{DownReason, InterdcError, SendError};
 use super::event::{Lane, LinkEvent, LinkId};
 use super::link::Link;
 use super::queue::Unqueued;
-use super::shared::{Context, InterdcStats};
+use super::shared::Context;
+use super::stats::InterdcStats;
 use crate::base::wire::MAX_FRAME;
 use geolock_api::names::{DcId, DcSet};
 
@@ -197,6 +198,12 @@ impl Links {
     /// watched for changes.
     pub fn lost_to(&self) -> watch::Receiver<Option<DcId>> {
         self.context.lost_to.subscribe()
+    }
+
+    /// Returns the last peer that said that two servers run at the same time with the identity of this one, to
+    /// be watched for changes.
+    pub fn runs_twice(&self) -> watch::Receiver<Option<DcId>> {
+        self.context.runs_twice.subscribe()
     }
 
     /// Returns statistics since the start.

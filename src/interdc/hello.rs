@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{AttemptError, Refusal};
 use super::frame::FORMAT;
-use super::shared::{Context, Peer};
+use super::shared::Context;
 use crate::base::wire;
 use geolock_api::names::{ClusterId, DcId};
 
@@ -96,18 +96,6 @@ impl Hello {
             return Err(Refusal::NoCommonVersion { theirs: self.versions, ours });
         }
         Ok(version)
-    }
-}
-
-impl Peer {
-    /// Checks that it is the server that has the id now, as far as is known.
-    pub(super) fn recognize(&self, hello: &Hello) -> Result<(), Refusal> {
-        match self.generation() {
-            Some(known) if hello.generation != u32::from(known) => {
-                Err(Refusal::WrongGeneration { found: hello.generation, known })
-            }
-            _ => Ok(()),
-        }
     }
 }
 

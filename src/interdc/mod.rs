@@ -9,6 +9,7 @@
 //!           peer.rs       one task per peer: no link -> link -> no link; the only reporter of its events
 //!           dial.rs       outgoing attempts        accept.rs   incoming ones, until the peer is identified
 //!           hello.rs      the first messages of both sides
+//!           runs.rs       two servers under one identity: a copied machine
 //!           join.rs       the request of a server that is no member yet
 //! ```
 
@@ -27,7 +28,9 @@ mod join;
 mod link;
 mod peer;
 mod queue;
+mod runs;
 mod shared;
+mod stats;
 mod transport;
 mod wan;
 mod wan_profile;
@@ -40,6 +43,6 @@ pub use error::{DownReason, FrameError, InterdcError, Refusal, SendError};
 pub use event::{Lane, LinkEvent, LinkId};
 pub use handle::{Interdc, Links};
 pub use join::{JoinCallError, MAX_JOIN_ANSWER, MAX_JOIN_REQUEST, ask_to_join};
-pub use shared::{InterdcStats, LaneStats, PeerStats, WireStats};
+pub use stats::{InterdcStats, LaneStats, PeerStats, WireStats};
 pub use wan::{Wan, WanPath, WanTally};
 pub use wan_profile::{WanProfile, WanProfileError};

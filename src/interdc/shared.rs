@@ -14,6 +14,8 @@ use super::config::{ControlFrame, InterdcConfig, JoinCall, QueueBound};
 use super::error::{AttemptError, DownReason, Refusal};
 use super::event::{Lane, LinkId};
 use super::link::Link;
+use super::runs::Runs;
+use super::stats::{InterdcStats, LaneStats, PeerStats, WireStats};
 use geolock_api::names::{ClusterId, DcId, DcSet, MAX_DCS};
 
 /// Most incoming connections that wait for a peer's task.
@@ -45,6 +47,8 @@ pub(super) struct Context {
     pub disowned_by: watch::Sender<Option<String>>,
     /// The last peer that said that its cluster was recovered by force without this datacenter.
     pub lost_to: watch::Sender<Option<DcId>>,
+    /// The last peer that said that two servers run with the identity of this one.
+    pub runs_twice: watch::Sender<Option<DcId>>,
     /// The generations of datacenters without which this cluster was recovered by force.
     lost: Mutex<BTreeMap<DcId, u16>>,
     /// The peers with a link that has [`Lane::Control`].
@@ -84,6 +88,7 @@ impl Context {
             stranger: watch::Sender::new(None),
             disowned_by: watch::Sender::new(None),
             lost_to: watch::Sender::new(None),
+            runs_twice: watch::Sender::new(None),
             lost: Mutex::default(),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: config.control.clone(),
@@ -111,6 +116,7 @@ impl Context {
             stranger: watch::Sender::new(None),
             disowned_by: watch::Sender::new(None),
             lost_to: watch::Sender::new(None),
+            runs_twice: watch::Sender::new(None),
             lost: Mutex::default(),
             control_peers: watch::Sender::new(DcSet::EMPTY),
             control: None,
@@ -257,6 +263,8 @@ pub(super) struct Peer {
     pub ended: watch::Sender<bool>,
     /// The number of servers that had its id before, once that is known.
     generation: Mutex<Option<u16>>,
+    /// The runs that have said hello.
+    pub runs: Mutex<Runs>,
     /// The same as the peer said on the present or last link.
     said_generation: AtomicU32,
     link: Mutex<Option<Arc<Link>>>,
@@ -302,6 +310,7 @@ impl Peer {
             removed: watch::Sender::new(false),
             ended: watch::Sender::new(false),
             generation: Mutex::new(generation),
+            runs: Mutex::default(),
             said_generation: AtomicU32::new(0),
             link: Mutex::default(),
             last_link: AtomicU64::new(0),
@@ -429,72 +438,6 @@ impl LaneCounters {
             bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
             messages_received: self.messages_received.load(Ordering::Relaxed),
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// Statistics of the links of one datacenter since its start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterdcStats {
-    /// Ordered by id.
-    pub peers: Vec<PeerStats>,
-    /// Incoming connections refused: strangers, wrong certificates, too many at once.
-    pub refused: u64,
-    pub last_refusal: Option<String>,
-}
-
-/// Statistics of the links to one peer since the start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerStats {
-    pub peer: DcId,
-    pub up: bool,
-    /// QUIC's estimate, while the link is up.
-    pub rtt: Option<Duration>,
-    pub urgent: LaneStats,
-    pub bulk: LaneStats,
-    pub state: LaneStats,
-    pub control: LaneStats,
-    pub wire: WireStats,
-    /// Links after the first.
-    pub reconnects: u64,
-    /// The reason why there is no link, or why there was none before this one.
-    pub last_error: Option<String>,
-}
-
-impl PeerStats {
-    /// Returns the number of messages sent on all lanes.
-    pub fn messages_sent(&self) -> u64 {
-        [self.urgent, self.bulk, self.state, self.control].iter().map(|lane| lane.messages_sent).sum()
-    }
-
-    /// Returns the number of messages received on all lanes.
-    pub fn messages_received(&self) -> u64 {
-        [self.urgent, self.bulk, self.state, self.control].iter().map(|lane| lane.messages_received).sum()
-    }
-}
-
-/// Messages on one lane, and their bytes without framing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneStats {
-    pub messages_sent: u64,
-    pub bytes_sent: u64,
-    pub messages_received: u64,
-    pub bytes_received: u64,
-}
-
-/// Bytes in UDP datagrams, including QUIC's own frames, acknowledgements and retransmissions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WireStats {
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
-}
-
-impl WireStats {
-    fn and(self, connection: &quinn::Connection) -> WireStats {
-        let stats = connection.stats();
-        WireStats {
-            bytes_sent: self.bytes_sent + stats.udp_tx.bytes,
-            bytes_received: self.bytes_received + stats.udp_rx.bytes,
         }
     }
 }

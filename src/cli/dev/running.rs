@@ -287,6 +287,11 @@ impl<'a> Running<'a> {
             return Ok(());
         };
         let (end, what) = match departure {
+            // Nobody copies it in a playground, and its data is not given up.
+            Departure::RunsTwice => {
+                eprintln!("{dc} is stopped: another server ran with its identity");
+                return Ok(());
+            }
             Departure::Left => (End::Left, "has left the cluster"),
             // It begins with an empty directory in any case.
             Departure::Evicted | Departure::Returns => (End::Evicted, "was evicted"),
