@@ -183,6 +183,14 @@ pub enum Bug {
     TokensUnfenced,
     /// A member that was down serves without having asked whether it was evicted.
     ServesUnasked,
+    /// A restarted member does not ask if the policy that it knows evicts nobody.
+    TrustsPolicy,
+    /// A restarted member counts voters that have not heard this run.
+    ConfirmedUnheard,
+    /// An evicted member renews leases until it stops.
+    EvictedRenews,
+    /// A member whose clock stood still tells its clients times of that clock.
+    TellsStoppedClock,
     /// A member that no majority of the voters backs continues to grant.
     GrantsUnbacked,
     /// A member that no majority of the voters backs continues to renew the leases of its clients.

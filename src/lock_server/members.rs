@@ -32,6 +32,8 @@ pub enum MembersInput {
     Recover(RecoveryPlan),
     /// An operator takes the leave of this datacenter back.
     CancelLeave,
+    /// This server was evicted, or the cluster was recovered without it: it ends the leases of its clients.
+    Ended,
 }
 
 impl From<MembersInput> for Event {
@@ -41,6 +43,7 @@ impl From<MembersInput> for Event {
             MembersInput::Recover(plan) => Event::Recover { plan },
             MembersInput::CancelLeave => Event::CancelLeave,
             MembersInput::Propose(command) => Event::Propose { command },
+            MembersInput::Ended => Event::Ended,
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct ReplicaConfig {
     /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
     /// members come with the decisions.
     pub joins: bool,
+    /// This server takes part in a control group: a founder that was started may not know its first
+    /// decisions.
+    pub has_control_group: bool,
     /// The highest version of the protocol that it speaks. [`PROTOCOL_VERSION`], but in tests also that of
     /// an earlier release, or of the next one.
     pub speaks: u16,
@@ -35,7 +38,8 @@ impl ReplicaConfig {
     /// Returns the options of a founder, with no id of the data directory yet.
     pub fn new(dc: DcId, agreed: AgreedConfig, local: LocalConfig) -> ReplicaConfig {
         let (server, bugs) = (ServerId::default(), Bugs::default());
-        ReplicaConfig { dc, agreed, local, server, joins: false, speaks: PROTOCOL_VERSION, bugs }
+        let (joins, has_control_group, speaks) = (false, false, PROTOCOL_VERSION);
+        ReplicaConfig { dc, agreed, local, server, joins, has_control_group, speaks, bugs }
     }
 
     /// Returns the clock that measures leases: the monotonic one, which nobody sets.

@@ -82,6 +82,7 @@ fn has_work_beside_locks(replica: &Replica) -> bool {
         || out.has_more_durable()
         || out.truncates
         || data.acknowledgements.have_news()
+        || (lifecycle.admission.has_ended() && clients.leases.len() > 0)
         || (clients.deferred.has_reclaims() && knows_earlier_runs(lifecycle, log));
     is_busy || goes_on
 }

@@ -151,6 +151,7 @@ impl Replica {
             Event::CancelLeave => lend!(Decisions, self).on_cancel_leave(),
             Event::Propose { command } => lend!(Decisions, self).on_propose(*command),
             Event::Checkpoint => self.on_checkpoint_wanted(),
+            Event::Ended => self.lifecycle.on_ended(),
             Event::Drain => self.lifecycle.admission.drain(),
         }
         let only_locks = self.finish_step(only_locks && self.out.position == before);

@@ -308,6 +308,9 @@ impl Node {
             Some(Departure::Evicted) => {
                 tracing::warn!(dc = %self.dc, "stopped: this datacenter was evicted. Its data directory may have commits that no other member has");
             }
+            Some(Departure::RunsTwice) => {
+                tracing::error!(dc = %self.dc, "stopped: another server ran with the identity of this one. Start only one of them again");
+            }
             // Its data is given up here, so an error of the journal does not count.
             Some(Departure::Returns) => return Ok(departure),
             None => {}
@@ -347,8 +350,9 @@ impl Started {
         let started = spawn_blocking(move || start_datacenter(datacenter, Some(socket), port, board)).await;
         let Datacenter { server, links } = joined(started)?;
         let lost_history = spawn(lost_history.watch(links.clone(), view.clone(), server.handle()));
+        let (handle, inputs) = (server.handle(), members.inputs.clone());
         let departing =
-            Departing { me: dc, id, data_dir, tls, links: links.clone(), view, server: server.handle() };
+            Departing { me: dc, id, data_dir, tls, links: links.clone(), view, server: handle, inputs };
         let departure = spawn(departing.watch());
         // It opens its file and looks for a leader meanwhile.
         let group = plan.start(channels, links, members);

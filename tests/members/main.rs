@@ -18,6 +18,7 @@ mod playground;
 mod recovering;
 mod refusals;
 mod returning;
+mod second_holders;
 mod soak;
 mod through_all;
 mod timed;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::client_requests::{ClientRequest, names_weight};
 use super::deferred_calls::knows_earlier_runs;
 use super::grants::Requests;
-use crate::base::time::Now;
+use crate::base::time::{Instant, Now};
 use crate::base::work;
 use crate::causal_log::Log;
 use crate::leases::{ClientId, LeaseError, LeaseIndex, OnDisconnect, Proof, SessionId};
@@ -103,6 +103,7 @@ impl LeaseCalls<'_> {
         secret: Secret,
     ) {
         match self.clients.authorise(self.config.lease_time(self.now), lease, Proof::Secret(secret), call) {
+            Ok(index) if self.lifecycle.admission.has_ended() => self.end_of_ended(call, index),
             Ok(index) => {
                 let Some(ttl) = self.renew(index, knows_earlier_runs(self.lifecycle, self.log)) else {
                     return self.out.refuse(call, self.not_backed());
@@ -119,6 +120,7 @@ impl LeaseCalls<'_> {
 
     pub(in crate::replica) fn on_keep_alive(&mut self, call: CallId, lease: LeaseId, proof: Proof) {
         match self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) {
+            Ok(index) if self.lifecycle.admission.has_ended() => self.end_of_ended(call, index),
             Ok(index) => {
                 let can_be_judged = knows_earlier_runs(self.lifecycle, self.log);
                 let can_be_judged = can_be_judged && !self.config.bugs.has(Bug::GraceRenewed);
@@ -132,15 +134,36 @@ impl LeaseCalls<'_> {
     }
 
     /// Renews a lease, unless this member may be evicted: then the client gets what is left of the time that
-    /// it was told before; `None` if it was told none in this run. Returns the time for which the lease is
-    /// valid.
+    /// it was told before; `None` if it was told none in this run, or the clock has stood still since. Returns
+    /// the time for which the lease is valid.
     fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
         let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
         if self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
             return Some(self.clients.leases.renew(index, can_be_judged, most, now));
         }
         let lease = self.clients.leases.get(index);
-        lease.is_told.then(|| lease.expires.saturating_since(now))
+        let may_tell = lease.is_told && self.lifecycle.member_lease.may_tell_rest();
+        may_tell.then(|| lease.expires.saturating_since(now))
+    }
+
+    /// Ends a lease, which a client of a server that is no member any more wants to keep.
+    fn end_of_ended(&mut self, call: CallId, index: LeaseIndex) {
+        let lease = self.clients.leases.get(index).id;
+        self.take_lease_away(index);
+        self.out.refuse(call, Refusal::UnknownLease(lease));
+    }
+
+    /// If this server is no member any more, ends the leases of its clients: others may be granted what they
+    /// hold.
+    pub(in crate::replica) fn end_all_leases(&mut self) {
+        let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
+        while ended < ENDED_PER_STEP
+            && self.lifecycle.admission.has_ended()
+            && let Some(index) = self.clients.leases.next_expired(Instant::FAR_FUTURE, &mut looks)
+        {
+            ended += 1 + self.clients.leases.get(index).requests.len();
+            self.take_lease_away(index);
+        }
     }
 
     fn longest_lease(&self) -> Duration {

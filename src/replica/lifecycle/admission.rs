@@ -9,6 +9,8 @@ pub(in crate::replica) struct Admission {
     draining: bool,
     /// This datacenter leaves.
     leaving: bool,
+    /// This server was evicted, or the cluster was recovered without it. This never ends.
+    ended: bool,
     load: Load,
 }
 
@@ -23,9 +25,21 @@ impl Admission {
         self.leaving = leaving;
     }
 
+    /// This server was evicted, or the cluster was recovered without it: others may be granted what its
+    /// clients hold.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Returns true if this server was evicted, or the cluster was recovered without it.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     #[inline]
     pub fn is_draining(&self) -> bool {
-        self.draining || self.leaving
+        self.draining || self.leaving || self.ended
     }
 
     pub fn set_load(&mut self, load: Load) {

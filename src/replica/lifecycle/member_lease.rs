@@ -1,5 +1,7 @@
 //! The answers of the member lease: under the policy `auto`, a member serves clients only while a majority of
-//! the voters backs it (`docs/algorithm.md#39-eviction-by-time`).
+//! the voters backs it (`docs/algorithm.md#39-eviction-by-time`). Under every policy, a server that was started
+//! is not backed until a majority of the voters has confirmed that it still is a member
+//! (`docs/algorithm.md#38-members-that-are-evicted`).
 
 use std::time::Duration;
 
@@ -10,6 +12,10 @@ pub(in crate::replica) struct MemberLeaseState {
     /// A majority of the voters backs this member until then.
     until: Instant,
     backing: Backing,
+    /// This server was started, and may have been evicted before.
+    may_be_over: bool,
+    /// The times that clients were told are of a clock that stood still since.
+    told_is_void: bool,
     /// Longest time to live of a client's lease by the policy.
     longest: Option<Duration>,
 }
@@ -26,7 +32,13 @@ enum Backing {
 
 impl Default for MemberLeaseState {
     fn default() -> MemberLeaseState {
-        MemberLeaseState { until: Instant::ZERO, backing: Backing::NotNeeded, longest: None }
+        MemberLeaseState {
+            until: Instant::ZERO,
+            backing: Backing::NotNeeded,
+            may_be_over: false,
+            told_is_void: false,
+            longest: None,
+        }
     }
 }
 
@@ -41,7 +53,28 @@ impl MemberLeaseState {
             (true, true) => Backing::Backed,
             (true, false) => Backing::Missing,
         };
+        // From now on leases are renewed by a clock that runs.
+        self.told_is_void &= self.backing == Backing::Missing;
         self.is_backed() != was_backed
+    }
+
+    /// Notes whether this server may have been evicted before it was started. Returns true if
+    /// [`MemberLeaseState::is_backed`] has changed.
+    pub(super) fn set_may_be_over(&mut self, may_be_over: bool) -> bool {
+        let was_backed = self.is_backed();
+        self.may_be_over = may_be_over;
+        self.is_backed() != was_backed
+    }
+
+    /// The monotonic clock has stood still: the rest of a lease by that clock is too long.
+    pub(super) fn forget_told(&mut self) {
+        self.told_is_void = true;
+    }
+
+    /// Returns true if a client of a member that is not backed may be told the rest of the time that it was
+    /// told before.
+    pub fn may_tell_rest(&self) -> bool {
+        !self.told_is_void
     }
 
     /// Ends the backing when its time is over. Returns true if it ends.
@@ -59,11 +92,12 @@ impl MemberLeaseState {
         self.longest = longest;
     }
 
-    /// Returns false if members are evicted by time, and no majority of the voters backs this one: it may be
-    /// evicted, so it grants nothing and renews no lease.
+    /// Returns false if this member may be evicted, so it grants nothing and renews no lease: members are
+    /// evicted by time, and no majority of the voters backs this one; or it was started, and no majority has
+    /// confirmed it.
     #[inline]
     pub fn is_backed(&self) -> bool {
-        self.backing != Backing::Missing
+        self.backing != Backing::Missing && !self.may_be_over
     }
 
     /// Returns how long a majority of the voters backs this member without further acknowledgements; `None`

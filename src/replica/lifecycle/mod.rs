@@ -168,6 +168,22 @@ impl Lifecycle {
         self.versions.set_member(may_serve);
     }
 
+    /// This server was started, and does not know yet whether it still is a member; or it knows now.
+    pub fn on_may_be_over(&mut self, may_be_over: bool) {
+        self.is_pending |= self.member_lease.set_may_be_over(may_be_over);
+    }
+
+    /// This server was evicted, or the cluster was recovered without it.
+    pub fn on_ended(&mut self) {
+        self.admission.end();
+        self.is_pending = true;
+    }
+
+    /// The monotonic clock has stood still for some time.
+    pub fn on_clock_stood_still(&mut self) {
+        self.member_lease.forget_told();
+    }
+
     /// These are the other members now.
     pub fn set_peers(&mut self, peers: DcSet) {
         let was_asking = self.own_log.is_asking();

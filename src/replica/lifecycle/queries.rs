@@ -11,7 +11,7 @@ use crate::replica::call::Phase;
 
 impl Lifecycle {
     pub fn phase(&self) -> Phase {
-        let knows_own_log = self.own_log.is_recovered() && self.may_serve;
+        let knows_own_log = self.own_log.is_recovered() && self.may_serve && !self.admission.has_ended();
         self.state.phase(Facts { knows_own_log, leases_in_grace: self.leases_in_grace })
     }
 

@@ -10,12 +10,13 @@ use std::time::Duration;
 use super::MembersState;
 use super::listing::{DecisionList, Learnt, config_after};
 use super::pending::{Admitted, Change, Evicted, Kind};
+use crate::base::bugs::{Bug, Bugs};
 use crate::base::entry_number::is_first;
 use crate::causal_log::Entry;
 use crate::lock_state::Known;
 use crate::membership::{
-    Command, Config, Epoch, EvictPolicy, Generation, Index, Member, Phase, Proposal, RECOVERY_FENCES,
-    Refused, ServerId, Silence, Voter,
+    Command, Config, EndCause, Epoch, EvictPolicy, Generation, Index, Member, Phase, Proposal,
+    RECOVERY_FENCES, Refused, ServerId, Silence, Voter,
 };
 use geolock_api::names::{DcId, DcSet};
 
@@ -199,6 +200,11 @@ impl Decided {
         self.config.slots().end_of(self.server).is_some()
     }
 
+    /// Returns true if it is decided that this server was evicted, or that the cluster goes on without it.
+    pub(super) fn was_evicted(&self) -> bool {
+        self.config.slots().end_of(self.server).is_some_and(|past| past.cause != EndCause::Left)
+    }
+
     /// Returns true if this server is a member in a state: an earlier one with the same slot may be.
     pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
         let Some(state) = state.filter(|_| self.awaits_state) else { return true };
@@ -234,11 +240,11 @@ impl Decided {
         evicting.union(recut)
     }
 
-    /// Returns true if the others can evict this member while it is down.
-    pub(super) fn may_be_evicted(&self) -> bool {
-        let voters = self.config.voters();
-        let others = voters.without([self.me].into_iter().collect());
-        self.config.policy().evict != EvictPolicy::Wait && others.voters.len() >= voters.majority()
+    /// Returns true if the others can evict this member while it is down: under every policy, because they
+    /// can change that first.
+    pub(super) fn may_be_evicted(&self, bugs: Bugs) -> bool {
+        let trusts_policy = bugs.has(Bug::TrustsPolicy) && self.config.policy().evict == EvictPolicy::Wait;
+        self.config.voters().can_do_without(self.me) && !trusts_policy
     }
 
     /// Returns true if members are evicted by time, as far as is known here.

@@ -154,6 +154,10 @@ impl Decisions<'_> {
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
+        self.lifecycle.on_may_be_over(self.members.may_be_over());
+        if self.members.decided.was_evicted() && !self.config.bugs.has(Bug::EvictedRenews) {
+            self.lifecycle.on_ended();
+        }
         self.lifecycle.admission.set_leaving(self.members.decided.is_leaving());
         let voters = self.members.peers().union(self.members.decided.config().witnesses().dcs());
         self.peers.member_lease.retain(voters);
@@ -186,7 +190,8 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn tell_decisions_to(&mut self, peer: DcId) {
-        if self.members.decided.may_lack_members()
+        // Without any decision, too: a founder that was started may not know if there are some.
+        if (self.members.decided.may_lack_members() || self.config.has_control_group)
             && self.members.recovering.may_tell()
             && !self.members.decided.config().slots().is_lost(peer)
         {
@@ -199,6 +204,17 @@ impl Decisions<'_> {
         match self.peers.witnesses.linked().contains(peer) {
             true => self.out.send_beside_log(peer, message),
             false => self.out.send(self.log, peer, message),
+        }
+    }
+
+    /// A peer or witness has heard the heartbeat of this server with this clock.
+    pub(in crate::replica) fn note_echo(&mut self, peer: DcId, clock: Timestamp) {
+        if !self.peers.links.is_of_this_run(clock) {
+            return;
+        }
+        self.members.asking.note_hears_this_run(peer);
+        if self.end_asking() {
+            self.follow_peers();
         }
     }
 

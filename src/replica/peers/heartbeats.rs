@@ -92,7 +92,7 @@ impl LinkHandler<'_> {
             acknowledged: acknowledged_for(self.log, peer),
             yours,
         };
-        self.peers.links.rows[peer.index()].told = clock;
+        self.peers.links.note_told(peer, clock);
         if self.members.decided.evict_by_time() {
             let fence_after = self.members.decided.config().policy().fence_after();
             self.peers.member_lease.note_sent(clock, self.now.mono, fence_after);

@@ -37,6 +37,8 @@ pub(in crate::replica) struct Links {
     retry_at: Option<Instant>,
     /// Since when most linked peers have been ahead of our clock by more than the limit.
     pub(in crate::replica) behind_since: Option<Instant>,
+    /// Clock reading in the first heartbeat of this run, to whomever it was sent.
+    first_told: Option<Timestamp>,
 }
 
 #[derive(Clone, Default)]
@@ -76,7 +78,19 @@ impl Links {
             closing: DcSet::EMPTY,
             retry_at: None,
             behind_since: None,
+            first_told: None,
         }
+    }
+
+    /// A heartbeat with this clock is sent to a peer.
+    pub fn note_told(&mut self, peer: DcId, clock: Timestamp) {
+        self.rows[peer.index()].told = clock;
+        self.first_told = self.first_told.or(Some(clock));
+    }
+
+    /// Returns true if a heartbeat of this server with this clock is one of this run.
+    pub fn is_of_this_run(&self, clock: Timestamp) -> bool {
+        self.first_told.is_some_and(|first| clock >= first)
     }
 
     /// The link to `peer` is up. `recorded`: the position of the last record.

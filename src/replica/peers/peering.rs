@@ -39,6 +39,7 @@ impl Peering<'_> {
     pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
         if self.members.decided.config().witnesses().has_id(peer) {
             self.peers.witnesses.link_up(peer, version);
+            self.members.note_link_up(peer, version);
             lend!(Decisions, self).tell_decisions_to(peer);
             if self.members.decided.config().witnesses().at(peer).is_some() {
                 lend!(LinkHandler, self).send_heartbeat(peer);
@@ -54,6 +55,7 @@ impl Peering<'_> {
         self.peers.links.link_up(peer, self.out.position);
         self.data.acknowledgements.link_up(peer, version);
         self.log.peers_mut().link_up(peer);
+        self.members.note_link_up(peer, version);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         lend!(LinkHandler, self).tell_links();
@@ -78,6 +80,9 @@ impl Peering<'_> {
     }
 
     fn on_witness_hears(&mut self, witness: DcId, hears: &[(DcId, Timestamp, u32)]) {
+        for (_, clock, _) in hears.iter().filter(|(dc, ..)| *dc == self.config.dc) {
+            lend!(Decisions, self).note_echo(witness, *clock);
+        }
         let peers = self.members.peers();
         for (dc, clock, _) in hears.iter().filter(|(dc, ..)| peers.contains(*dc)) {
             lend!(LinkHandler, self).note_earlier(*dc, *clock);
@@ -154,6 +159,7 @@ impl Peering<'_> {
             let age = Duration::from_millis(u64::from(*age_ms));
             if *dc == self.config.dc {
                 lend!(LinkHandler, self).note_echo(peer, *clock, age);
+                lend!(Decisions, self).note_echo(peer, *clock);
             }
             if !self.members.peers().contains(*dc) || *dc == peer {
                 continue;

@@ -207,7 +207,9 @@ impl Recovery {
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
         let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
-        replica.members.begin_run(longest, replica.config.bugs);
+        let may_lack_decisions = restarted && replica.config.has_control_group;
+        let founders = if may_lack_decisions { replica.members.configured() } else { DcSet::EMPTY };
+        replica.members.begin_run(longest, founders, replica.config.bugs);
         lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);

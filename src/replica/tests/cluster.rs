@@ -119,6 +119,8 @@ pub struct Cluster {
     /// The client of all calls from now on.
     pub client: ClientId,
     tag: u64,
+    /// Datacenters that start from now on take part in a control group.
+    has_control_group: bool,
     /// The options of datacenters that start from now on.
     pub local: LocalConfig,
 }
@@ -161,6 +163,16 @@ impl Cluster {
         Cluster::built(size, LocalConfig { hold, max_log, ..LocalConfig::default() }, (old, bug))
     }
 
+    /// Founders that take part in a control group.
+    pub fn with_control_group(size: u8) -> Cluster {
+        let mut cluster = Cluster::new(size, 0, 0);
+        cluster.has_control_group = true;
+        (0..size).for_each(|id| cluster.restart(id));
+        (0..size).for_each(|id| cluster.link_again(id));
+        cluster.pass(20_000);
+        cluster
+    }
+
     /// The same with these options.
     pub fn with_options(size: u8, local: LocalConfig) -> Cluster {
         Cluster::built(size, local, (BTreeMap::new(), None))
@@ -184,6 +196,7 @@ impl Cluster {
             old,
             client: ClientId(1),
             tag: 0,
+            has_control_group: false,
             local,
         };
         let members: DcSet = (0..size).map(dc).collect();
@@ -223,6 +236,7 @@ impl Cluster {
         let local = LocalConfig { majority_buckets: self.majority_buckets.clone(), ..self.local.clone() };
         let mut config = ReplicaConfig::new(me, agreed, local);
         config.server = server(me);
+        config.has_control_group = self.has_control_group;
         config.bugs = self.bug.map(Bugs::one).unwrap_or_default();
         Replica::recover(config, self.clock(me.get()), checkpoint, records).expect("its own records are fine")
     }

@@ -28,6 +28,7 @@ mod rehoming;
 mod restarts;
 mod returned;
 mod rolled_back;
+mod second_holders;
 mod started_again;
 mod state_transfer;
 mod status;

@@ -192,6 +192,26 @@ fn a_lease_is_not_renewed_unbacked_and_its_client_is_told_what_is_left() {
     assert_eq!(told(Some(Bug::RenewsUnbacked)), (secs(15), secs(15)));
 }
 
+/// dc2 is cut off; its host stops the machine, clocks and all, and lets it run on.
+#[test]
+fn after_its_clock_stood_still_a_member_tells_its_clients_no_time_until_it_is_backed_again() {
+    let told = |bug| {
+        let mut s = Story::new(bug);
+        s.c.isolate(2);
+        s.pass_with(&[2], 9_000);
+        s.c.ahead.insert(2, 13_000);
+        s.c.handle(2, Event::Tick);
+        let unbacked = s.renew(2);
+        s.c.link_again(2);
+        s.pass(1_500);
+        (unbacked, s.renew(2))
+    };
+    let all = Some(Duration::from_secs(15));
+    assert_eq!(told(None), (None, all));
+    let (unbacked, _) = told(Some(Bug::TellsStoppedClock));
+    assert!(unbacked > Some(Duration::from_secs(13)), "{unbacked:?}: others may have the lock before that");
+}
+
 #[test]
 fn unbacked_no_lease_is_opened_and_a_lease_of_an_earlier_run_is_not_attached() {
     let mut s = Story::new(None);

@@ -1,6 +1,6 @@
 //! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! An evicted server stops at once, and joins again if the policy lets it. A server that has left may still
+//! An evicted server ends the leases of its clients and stops at once, and joins again if the policy lets it. A server that has left may still
 //! be needed: it no longer serves, but the other members may need its vote for its own departure, because a
 //! majority of two is both. They end their links to it once they do not need it, and then it stops. If it
 //! hears no member for a while, none needs it.
@@ -9,12 +9,12 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::interdc::Links;
-use crate::lock_server::{LockServerHandle, MembersView};
+use crate::lock_server::{LockServerHandle, MembersInput, MembersView};
 use crate::membership::ServerId;
 use crate::pki::Credentials;
 use crate::runtime::tasks::joined;
@@ -35,6 +35,8 @@ pub enum Departure {
     Returns,
     /// The others recovered the cluster by force without it.
     Lost,
+    /// Another server runs with its identity: a copy of its machine or data directory.
+    RunsTwice,
 }
 
 /// A server that may cease to be a member.
@@ -46,6 +48,7 @@ pub(super) struct Departing {
     pub links: Links,
     pub view: watch::Receiver<MembersView>,
     pub server: LockServerHandle,
+    pub inputs: mpsc::Sender<MembersInput>,
 }
 
 /// Asks the members that refuse a link because this server is none of theirs, until one answers that it has
@@ -71,15 +74,25 @@ pub(super) async fn told_by_refusals(
     }
 }
 
+/// Waits until a member says this of this server. Returns which.
+async fn told_by(said: &mut watch::Receiver<Option<DcId>>) -> Option<DcId> {
+    let by = said.wait_for(Option::is_some).await.map(|by| *by);
+    match by {
+        Ok(by) => by,
+        Err(_) => pending().await,
+    }
+}
+
 impl Departing {
     /// Stops the server once its datacenter was evicted, or has left and the others need it no more. Returns
     /// which it was; `None` if the server has stopped for another reason.
     pub(super) async fn watch(self) -> Option<Departure> {
-        let mut lost_to = self.links.lost_to();
+        let (mut lost_to, mut runs_twice) = (self.links.lost_to(), self.links.runs_twice());
         let end = tokio::select! {
             end = self.decided() => end?,
             end = told_by_refusals(&self.links, &self.tls, self.id) => end,
-            Ok(by) = lost_to.wait_for(Option::is_some) => return Some(self.lost(*by)),
+            by = told_by(&mut lost_to) => return Some(self.lost(by).await),
+            by = told_by(&mut runs_twice) => return Some(self.runs_twice(by).await),
             () = self.server.stopped() => return None,
         };
         match end.was_evicted() {
@@ -115,16 +128,33 @@ impl Departing {
             tracing::error!(dc = %me, "this datacenter was evicted: stopping. To return, start with an \
                 empty data directory and --join; what no other member has is only in the present one");
         }
-        self.server.drain();
+        self.end().await;
         if returns { Departure::Returns } else { Departure::Evicted }
     }
 
-    fn lost(&self, by: Option<DcId>) -> Departure {
+    /// Others may be granted what the clients of this server hold: it ends their leases before anything else,
+    /// and stops once no lock is held any more.
+    async fn end(&self) {
+        // An error means that the server has stopped.
+        let _ended = self.inputs.send(MembersInput::Ended).await;
+        self.server.drain();
+    }
+
+    async fn lost(&self, by: Option<DcId>) -> Departure {
         let by = by.map_or_else(String::new, |by| by.to_string());
         tracing::error!(dc = %self.me, %by, "the cluster was recovered by force without this datacenter: stopping. \
             To return, start with an empty data directory and --join; what no other member has is only in the present one");
-        self.server.drain();
+        self.end().await;
         Departure::Lost
+    }
+
+    async fn runs_twice(&self, by: Option<DcId>) -> Departure {
+        let by = by.map_or_else(String::new, |by| by.to_string());
+        tracing::error!(dc = %self.me, %by, "two servers run at the same time with the identity of this one: its data \
+            directory or machine was copied. Both stop: others may be granted what clients of this one hold. Remove \
+            the copy, and start the other one");
+        self.end().await;
+        Departure::RunsTwice
     }
 
     /// Waits until the others need this server no more.

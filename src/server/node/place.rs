@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use super::NodeError;
 use super::lost_history::{self, LostHistory};
 use crate::base::wire::{CONTROL_VERSION, VERSIONS};
-use crate::control::{ControlFile, MemberId, Timing};
+use crate::control::{ControlFile, MAX_VOTERS, MemberId, Timing};
 use crate::interdc::{InterdcConfig, Links, Wan};
 use crate::journal::MemberNames;
 use crate::lock_server::{DatacenterConfig, MembersHandle};
@@ -142,6 +142,8 @@ impl Place {
         let mut replica = config.replica;
         if !has_joined {
             replica.server = founder_id(replica.agreed.cluster, me);
+            replica.has_control_group =
+                replica.speaks >= CONTROL_VERSION && replica.agreed.members.len() <= MAX_VOTERS;
         }
         let datacenter =
             DatacenterConfig { replica, journal: config.journal, links, server: config.server, founders };

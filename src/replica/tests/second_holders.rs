@@ -1,0 +1,184 @@
+//! Stories about a second holder: a server that was evicted, or may have been, and clients that rely on it.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, SECRET, dc, founding};
+use super::evicting::Story;
+use crate::base::bugs::Bug;
+use crate::leases::Proof;
+use crate::membership::{
+    Command, EvictPolicy, Evictee, Eviction, Generation, Index, Lineage, Policy, Proposal, Revision, Vouch,
+};
+use crate::replica::call::{Call, Phase, Refusal, Reply};
+use crate::replica::{Event, Notice};
+
+fn policy(evict: EvictPolicy) -> Command {
+    Command::SetPolicy(Policy { evict, ..Policy::default() })
+}
+
+/// dc2 knows the policy `wait` and is stopped; an operator changes it and evicts dc2, which is started again
+/// without any link.
+fn evicted_under_another_policy(bug: Option<Bug>) -> Story {
+    let mut s = Story::new(3, bug);
+    s.decide(policy(EvictPolicy::Wait));
+    s.c.run();
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    s.c.pass(5_000);
+    s.decide(policy(EvictPolicy::Operator));
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.end(attempt, &reports);
+    s.c.run();
+    s.c.restart(2);
+    s.c.pass(30_000);
+    s
+}
+
+#[test]
+fn a_started_server_asks_whatever_policy_it_knows() {
+    let mut s = evicted_under_another_policy(None);
+    assert!(!s.serves(2), "it does not know that it may be evicted");
+    s.c.link(1, 2);
+    s.c.run();
+    assert!(s.c.inspect(2).is_over() && !s.serves(2));
+    assert!(evicted_under_another_policy(Some(Bug::TrustsPolicy)).serves(2));
+}
+
+/// Three founders that take part in a control group. dc2 is started again; the others may have decided
+/// something meanwhile.
+fn founder_started_again(is_founded: bool) -> Cluster {
+    let mut c = Cluster::with_control_group(3);
+    c.isolate(2);
+    if is_founded {
+        let proposal = Proposal { checked: Revision(0), command: Command::Found(founding(3)) };
+        for id in [0, 1] {
+            let (lineage, index) = (Lineage(0), Index(1));
+            c.handle(id, Event::Decided { lineage, index, proposal: Box::new(proposal.clone()) });
+        }
+    }
+    c.restart(2);
+    c.pass(30_000);
+    c
+}
+
+#[test]
+fn a_started_founder_that_knows_no_decision_asks_if_there_are_some() {
+    for is_founded in [false, true] {
+        let mut c = founder_started_again(is_founded);
+        assert_ne!(c.inspect(2).phase(), Phase::Serving, "the others may have evicted it");
+        c.link(1, 2);
+        c.pass(2_000);
+        assert_eq!(c.inspect(2).phase(), Phase::Serving, "dc1 and itself are a majority");
+    }
+}
+
+#[test]
+fn a_started_founder_among_servers_of_a_release_without_decisions_waits_for_nobody_to_tell_any() {
+    let mut c = Cluster::with_control_group(3);
+    c.restart(2);
+    c.version = 3;
+    c.link(1, 2);
+    c.pass(30_000);
+    assert_eq!(c.inspect(2).phase(), Phase::Serving);
+}
+
+/// dc2 is down, and an operator vouches for that. dc2 is started, linked to dc1 for less time than a started
+/// server needs until it sends heartbeats, and cut off again. Returns true if it serves, and is evicted.
+fn linked_for_a_moment(bug: Option<Bug>) -> (bool, bool) {
+    let mut s = Story::new(3, bug);
+    s.c.run();
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    s.c.pass(5_000);
+    let last_heard = s.c.inspect(0).last_clocks()[&dc(2)];
+    s.c.restart(2);
+    s.c.link(1, 2);
+    s.c.run();
+    s.c.pass(100);
+    s.c.isolate(2);
+    s.c.pass(30_000);
+    s.c.proposed.clear();
+    let members = vec![Evictee { dc: dc(2), generation: Generation(0), last_heard }];
+    s.decide(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
+    s.c.run();
+    let reports = s.c.proposed.iter().any(|proposal| matches!(proposal.command, Command::Have { .. }));
+    (s.serves(2), reports)
+}
+
+#[test]
+fn a_started_server_is_confirmed_only_by_voters_that_hear_it() {
+    assert_eq!(linked_for_a_moment(None), (false, true));
+    assert_eq!(linked_for_a_moment(Some(Bug::ConfirmedUnheard)), (true, true), "two holders");
+}
+
+/// Returns the answer to a client of dc2 that wants to keep its lease.
+fn kept_alive(c: &mut Cluster) -> Result<Duration, Refusal> {
+    let lease = c.lease(2);
+    let tag = c.call(2, Call::KeepAlive { lease, proof: Proof::Attached });
+    c.sync(2);
+    match c.reply(2, tag) {
+        Some(Reply::Renewed { ttl }) => Ok(ttl),
+        Some(Reply::Refused(refusal)) => Err(refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_started_server_that_may_have_been_evicted_renews_no_lease() {
+    let mut s = Story::new(3, None);
+    s.c.isolate(2);
+    s.c.restart(2);
+    s.c.pass(1_000);
+    let lease = s.c.lease(2);
+    let attach = s.c.call(2, Call::AttachLease { lease, secret: SECRET });
+    assert!(matches!(s.c.refused(2, attach), Refusal::NotBacked { .. }), "its client holds on to a lock");
+    s.c.link(1, 2);
+    s.c.pass(2_000);
+    let attach = s.c.call(2, Call::AttachLease { lease, secret: SECRET });
+    assert!(matches!(s.c.reply(2, attach), Some(Reply::LeaseAttached { .. })));
+}
+
+/// dc2 holds a lock for a client and is evicted while it is cut off. Returns the answer to that client once
+/// dc2 knows of it, and whether the client was told that its lease is over.
+fn renewed_by_an_evicted_server(bug: Option<Bug>) -> (Result<Duration, Refusal>, bool) {
+    let mut s = Story::new(3, bug);
+    s.c.use_lock(2, "held");
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.end(attempt, &reports);
+    s.c.run();
+    assert!(kept_alive(&mut s.c).is_ok(), "it does not know of it");
+    s.c.link(1, 2);
+    s.c.run();
+    assert!(s.c.inspect(2).is_over());
+    let answer = kept_alive(&mut s.c);
+    let ended = |notice: &Notice| matches!(notice, Notice::LeaseEnded { .. });
+    (answer, s.c.nodes[2].notices.iter().any(ended))
+}
+
+#[test]
+fn a_server_that_knows_of_its_eviction_ends_all_leases_at_once() {
+    let (answer, was_told) = renewed_by_an_evicted_server(None);
+    assert!(matches!(answer, Err(Refusal::UnknownLease(_))) && was_told, "{answer:?}");
+    assert!(renewed_by_an_evicted_server(Some(Bug::EvictedRenews)).0.is_ok());
+}
+
+/// The members that refuse its links tell it, not the decisions.
+#[test]
+fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
+    let mut s = Story::new(3, None);
+    let held = s.c.lock(2, "held");
+    s.c.run();
+    let granted = s.c.granted(2, held).request;
+    s.c.isolate(2);
+    s.c.handle(2, Event::Ended);
+    s.c.handle(2, Event::Tick);
+    s.c.sync(2);
+    assert!(!s.serves(2) && s.c.inspect(2).status().counts.held == 0);
+    assert!(matches!(kept_alive(&mut s.c), Err(Refusal::UnknownLease(_))));
+    let release = s.c.release(2, granted);
+    assert!(matches!(s.c.reply(2, release), Some(Reply::Refused(_))), "its lease is gone");
+}
