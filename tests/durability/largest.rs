@@ -3,12 +3,16 @@
 //!
 //! Guarantee: docs/guarantees.md#commits.
 
+use std::time::Duration;
+
 use crate::fixture::history::{merged, patient, serving_at};
-use crate::fixture::{key, servers};
-use geolock::client::{Batch, Client, Reason, Snapshot, Transaction, TxnError, TxnRequest, Update};
+use crate::fixture::{key, servers, within};
+use geolock::client::{
+    Batch, Client, ClientConfig, Reason, Snapshot, Transaction, TxnError, TxnRequest, Update,
+};
 
 /// Elements of 3 bytes of one step.
-const STEP: u32 = 200_000;
+const STEP: u32 = 100_000;
 
 async fn begin(client: &Client) -> Transaction {
     client.begin(TxnRequest::new()).await.expect("it serves")
@@ -33,7 +37,7 @@ async fn largest_set(client: &Client) -> Snapshot {
             Err(other) => panic!("after {count} elements: {other}"),
         }
     }
-    assert_eq!(count, 4 * STEP);
+    assert_eq!(count, 8 * STEP);
     txn.commit().await.expect("it is within the limits")
 }
 
@@ -62,18 +66,19 @@ async fn shows_both(client: &Client, at_least: &Snapshot) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_commits_are_read_elsewhere_and_after_a_restart() {
     let (mut cluster, clients) = servers(3).serving().await;
-    let set = largest_set(&clients[0]).await;
-    let both = merged([&set, &deepest_counters(&clients[0]).await]);
+    // Preparing a step takes seconds on a busy machine.
+    let config = ClientConfig { ttl: Duration::from_secs(60), ..cluster.client_config(0) };
+    let writer = within(Client::connect(config)).await.expect("it serves");
+    let set = largest_set(&writer).await;
+    let both = merged([&set, &deepest_counters(&writer).await]);
     for client in &clients {
         shows_both(client, &both).await;
     }
-    drop(clients);
+    drop((writer, clients));
     for dc in 0..3 {
         cluster.kill(dc);
     }
-    for dc in 0..3 {
-        cluster.launch(dc);
-    }
+    cluster.start_all();
     for dc in 0..3 {
         shows_both(&serving_at(&cluster, dc).await, &both).await;
     }

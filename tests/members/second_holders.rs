@@ -109,6 +109,6 @@ async fn a_copied_server_and_its_original_are_both_stopped() {
     }
     cluster.server(0).line("two servers run at the same time with one identity");
     // The operator removes the copy.
-    cluster.launch(2);
+    cluster.restart(2);
     token(&serving_at(&cluster, 2).await, "used there").await;
 }
