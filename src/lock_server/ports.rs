@@ -1,6 +1,7 @@
 //! The actor's interfaces to the machine, the journal and the links, so that tests can replace them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -41,6 +42,11 @@ pub trait Machine: Send + 'static {
 
     /// Returns the clocks of the last heartbeats of the members that are not heard, whoever heard them.
     fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
+        BTreeMap::new()
+    }
+
+    /// Returns the longest time to live that leases may have in each datacenter, as far as is known here.
+    fn longest_leases(&self) -> BTreeMap<DcId, Duration> {
         BTreeMap::new()
     }
 
@@ -121,6 +127,10 @@ impl Machine for Replica {
 
     fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
         self.inspect().last_clocks()
+    }
+
+    fn longest_leases(&self) -> BTreeMap<DcId, Duration> {
+        self.inspect().longest_leases().clone()
     }
 
     fn left(&self) -> DcSet {

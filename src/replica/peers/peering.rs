@@ -58,6 +58,7 @@ impl Peering<'_> {
         self.members.note_link_up(peer, version);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
+        self.tell_lease_limits(peer, version);
         lend!(LinkHandler, self).tell_links();
     }
 

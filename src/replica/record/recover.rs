@@ -209,6 +209,9 @@ impl Recovery {
         let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
         let may_lack_decisions = restarted && replica.config.has_control_group;
         let founders = if may_lack_decisions { replica.members.configured() } else { DcSet::EMPTY };
+        // Those of earlier runs may live on.
+        let may_live = longest.max(replica.config.local.max_lease_ttl);
+        replica.peers.lease_limits.set(replica.config.dc, may_live);
         replica.members.begin_run(longest, founders, replica.config.bugs);
         lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);

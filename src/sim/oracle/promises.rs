@@ -127,6 +127,7 @@ impl Promises {
             | Message::WallClock { .. }
             | Message::KnowsDecisions { .. }
             | Message::Decisions { .. }
+            | Message::LongestLeases { .. }
             | Message::KnowsLog { .. } => {}
         }
         Ok(())
