@@ -1,6 +1,8 @@
 //! A node's clocks, derived from the world's time: a monotonic clock that runs a little fast or slow from an
 //! origin of its own, and a wall clock with any offset.
 
+use std::time::Duration;
+
 use crate::base::time::{Instant, Now, Wall};
 use crate::sim::queue::Moment;
 
@@ -44,6 +46,14 @@ impl NodeClock {
         self.wall_ahead_ms += by_ms;
         self.was_ahead |= self.wall_ahead_ms > MENDS_ITSELF_MS;
         self.was_behind |= self.wall_ahead_ms < -MENDS_ITSELF_MS;
+    }
+
+    /// The monotonic clock shows the same until `lasts` after `now`; the wall clock runs on.
+    pub fn stand_still(&mut self, now: Moment, lasts: Duration) {
+        self.origin = self.mono(now);
+        self.since = now + lasts;
+        // The hybrid clock follows the monotonic one.
+        self.was_behind |= lasts.as_millis() as i64 > MENDS_ITSELF_MS;
     }
 
     /// Sets the wall clock right. The node's hybrid clock follows a forward step at once if most others
@@ -92,7 +102,6 @@ impl NodeClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_deadline_has_come_when_the_world_says_so_and_not_before() {
@@ -111,6 +120,18 @@ mod tests {
     fn the_far_future_does_not_overflow() {
         let clock = NodeClock::new(Instant::ZERO, Moment::START, -10_000, 0);
         assert!(clock.when(Instant::FAR_FUTURE) > Moment::START + Duration::from_secs(1_000_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_goes_on_where_it_was() {
+        let mut clock = NodeClock::new(Instant::from_nanos(77), Moment::START, 0, 0);
+        let (stops, lasts) = (Moment::from_millis(40), Duration::from_millis(2_000));
+        let before = clock.now(stops);
+        clock.stand_still(stops, lasts);
+        assert_eq!((clock.now(stops).mono, clock.now(stops + lasts).mono), (before.mono, before.mono));
+        assert_eq!(clock.now(stops + lasts).wall.0, before.wall.0 + 2_000);
+        assert_eq!(clock.now(stops + 2 * lasts).mono, before.mono + lasts);
+        assert_eq!(clock.when(before.mono + lasts), stops + 2 * lasts);
     }
 
     #[test]

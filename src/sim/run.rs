@@ -267,7 +267,8 @@ fn too_little(world: &World) -> Option<String> {
         return Some("no datacenter left".to_owned());
     }
     // One that is cut off may be back in time.
-    if world.plan.losses > 0 && !world.plan.by_time && ended == 0 {
+    let may_be_back = world.plan.by_time || world.plan.absences;
+    if world.plan.losses > 0 && !may_be_back && ended == 0 {
         return Some("no datacenter was evicted".to_owned());
     }
     // Members may be on their way in or out all the time.

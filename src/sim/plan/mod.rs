@@ -92,6 +92,11 @@ pub(super) struct Plan {
     pub losses: u8,
     /// Members are evicted by time, and those that are lost may only be cut off or stopped.
     pub by_time: bool,
+    /// Members that are lost are only away: down and cut off, started meanwhile, and evicted by the word of an
+    /// operator.
+    pub absences: bool,
+    /// Machines of members that are cut off are stopped with their clocks.
+    pub stops_clocks: bool,
     /// Slots of members that have ended are given out again.
     pub returns: bool,
     /// The members that are lost are lost at once, and are a majority.
@@ -186,6 +191,16 @@ impl Plan {
                     general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
                 evictions.timed(&mut Rng::new(seed, 39))
             }
+            Profile::StoppedClocks => {
+                let evictions =
+                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
+                Plan { stops_clocks: true, ..evictions.timed(&mut Rng::new(seed, 39)) }
+            }
+            Profile::Absences => {
+                let evictions =
+                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
+                Plan { absences: true, losses: 3, ..evictions }
+            }
             Profile::Returns => {
                 let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
                 growth.returns(seed, &mut Rng::new(seed, 40))
@@ -229,6 +244,8 @@ impl Plan {
             cancels: 0,
             losses: 0,
             by_time: false,
+            absences: false,
+            stops_clocks: false,
             returns: false,
             recovers: false,
             rules: 0,

@@ -58,6 +58,11 @@ pub enum Profile {
     Evictions,
     /// The same, evicted by time; some of them live, and are only cut off or stopped.
     TimedEvictions,
+    /// The same, by time, and machines of members that are cut off are stopped with their clocks.
+    StoppedClocks,
+    /// Members are down and cut off, are evicted by an operator's word, and are started meanwhile; policies
+    /// change. Their clients stay.
+    Absences,
     /// Members end in any way, and servers with empty disks get their slots, again and again.
     Returns,
     /// A majority of the members is lost at once, and the others go on by force.
@@ -77,7 +82,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 31] = [
+    pub const NAMED: [(&str, Profile); 33] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -103,6 +108,8 @@ impl Profile {
         ("changes", Profile::Changes),
         ("evictions", Profile::Evictions),
         ("timed-evictions", Profile::TimedEvictions),
+        ("stopped-clocks", Profile::StoppedClocks),
+        ("absences", Profile::Absences),
         ("returns", Profile::Returns),
         ("recoveries", Profile::Recoveries),
         ("rules", Profile::Rules),

@@ -1,11 +1,15 @@
 //! The events of the world.
 
-use crate::membership::{Generation, Index, Proposal};
+use std::time::Duration;
+
+use crate::membership::{EvictPolicy, Generation, Index, Proposal};
 use crate::replica::call::{Call, Reply, SessionId};
 use crate::replica::{Message, Notice};
 use crate::sim::client::Timer;
 use crate::sim::failure::FaultKind;
 use crate::sim::network::ConnId;
+use crate::sim::queue::Moment;
+use crate::sim::world::absences::Word;
 use geolock_api::names::{DcId, DcSet};
 
 /// An event.
@@ -124,6 +128,29 @@ pub(in crate::sim) enum Action {
         wanted: Option<Option<DcId>>,
         /// How often an operator still asks for it.
         attempts: u32,
+    },
+    /// A policy for evictions is to be decided.
+    ChangePolicy {
+        evict: EvictPolicy,
+    },
+    /// An operator vouches that a member does not run.
+    GiveWord {
+        node: DcId,
+        until: Moment,
+    },
+    /// A member that is away is cut off again from one that it has met.
+    PartAgain {
+        node: DcId,
+        other: DcId,
+        lasts: Duration,
+    },
+    /// A member is to be evicted by the word of an operator.
+    EvictAbsent(Word),
+    /// The machine of a node is stopped with its clocks.
+    StandStill {
+        node: DcId,
+        life: u64,
+        lasts: Duration,
     },
     /// A lost member is to be evicted.
     Evict {

@@ -42,6 +42,9 @@ impl World {
         if !self.can_lose(dc) {
             return self.queue.push(self.now + ASK_AGAIN, Action::Lose { node: dc });
         }
+        if self.plan.absences {
+            return self.go_away(dc);
+        }
         if self.plan.by_time && self.chance.members.percent(75) {
             return self.cut_off(dc);
         }
@@ -122,6 +125,7 @@ impl World {
         let lasts = self.chance.members.duration(evict_after / 2, evict_after * 3);
         self.control.lost.insert(dc);
         self.control.cut_off.insert(dc, self.now + lasts);
+        self.plan_standstills(dc, lasts);
         if self.chance.members.percent(20) && self.pause_for(dc, lasts) {
             return self.evict_later(dc, ASK_AGAIN);
         }
@@ -240,6 +244,11 @@ impl World {
             self.control.joining.remove(dc);
             self.control.leaving.insert(dc);
             self.control.evicted.insert(dc);
+            // They are turned away once it knows.
+            self.clients
+                .iter_mut()
+                .filter(|client| client.dc == dc)
+                .for_each(|client| client.is_moving = true);
             self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
         }
     }

@@ -345,7 +345,8 @@ impl World {
 
     fn stop_who_left(&mut self, dc: DcId) {
         let knows_it = self.node(dc).inspect().is_some_and(|replica| replica.is_over());
-        if !knows_it {
+        let is_down = self.phase == RunPhase::Healing && !self.is_running(dc);
+        if !knows_it && !is_down {
             return self.queue.push(self.now + ASK_AGAIN, Action::Leave { node: dc });
         }
         self.tally.leaves += 1;

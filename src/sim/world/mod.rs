@@ -4,6 +4,7 @@
 //! A node's effects are performed at once and in order: records go to its disk, messages into the network,
 //! replies to clients; each of these comes back later as an action. The first broken promise ends the run.
 
+mod absences;
 mod action;
 mod behind;
 mod checks;
@@ -261,6 +262,7 @@ impl World {
         self.plan_witnesses(bugs);
         self.plan_leaves(seed);
         self.plan_losses(seed);
+        self.plan_absences();
         self.plan_rules(seed);
         self.plan_upgrades();
         self.plan_disaster(seed);
@@ -363,6 +365,11 @@ impl World {
                     self.spawn_client(dc, Driver::Random);
                 }
             }
+            Action::ChangePolicy { evict } => self.on_change_policy(evict),
+            Action::GiveWord { node, until } => self.on_give_word(node, until),
+            Action::PartAgain { node, other, lasts } => self.on_part_again(node, other, lasts),
+            Action::EvictAbsent(word) => self.on_evict_absent(word),
+            Action::StandStill { node, life, lasts } => self.on_stand_still(node, life, lasts),
             Action::Fault(kind) => self.on_fault(kind),
             Action::FallBehind => self.on_fall_behind(),
             Action::SetClock { node } => self.set_clock_right(node),
