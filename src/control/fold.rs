@@ -12,8 +12,8 @@ use super::types::{LogId, StoredMembers};
 /// Decisions that are kept beside the state that they made. A reader further behind gets the state.
 const RECENT: usize = 256;
 
-/// The state that a list of commands makes. It stands for the commands once the log is cut, so it fits a
-/// page: at most [`MAX_STATE`](super::MAX_STATE) bytes.
+/// The state that a list of commands makes. It stands for the commands once the log is cut. Its encoding has
+/// at most [`MAX_STATE`](super::MAX_STATE) bytes: of a larger one no snapshot is made, and the log grows.
 ///
 /// `apply` must be a function of its arguments: no clock, no randomness, no hash order. It cannot refuse a
 /// command; a command that no longer fits changes nothing.

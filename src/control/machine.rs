@@ -4,16 +4,16 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt};
 
+use super::error::StoreError;
 use super::fold::{Fold, SharedList};
 use super::log_store::{damaged, write_to};
-use super::store::Store;
+use super::store::{MAX_STATE, Store};
 use super::types::{EncodedCommand, LogId, StoredMembers, Types};
 use super::wire::{WireMembers, WireSnapshot, log_id};
 use crate::base::wire;
@@ -25,16 +25,34 @@ pub(super) struct Machine<F: Fold> {
     pub decided: watch::Sender<u64>,
 }
 
-/// Makes a snapshot of the list as it was when this was made.
-pub(super) struct SnapshotBuilder<F: Fold> {
+/// Saves a snapshot of the list as it was when this was made.
+pub(super) struct SnapshotBuilder {
     store: Arc<Store>,
-    state: F,
-    snapshot: WireSnapshot,
+    snapshot: Result<WireSnapshot, StoreError>,
+}
+
+impl<F: Fold> Machine<F> {
+    /// Returns a snapshot of the list as it is.
+    fn snapshot(&self) -> Result<WireSnapshot, StoreError> {
+        let list = self.list.lock();
+        let state = wire::encode("state of the list", &list.state)?;
+        let (size, limit) = (state.len(), MAX_STATE);
+        if size > limit {
+            return Err(StoreError::StateTooLarge { size, limit });
+        }
+        Ok(WireSnapshot {
+            last: list.last.as_ref().map(Into::into),
+            members_at: list.members.log_id().as_ref().map(Into::into),
+            members: WireMembers::from(list.members.membership()),
+            decided: list.decided,
+            state: state.into(),
+        })
+    }
 }
 
 impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
     type SnapshotData = WireSnapshot;
-    type SnapshotBuilder = SnapshotBuilder<F>;
+    type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembers)> {
         let list = self.list.lock();
@@ -71,16 +89,18 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder<F> {
-        let list = self.list.lock();
-        let snapshot = WireSnapshot {
-            last: list.last.as_ref().map(Into::into),
-            members_at: list.members.log_id().as_ref().map(Into::into),
-            members: WireMembers::from(list.members.membership()),
-            decided: list.decided,
-            state: Bytes::new(),
-        };
-        SnapshotBuilder { store: self.store.clone(), state: list.state.clone(), snapshot }
+    /// A list of which no snapshot can be made goes on without one: its log grows. An error here would stop
+    /// every member at the same entry, for good.
+    async fn try_create_snapshot_builder(&mut self, _: bool) -> Option<SnapshotBuilder> {
+        let builder = self.get_snapshot_builder().await;
+        if let Err(error) = &builder.snapshot {
+            tracing::error!(%error, "no snapshot of the list of decisions: its log is kept instead");
+        }
+        builder.snapshot.is_ok().then_some(builder)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder { store: self.store.clone(), snapshot: self.snapshot() }
     }
 
     async fn install_snapshot(
@@ -107,12 +127,11 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
     }
 }
 
-impl<F: Fold> RaftSnapshotBuilder<Types> for SnapshotBuilder<F> {
+impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     type SnapshotData = WireSnapshot;
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, WireSnapshot>> {
-        let mut snapshot = self.snapshot.clone();
-        snapshot.state = wire::encode("state of the list", &self.state).map_err(io::Error::other)?.into();
+        let snapshot = self.snapshot.as_ref().map_err(|error| io::Error::other(error.to_string()))?.clone();
         let saved = snapshot.clone();
         write_to(&self.store, move |store| store.save_snapshot(&saved)).await?;
         snapshot_of(snapshot)
