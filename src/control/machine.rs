@@ -15,7 +15,7 @@ use super::fold::{Fold, SharedList};
 use super::log_store::{damaged, write_to};
 use super::store::{MAX_STATE, Store};
 use super::types::{EncodedCommand, LogId, StoredMembers, Types};
-use super::wire::{WireMembers, WireSnapshot, log_id};
+use super::wire::{WireLogId, WireMembers, WirePayload, WireSnapshot, log_id};
 use crate::base::wire;
 
 pub(super) struct Machine<F: Fold> {
@@ -111,10 +111,15 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
         let state = wire::decode("state of the list", &snapshot.state).map_err(io::Error::other)?;
         let (last, members) = (log_id(snapshot.last), snapshot.stored_members());
         let decided = snapshot.decided;
+        let before = match snapshot.last {
+            Some(last) => commands_up_to::<F>(&self.store, last, decided)?,
+            None => Vec::new(),
+        };
         write_to(&self.store, move |store| store.save_snapshot(&snapshot)).await?;
         {
             let mut list = self.list.lock();
             list.install(decided, state);
+            list.remember(before);
             list.last = last.map_err(damaged)?;
             list.members = members.map_err(damaged)?;
         }
@@ -136,6 +141,22 @@ impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
         write_to(&self.store, move |store| store.save_snapshot(&saved)).await?;
         snapshot_of(snapshot)
     }
+}
+
+/// Returns the last decisions up to decision `decided`, which the entry `last` ends, as far as the log has
+/// them. A log that has that entry has the same ones before it as every other log that has it.
+fn commands_up_to<F: Fold>(store: &Store, last: WireLogId, decided: u64) -> io::Result<Vec<F::Command>> {
+    let entries = store.entries(..=last.index).map_err(io::Error::other)?;
+    if entries.last().is_none_or(|entry| entry.id != last) {
+        return Ok(Vec::new());
+    }
+    let commands = entries.into_iter().filter_map(|entry| match entry.payload {
+        WirePayload::Command(bytes) => Some(wire::decode("decision", &bytes).map_err(io::Error::other)),
+        WirePayload::Blank | WirePayload::Members(_) => None,
+    });
+    let commands = commands.collect::<io::Result<Vec<_>>>()?;
+    // Only a faulty leader counts fewer.
+    Ok(if commands.len() as u64 <= decided { commands } else { Vec::new() })
 }
 
 /// Returns the snapshot with its description in openraft's form.
