@@ -261,6 +261,11 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Rpc<TransferLeaderResponse<Types>> {
+        // openraft tells all members. The message names none: whoever gets it begins an election, which needs
+        // no consent of those that still hear the leader.
+        if *rpc.to_node_id() != self.member {
+            return Ok(Ok(()));
+        }
         let (vote, last) = (rpc.from_leader().into(), rpc.last_log_id().map(Into::into));
         let request = Request::TransferLeader { vote, last };
         match self.ask(RPCTypes::TransferLeader, request, &option).await? {

@@ -200,6 +200,12 @@ impl<F: Fold> ControlGroup<F> {
         self.0.at_leader(LeaderRequest::Change(step)).await.map(drop)
     }
 
+    /// Hands the leadership, if this member has it, over to one of these voters. Returns the one that is to
+    /// lead.
+    pub async fn hand_over(&self, to: &BTreeSet<MemberId>) -> Option<MemberId> {
+        self.0.hand_over(to).await
+    }
+
     /// Returns a reader of the decisions after decision `seen`; 0 for all.
     pub fn applied(&self, seen: u64) -> Applied<F> {
         Applied { seen, list: self.0.list.clone(), decided: self.0.decided.clone() }
