@@ -6,8 +6,6 @@
 //! have decided without it, nor where nobody is evicted: there a server that starts alone serves what it
 //! owns.
 
-use std::time::Duration;
-
 use super::Members;
 use super::decided::Decided;
 use crate::base::bugs::{Bug, Bugs};
@@ -67,9 +65,8 @@ impl Asking {
 }
 
 impl Members {
-    /// This run begins with what its journal says. `longest_lease`: the longest time to live in it.
-    pub fn begin_run(&mut self, longest_lease: Duration, bugs: Bugs) {
-        self.pending.begin_run(longest_lease);
+    /// This run begins with what its journal says.
+    pub fn begin_run(&mut self, bugs: Bugs) {
         self.asking.begin(&self.decided, bugs);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::bugs::Bug;
 use crate::base::entry_number::follows;
-use crate::base::time::{Now, Timestamp};
+use crate::base::time::{Instant, Now, Timestamp};
 use crate::causal_log::{Entry, Log};
 use crate::crdt::Ownership;
 use crate::lock_state::Locks;
@@ -206,8 +206,14 @@ impl Recovery {
         replica.locks.replay().end();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
-        let longest = replica.clients.leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
-        replica.members.begin_run(longest, replica.config.bugs);
+        // It is not known what clients of an earlier run were told, and an old copy of the disk lacks leases.
+        let ends = replica.clients.leases.iter().map(|lease| lease.expires).max();
+        replica.lifecycle.member_lease.note_told(ends.unwrap_or(Instant::ZERO));
+        if restarted {
+            let (now, most) = (replica.now.mono, replica.config.local.max_lease_ttl);
+            replica.lifecycle.member_lease.note_told(now + most);
+        }
+        replica.members.begin_run(replica.config.bugs);
         lend!(Decisions, replica).follow_peers();
         replica.out.output_commit = OutputCommit::new(replica.out.position);
         replica.log.note_durable(replica.out.position, replica.now.mono);
