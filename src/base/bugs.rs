@@ -195,6 +195,8 @@ pub enum Bug {
     GrantsUnbacked,
     /// A member that no majority of the voters backs continues to renew the leases of its clients.
     RenewsUnbacked,
+    /// A member can be evicted by time although leases of its clients are longer than that permits.
+    LeasesOutlivePolicy,
     /// A voter acknowledges a member about which it is silent.
     AcknowledgesSilent,
     /// A voter that crashes forgets that it is silent about a member.

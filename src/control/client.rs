@@ -16,13 +16,14 @@ use super::error::{CallError, Refusal};
 use super::frame::MAX_PAYLOAD;
 use super::member::{MemberId, ServerId};
 use super::message::{Answer, Appended, Candidacy, Envelope, Request};
+use super::pieces::Pieces;
 use super::transport::ControlTransport;
 use super::types::{Types, Vote};
-use super::wire::{WireEntry, WireLogId, WireSnapshot, log_id};
+use super::wire::{WireEntry, WireLogId, WireSnapshot, WireVote, log_id};
 use crate::base::wire;
 
-/// Bytes of entries in one message: the rest of the frame is for everything around them.
-const MAX_ENTRIES: usize = MAX_PAYLOAD - (4 << 10);
+/// Bytes of entries, or of a snapshot, in one message: the rest of the frame is for everything around them.
+const MAX_CONTENT: usize = MAX_PAYLOAD - (4 << 10);
 
 /// Makes requests in the name of this member.
 pub(super) struct Caller {
@@ -126,12 +127,44 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// Sends a snapshot: at once if a frame takes it, which members of all releases read; else in pieces,
+    /// from where the member has it already.
+    async fn snapshot(
+        &self,
+        vote: WireVote,
+        snapshot: WireSnapshot,
+        option: &RPCOption,
+    ) -> Rpc<SnapshotResponse<Types>> {
+        let pieces = Pieces::of(&snapshot).map_err(|_| unreadable())?;
+        if pieces.len() <= MAX_CONTENT as u64 {
+            let whole = Request::Snapshot { vote, snapshot };
+            return installed(self.ask(RPCTypes::InstallSnapshot, whole, option).await?);
+        }
+        let mut at = 0;
+        loop {
+            let piece = Request::SnapshotPiece { vote, piece: pieces.from(at) };
+            match self.ask(RPCTypes::InstallSnapshot, piece, option).await? {
+                Answer::SnapshotHas(has) if (at + 1..pieces.len()).contains(&has) => at = has,
+                answer => return installed(answer),
+            }
+        }
+    }
+}
+
+fn installed(answer: Answer) -> Rpc<SnapshotResponse<Types>> {
+    match answer {
+        Answer::Installed { vote } => Ok(SnapshotResponse::new(known(vote)?)),
+        _ => Err(unreadable()),
+    }
+}
+
 fn unreadable() -> RPCError<Types> {
     RPCError::Unreachable(Unreachable::new(&CallError::Malformed))
 }
 
 /// Returns a vote in openraft's form.
-fn known(vote: super::wire::WireVote) -> Rpc<Vote> {
+fn known(vote: WireVote) -> Rpc<Vote> {
     vote.try_into().map_err(|_| unreadable())
 }
 
@@ -156,7 +189,7 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Rpc<AppendEntriesResponse<Types>> {
-        let mut room = MAX_ENTRIES;
+        let mut room = MAX_CONTENT;
         let mut entries: Vec<WireEntry> = Vec::new();
         for entry in &rpc.entries {
             let entry = WireEntry::from(entry);
@@ -217,14 +250,9 @@ impl RaftNetworkV2<Types> for Peer {
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let request = Request::Snapshot { vote: (&vote).into(), snapshot: snapshot.snapshot };
-        let answer = tokio::select! {
-            answer = self.ask(RPCTypes::InstallSnapshot, request, &option) => answer?,
-            closed = cancel => return Err(closed.into()),
-        };
-        match answer {
-            Answer::Installed { vote } => Ok(SnapshotResponse::new(known(vote)?)),
-            _ => Err(unreadable().into()),
+        tokio::select! {
+            sent = self.snapshot((&vote).into(), snapshot.snapshot, &option) => Ok(sent?),
+            closed = cancel => Err(closed.into()),
         }
     }
 
@@ -233,6 +261,11 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Rpc<TransferLeaderResponse<Types>> {
+        // openraft tells all members. The message names none: whoever gets it begins an election, which needs
+        // no consent of those that still hear the leader.
+        if *rpc.to_node_id() != self.member {
+            return Ok(Ok(()));
+        }
         let (vote, last) = (rpc.from_leader().into(), rpc.last_log_id().map(Into::into));
         let request = Request::TransferLeader { vote, last };
         match self.ask(RPCTypes::TransferLeader, request, &option).await? {

@@ -12,8 +12,8 @@ use super::types::{LogId, StoredMembers};
 /// Decisions that are kept beside the state that they made. A reader further behind gets the state.
 const RECENT: usize = 256;
 
-/// The state that a list of commands makes. It stands for the commands once the log is cut, so it fits a
-/// page: at most [`MAX_STATE`](super::MAX_STATE) bytes.
+/// The state that a list of commands makes. It stands for the commands once the log is cut. Its encoding has
+/// at most [`MAX_STATE`](super::MAX_STATE) bytes: of a larger one no snapshot is made, and the log grows.
 ///
 /// `apply` must be a function of its arguments: no clock, no randomness, no hash order. It cannot refuse a
 /// command; a command that no longer fits changes nothing.
@@ -63,11 +63,23 @@ impl<F: Fold> List<F> {
         self.recent.clear();
     }
 
+    /// Remembers the last decisions that the state was made of.
+    pub(super) fn remember(&mut self, before: Vec<F::Command>) {
+        assert!(self.recent.is_empty() && before.len() as u64 <= self.decided, "the list was just installed");
+        self.recent = before.into_iter().rev().take(RECENT).collect();
+        self.recent.make_contiguous().reverse();
+    }
+
+    /// Returns the number of the last decision before those that are known one by one.
+    fn before_recent(&self) -> u64 {
+        self.decided - self.recent.len() as u64
+    }
+
     fn after(&self, seen: u64) -> Option<Decided<F>> {
         if seen >= self.decided {
             return None;
         }
-        let first_recent = self.decided + 1 - self.recent.len() as u64;
+        let first_recent = self.before_recent() + 1;
         Some(match seen + 1 {
             index if index >= first_recent => {
                 let command = self.recent[(index - first_recent) as usize].clone();
@@ -108,6 +120,12 @@ impl<F: Fold> Applied<F> {
     /// Returns the state after all decisions so far.
     pub fn state(&self) -> F {
         self.list.lock().state.clone()
+    }
+
+    /// Reads the decisions again that are still known one by one. For a reader that has got the state, and
+    /// wants what it is made of.
+    pub fn rewind(&mut self) {
+        self.seen = self.list.lock().before_recent();
     }
 
     /// Returns the next step of the list, as soon as it is decided and applied here; nothing once the group

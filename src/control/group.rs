@@ -22,6 +22,7 @@ use super::log_store::LogStore;
 use super::machine::Machine;
 use super::member::{MemberId, ServerId};
 use super::message::{LeaderRequest, MemberStep};
+use super::pieces::Assembly;
 use super::serve::Contact;
 use super::status::Status;
 use super::store::Store;
@@ -91,6 +92,8 @@ pub(super) struct Core<F: Fold> {
     pub contact: Contact,
     pub founders: Option<BTreeSet<MemberId>>,
     pub founding: watch::Sender<Founding>,
+    /// A snapshot that comes in pieces.
+    pub assembly: std::sync::Mutex<Assembly>,
     pub for_raft: Semaphore,
     pub for_leader: Semaphore,
     pub stopping: AtomicBool,
@@ -139,6 +142,7 @@ impl<F: Fold> ControlGroup<F> {
             contact: Contact::default(),
             founders,
             founding: watch::Sender::new(Founding::Waiting),
+            assembly: std::sync::Mutex::default(),
             for_raft: Semaphore::new(MAX_HANDLED),
             for_leader: Semaphore::new(MAX_HANDLED),
             stopping: AtomicBool::new(false),
@@ -194,6 +198,12 @@ impl<F: Fold> ControlGroup<F> {
     /// Changes the members of the group by one step. Returns once a majority has it.
     pub async fn change(&self, step: MemberStep) -> Result<(), ProposeError> {
         self.0.at_leader(LeaderRequest::Change(step)).await.map(drop)
+    }
+
+    /// Hands the leadership, if this member has it, over to one of these voters. Returns the one that is to
+    /// lead.
+    pub async fn hand_over(&self, to: &BTreeSet<MemberId>) -> Option<MemberId> {
+        self.0.hand_over(to).await
     }
 
     /// Returns a reader of the decisions after decision `seen`; 0 for all.

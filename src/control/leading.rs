@@ -94,6 +94,22 @@ impl<F: Fold> Core<F> {
         }
     }
 
+    /// Hands the leadership over to the voter among these that has the most of the log. Returns it; `None`
+    /// if this member does not lead, or none of these votes. Until the other one leads, nothing is decided;
+    /// if it never does, the voters elect one of themselves after their timeout.
+    pub(super) async fn hand_over(&self, to: &BTreeSet<MemberId>) -> Option<MemberId> {
+        let successor = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let followers = metrics.replication.as_ref()?.iter();
+            let votes = |member| metrics.membership_config.membership().voter_ids().any(|id| id == member);
+            let others = followers.filter(|(id, _)| to.contains(id) && **id != self.caller.me && votes(**id));
+            others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)?
+        };
+        self.raft.trigger().transfer_leader(successor).await.ok()?;
+        Some(successor)
+    }
+
     /// Carries out a request as the leader.
     pub(super) async fn lead(&self, request: LeaderRequest) -> Result<u64, Refusal> {
         match request {

@@ -4,18 +4,18 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt};
 
+use super::error::StoreError;
 use super::fold::{Fold, SharedList};
 use super::log_store::{damaged, write_to};
-use super::store::Store;
+use super::store::{MAX_STATE, Store};
 use super::types::{EncodedCommand, LogId, StoredMembers, Types};
-use super::wire::{WireMembers, WireSnapshot, log_id};
+use super::wire::{WireLogId, WireMembers, WirePayload, WireSnapshot, log_id};
 use crate::base::wire;
 
 pub(super) struct Machine<F: Fold> {
@@ -25,16 +25,34 @@ pub(super) struct Machine<F: Fold> {
     pub decided: watch::Sender<u64>,
 }
 
-/// Makes a snapshot of the list as it was when this was made.
-pub(super) struct SnapshotBuilder<F: Fold> {
+/// Saves a snapshot of the list as it was when this was made.
+pub(super) struct SnapshotBuilder {
     store: Arc<Store>,
-    state: F,
-    snapshot: WireSnapshot,
+    snapshot: Result<WireSnapshot, StoreError>,
+}
+
+impl<F: Fold> Machine<F> {
+    /// Returns a snapshot of the list as it is.
+    fn snapshot(&self) -> Result<WireSnapshot, StoreError> {
+        let list = self.list.lock();
+        let state = wire::encode("state of the list", &list.state)?;
+        let (size, limit) = (state.len(), MAX_STATE);
+        if size > limit {
+            return Err(StoreError::StateTooLarge { size, limit });
+        }
+        Ok(WireSnapshot {
+            last: list.last.as_ref().map(Into::into),
+            members_at: list.members.log_id().as_ref().map(Into::into),
+            members: WireMembers::from(list.members.membership()),
+            decided: list.decided,
+            state: state.into(),
+        })
+    }
 }
 
 impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
     type SnapshotData = WireSnapshot;
-    type SnapshotBuilder = SnapshotBuilder<F>;
+    type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembers)> {
         let list = self.list.lock();
@@ -71,16 +89,18 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder<F> {
-        let list = self.list.lock();
-        let snapshot = WireSnapshot {
-            last: list.last.as_ref().map(Into::into),
-            members_at: list.members.log_id().as_ref().map(Into::into),
-            members: WireMembers::from(list.members.membership()),
-            decided: list.decided,
-            state: Bytes::new(),
-        };
-        SnapshotBuilder { store: self.store.clone(), state: list.state.clone(), snapshot }
+    /// A list of which no snapshot can be made goes on without one: its log grows. An error here would stop
+    /// every member at the same entry, for good.
+    async fn try_create_snapshot_builder(&mut self, _: bool) -> Option<SnapshotBuilder> {
+        let builder = self.get_snapshot_builder().await;
+        if let Err(error) = &builder.snapshot {
+            tracing::error!(%error, "no snapshot of the list of decisions: its log is kept instead");
+        }
+        builder.snapshot.is_ok().then_some(builder)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder { store: self.store.clone(), snapshot: self.snapshot() }
     }
 
     async fn install_snapshot(
@@ -91,10 +111,15 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
         let state = wire::decode("state of the list", &snapshot.state).map_err(io::Error::other)?;
         let (last, members) = (log_id(snapshot.last), snapshot.stored_members());
         let decided = snapshot.decided;
+        let before = match snapshot.last {
+            Some(last) => commands_up_to::<F>(&self.store, last, decided)?,
+            None => Vec::new(),
+        };
         write_to(&self.store, move |store| store.save_snapshot(&snapshot)).await?;
         {
             let mut list = self.list.lock();
             list.install(decided, state);
+            list.remember(before);
             list.last = last.map_err(damaged)?;
             list.members = members.map_err(damaged)?;
         }
@@ -107,16 +132,31 @@ impl<F: Fold> RaftStateMachine<Types> for Machine<F> {
     }
 }
 
-impl<F: Fold> RaftSnapshotBuilder<Types> for SnapshotBuilder<F> {
+impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     type SnapshotData = WireSnapshot;
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, WireSnapshot>> {
-        let mut snapshot = self.snapshot.clone();
-        snapshot.state = wire::encode("state of the list", &self.state).map_err(io::Error::other)?.into();
+        let snapshot = self.snapshot.as_ref().map_err(|error| io::Error::other(error.to_string()))?.clone();
         let saved = snapshot.clone();
         write_to(&self.store, move |store| store.save_snapshot(&saved)).await?;
         snapshot_of(snapshot)
     }
+}
+
+/// Returns the last decisions up to decision `decided`, which the entry `last` ends, as far as the log has
+/// them. A log that has that entry has the same ones before it as every other log that has it.
+fn commands_up_to<F: Fold>(store: &Store, last: WireLogId, decided: u64) -> io::Result<Vec<F::Command>> {
+    let entries = store.entries(..=last.index).map_err(io::Error::other)?;
+    if entries.last().is_none_or(|entry| entry.id != last) {
+        return Ok(Vec::new());
+    }
+    let commands = entries.into_iter().filter_map(|entry| match entry.payload {
+        WirePayload::Command(bytes) => Some(wire::decode("decision", &bytes).map_err(io::Error::other)),
+        WirePayload::Blank | WirePayload::Members(_) => None,
+    });
+    let commands = commands.collect::<io::Result<Vec<_>>>()?;
+    // Only a faulty leader counts fewer.
+    Ok(if commands.len() as u64 <= decided { commands } else { Vec::new() })
 }
 
 /// Returns the snapshot with its description in openraft's form.

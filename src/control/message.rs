@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Refusal;
 use super::member::{MemberId, ServerId};
+use super::pieces::Piece;
 use super::wire::{WireEntry, WireLogId, WireSnapshot, WireVote};
 
 /// A request with its addresses.
@@ -45,6 +46,11 @@ pub(super) enum Request {
     },
     /// Asks the leader for something.
     Lead(LeaderRequest),
+    /// A part of a snapshot that is larger than a frame.
+    SnapshotPiece {
+        vote: WireVote,
+        piece: Piece,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -97,6 +103,8 @@ pub(super) enum Answer {
     /// The number that [`LeaderRequest`] is answered with.
     Decided(u64),
     Refused(Refusal),
+    /// The number of bytes that are there of a snapshot of which a piece came.
+    SnapshotHas(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

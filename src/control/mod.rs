@@ -33,6 +33,7 @@ mod log_store;
 mod machine;
 mod member;
 mod message;
+mod pieces;
 mod relay;
 mod route;
 mod serve;

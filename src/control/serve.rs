@@ -18,6 +18,7 @@ use super::group::Core;
 use super::machine::snapshot_of;
 use super::member::MemberId;
 use super::message::{Answer, Appended, Candidacy, Envelope, Identity, Request};
+use super::pieces::{Piece, Taken};
 use super::store::MAX_STATE;
 use super::types::{Types, Vote};
 use super::wire::{WireEntry, WireLogId, WireSnapshot, WireVote, entries, log_id};
@@ -64,6 +65,7 @@ impl<F: Fold> Core<F> {
             Request::Vote(candidacy) => self.vote(sender, candidacy, false).await,
             Request::PreVote(candidacy) => self.vote(sender, candidacy, true).await,
             Request::Snapshot { vote, snapshot } => self.install(sender, vote, snapshot).await,
+            Request::SnapshotPiece { vote, piece } => self.take_piece(sender, vote, piece).await,
             Request::TransferLeader { vote, last } => self.transfer(vote, last).await,
             Request::Identify { .. } => Ok(Answer::Identity(self.identity(sender))),
             Request::Lead(request) => {
@@ -191,6 +193,17 @@ impl<F: Fold> Core<F> {
         let vote = installed.map_err(|_| Refusal::Stopped)?.vote;
         self.heard_of_leader(from);
         Ok(Answer::Installed { vote: (&vote).into() })
+    }
+
+    /// Takes a piece of a snapshot, and installs the snapshot once it is complete.
+    async fn take_piece(&self, from: MemberId, vote: WireVote, piece: Piece) -> Answered {
+        leaders_vote(from, vote)?;
+        let taken =
+            self.assembly.lock().expect("nothing panics while it holds a snapshot").take(from, piece)?;
+        match taken {
+            Taken::Has(bytes) => Ok(Answer::SnapshotHas(bytes)),
+            Taken::Whole(snapshot) => self.install(from, vote, *snapshot).await,
+        }
     }
 
     async fn transfer(&self, vote: WireVote, last: Option<WireLogId>) -> Answered {

@@ -21,8 +21,9 @@ use super::member::{MemberId, ServerId};
 use super::wire::{WireEntry, WireLogId, WireSnapshot, WireVote};
 use crate::base::wire;
 
-/// Maximum size of an encoded fold: a snapshot goes in one frame.
-pub const MAX_STATE: usize = 56 << 10;
+/// Maximum size of an encoded fold. It bounds the memory that a snapshot takes at its receiver. On the way it
+/// is cut into pieces.
+pub const MAX_STATE: usize = 1 << 20;
 
 const FILE: &str = "control.redb";
 /// A file that is not complete yet.

@@ -109,6 +109,7 @@ impl MembersView {
         let reached = members().filter(|(dc, _)| is_reached(*dc)).map(voter);
         let witnesses = config.witnesses().iter().filter(|(_, it)| self.witnesses.0.contains(it.dc));
         Facts {
+            me: Some(me),
             reachable: reached.chain(witnesses.map(|(id, _)| Voter::Witness(id))).collect(),
             entered: self.entered.iter().copied().collect(),
             left: self.left,

@@ -1,8 +1,8 @@
 //! The actor's interfaces to the machine, the journal and the links, so that tests can replace them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
 

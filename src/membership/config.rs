@@ -18,6 +18,9 @@ use super::witnesses::Witnesses;
 pub const MAX_VOTERS: usize = 7;
 /// Most open invitations.
 pub const MAX_INVITATIONS: usize = 64;
+/// Maximum size of an encoded config, in bytes. It follows from the other limits, each of which is a refusal
+/// of its own, so nothing is ever refused for the size alone: an eviction is possible in every config.
+pub const MAX_CONFIG: usize = 512 << 10;
 /// Most evictions of a cluster: fencing tokens have 10 bits for 16 and the number of evictions.
 pub const MAX_EVICTIONS: u16 = 1_007;
 /// The number of fences that are below every eviction. Tokens of releases without membership changes are

@@ -61,7 +61,9 @@ pub use command::{
     Admission, Command, Credentials, Evictee, Eviction, Founder, Founding, Mark, NewWitness, Proposal,
     Recovery, Vouch,
 };
-pub use config::{Config, FIRST_FENCE, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES, Silence};
+pub use config::{
+    Config, FIRST_FENCE, MAX_CONFIG, MAX_EVICTIONS, MAX_INVITATIONS, MAX_VOTERS, RECOVERY_FENCES, Silence,
+};
 pub use fallen::{Fallen, MAX_FALLEN};
 pub use history::{MAX_VOTER_SETS, VoterSet};
 pub use ids::{

@@ -22,6 +22,8 @@ use crate::base::time::Timestamp;
 /// The facts that a proposer sees.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
+    /// The proposer, if it is a member: it cannot evict itself, since it does not promise.
+    pub me: Option<DcId>,
     /// The last epoch that the current generation of each member has entered, as its log says. A member that
     /// is absent has entered none since epoch 0.
     pub entered: BTreeMap<DcId, Epoch>,
@@ -191,6 +193,9 @@ fn complete(config: &Config, facts: &Facts, mut eviction: Eviction) -> Eviction 
 
 fn may_begin(config: &Config, facts: &Facts, eviction: &Eviction) -> Result<(), Refused> {
     let evicting = eviction.slots();
+    if let Some(dc) = facts.me.filter(|me| evicting.contains(*me)) {
+        return Err(Refused::EvictsItself { dc });
+    }
     if eviction.recut.is_none() {
         all_entered(config, facts, evicting)?;
     }

@@ -124,6 +124,11 @@ pub enum Refused {
     // Evicting.
     #[error("an eviction names at least one member, in increasing order of slots")]
     NobodyNamed,
+    #[error(
+        "{dc} is the member that is asked, and it runs: stop it and ask another one, or let it leave with \
+         `geolock member remove {dc}`"
+    )]
+    EvictsItself { dc: DcId },
     #[error("the policy of this cluster is `wait`: {members} stay members; wait for them, or replace them", members = Dcs(*.members))]
     PolicyWaits { members: DcSet },
     #[error("the policy of this cluster is not `auto`: only an operator can evict {members}", members = Dcs(*.members))]

@@ -29,6 +29,12 @@ impl Slots {
         self.0.get_mut(&dc)
     }
 
+    /// Sets a slot, whatever invariants that breaks.
+    #[cfg(test)]
+    pub(super) fn fill(&mut self, dc: DcId, slot: Slot) {
+        self.0.insert(dc, slot);
+    }
+
     pub(super) fn member_mut(&mut self, dc: DcId) -> Option<&mut Member> {
         self.get_mut(dc)?.member.as_mut()
     }

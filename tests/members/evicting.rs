@@ -31,6 +31,8 @@ async fn one_that_is_lost_is_evicted_and_its_locks_are_granted_elsewhere() {
     let said = evict(&cluster, 0, "2");
     assert_ne!(said.code, 0, "{said:?}");
     assert!(said.stderr.contains("hears dc2: it runs, or was stopped a moment ago"), "{said:?}");
+    let said = evict(&cluster, 2, "2");
+    assert!(said.stderr.contains("dc2 is the member that is asked, and it runs"), "{said:?}");
     assert_eq!(lost.is_lost(), None, "a refused eviction changes nothing");
 
     cluster.kill(2);

@@ -33,6 +33,22 @@ pub async fn token(client: &Client, name: &str) -> u64 {
     token.0
 }
 
+/// Until another one is elected, nothing can be decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_leaves_hands_the_control_group_over() {
+    let (mut cluster, clients) = three(AUTO).await;
+    drop(clients);
+    let said = run(&mut cluster.command(0, ["member", "list"]));
+    let leader = (0..3).find(|dc| said.stdout.contains(&format!("led by dc{dc}."))).expect("it is named");
+    let other = (leader + 1) % 3;
+    let said = run(&mut cluster.command(other, ["member", "remove", &leader.to_string(), "--wait"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    cluster.server(leader).line("this member leaves: it hands the control group over");
+    cluster.server(leader).line("has left the cluster");
+    assert_eq!(cluster.server(leader).wait(), 0);
+    listed(&cluster, other, "two settled members", |list| all_settled(list, 2));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_shrink_to_one_while_locks_are_held() {
     let (mut cluster, mut clients) = three(AUTO).await;

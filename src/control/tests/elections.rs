@@ -1,6 +1,6 @@
 //! A leader that is gone is replaced.
 
-use super::{World, dc, decide, member, until};
+use super::{World, dc, decide, member, members, until};
 
 /// The release of openraft before this one draws an election timeout once for each process, so that two
 /// survivors with equal ones can split every vote.
@@ -52,4 +52,24 @@ async fn the_only_voter_leads_although_nobody_answers_it() {
     tokio::time::sleep(4 * groups[0].0.timing.election()).await;
     assert_eq!(groups[0].status().leader, Some(member(0)));
     decide(&groups[0], "b").await;
+}
+
+/// No timeout elects anybody here: who leads was chosen.
+#[tokio::test]
+async fn a_leader_hands_over_to_the_one_that_it_chooses() {
+    let world = World::new(30);
+    let groups = world.found(0..5).await;
+    groups.iter().for_each(|group| group.0.raft.runtime_config().elect(false));
+    for round in 0..10 {
+        decide(&groups[round % 5], "by the leader of the round").await;
+        let leader = until(&groups[0], |status| status.leader.is_some()).await.leader.expect("waited for");
+        let next = member(((leader.dc.index() + 1 + round % 4) % 5) as u8);
+        let nobody = groups[next.dc.index()].hand_over(&members([leader.dc.get()])).await;
+        assert_eq!(nobody, None, "it does not lead");
+        let handed = groups[leader.dc.index()].hand_over(&members([next.dc.get(), leader.dc.get()])).await;
+        assert_eq!(handed, Some(next));
+        for group in &groups {
+            until(group, |status| status.leader == Some(next)).await;
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::super::message::{Answer, Candidacy, Envelope, LeaderRequest, Request};
+use super::super::pieces::{Piece, SnapshotName};
 use super::super::wire::{WireEntry, WireLogId, WireMembers, WirePayload, WireSnapshot, WireVote};
 use super::{Group, World, dc, decide, member, members, until};
 use crate::base::rng::Rng;
@@ -38,6 +39,11 @@ fn append(prev: Option<WireLogId>, entries: Vec<(WireLogId, WirePayload)>) -> Re
 
 fn member_list(voters: Vec<BTreeSet<MemberId>>, servers: BTreeSet<MemberId>) -> WireMembers {
     WireMembers { voters, servers: servers.into_iter().map(|it| (it, ServerId::from_raw(1))).collect() }
+}
+
+fn piece(vote: WireVote, len: u64, from: u64, bytes: usize) -> Request {
+    let of = SnapshotName { len, hash: 1 };
+    Request::SnapshotPiece { vote, piece: Piece { of, from, bytes: vec![0xff; bytes].into() } }
 }
 
 /// Requests that no member makes.
@@ -84,6 +90,14 @@ fn impossible() -> Vec<Request> {
         snapshot(member_list(vec![], BTreeSet::new()), b"\0"),
         snapshot(WireMembers { servers: BTreeMap::new(), ..good }, b"\0"),
         Request::Lead(LeaderRequest::Propose(Bytes::from_static(b"\xff\xff"))),
+        piece(vote(90, false), 100, 0, 10),
+        piece(vote(90, true), u64::MAX, 0, 10),
+        piece(vote(90, true), 100, u64::MAX, 10),
+        piece(vote(90, true), 100, 91, 10),
+        piece(vote(90, true), 100, 0, 0),
+        piece(vote(90, true), 100, 0, 101),
+        // A whole one that is no snapshot.
+        piece(vote(90, true), 100, 0, 100),
     ]
 }
 

@@ -91,3 +91,32 @@ async fn a_member_that_was_away_for_long_gets_the_state() {
     until(&again, |status| status.decided >= decided).await;
     assert_eq!(names(&again), names(&groups[0]));
 }
+
+#[tokio::test]
+async fn a_promotion_that_a_lost_leader_has_begun_is_ended_by_repeating_it() {
+    let world = World::new(34);
+    let mut groups = world.found(0..5).await;
+    groups.push(world.start(member(5), Start::Join).await);
+    decide(&groups[0], "a").await;
+    let add = MemberStep::AddLearner { member: member(5), server: groups[5].server_id() };
+    while groups[0].change(add).await.is_err() {}
+    let decided = decide(&groups[0], "with a learner").await;
+    until(&groups[5], |status| status.decided >= decided).await;
+    // Only one voter and the learner get the first of the two entries; then their leader is gone.
+    let leader = until(&groups[0], |status| status.leader.is_some()).await.leader.expect("waited for").dc;
+    let next = (leader.index() + 1) % 5;
+    groups.iter().enumerate().filter(|(id, _)| *id != next).for_each(|(_, group)| {
+        group.0.raft.runtime_config().elect(false);
+    });
+    let others = (0..5).filter(|id| *id != next && *id != leader.index());
+    others.clone().for_each(|id| world.cut(leader, member(id as u8).dc));
+    let begun = groups[leader.index()].clone();
+    let begun = tokio::spawn(async move { begun.change(MemberStep::Promote(member(5))).await });
+    until(&groups[next], |status| status.voters != status.settled_voters).await;
+    world.isolate(leader);
+    let status = until(&groups[next], |status| status.leads && status.leader.is_some()).await;
+    assert_eq!((status.voters.len(), status.settled_voters.len()), (6, 5), "both sets have to agree");
+    while groups[next].change(MemberStep::Promote(member(5))).await.is_err() {}
+    until(&groups[5], |status| status.settled_voters == members(0..6)).await;
+    begun.abort();
+}

@@ -21,6 +21,7 @@ mod disk;
 mod elections;
 mod founding;
 mod hostile;
+mod large;
 mod members;
 mod relay;
 mod restart;

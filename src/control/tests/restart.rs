@@ -6,7 +6,7 @@ use super::super::message::{Answer, Candidacy, Envelope, Request};
 use super::super::wire::{WireLogId, WireVote};
 use super::{Group, World, decide, member, members, names, until};
 use crate::base::wire;
-use crate::control::{MemberId, ProposeError, Refusal, Start};
+use crate::control::{Decided, MemberId, ProposeError, Refusal, Start};
 
 #[tokio::test]
 async fn a_group_that_lost_power_everywhere_goes_on_with_its_list() {
@@ -111,4 +111,31 @@ async fn a_directory_holds_one_member_and_is_opened_once() {
     let group = Group::start(config(0)).await.expect("it starts again");
     assert_eq!(group.propose(&"b".into()).await, Ok(2));
     assert_eq!((names(&group), group.server_id()), (vec!["a".to_owned(), "b".to_owned()], server));
+}
+
+/// Its lock server may have lost the last ones of them in the same crash, and nobody else has them.
+#[tokio::test]
+async fn a_member_that_is_alone_knows_the_last_decisions_one_by_one_after_a_restart() {
+    let world = World::new(45);
+    let group = world.found([0]).await.remove(0);
+    for n in 1..=600 {
+        decide(&group, &format!("{n}")).await;
+    }
+    let is_made = |metrics: &openraft::RaftMetrics<_>| metrics.snapshot.is_some();
+    group.0.raft.wait(None).metrics(is_made, "a snapshot").await.expect("it is made");
+    world.kill(&group).await;
+    let group = world.start(member(0), Start::Found(members([0]))).await;
+    let snapshot = until(&group, |status| status.decided >= 600).await.decided;
+    assert_eq!(snapshot, 600);
+    let mut applied = group.applied(0);
+    let first = applied.next().await.expect("it runs");
+    assert!(matches!(first, Decided::State { index: 600, .. }), "{first:?}");
+    applied.rewind();
+    for n in 400..=600 {
+        let mut step = applied.next().await.expect("it runs");
+        while matches!(&step, Decided::Command { index, .. } if *index < n) {
+            step = applied.next().await.expect("it runs");
+        }
+        assert_eq!(step, Decided::Command { index: n, command: n.to_string() });
+    }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::super::message::{Answer, Appended, Candidacy, Envelope, LeaderRequest, MemberStep, Request};
+use super::super::pieces::{Piece, SnapshotName};
 use super::super::wire::{WireEntry, WireLogId, WireMembers, WirePayload, WireSnapshot, WireVote};
 use super::{dc, member};
 use crate::base::wire;
@@ -87,6 +88,13 @@ fn requests_and_answers() {
     golden(&Answer::Decided(300), "05fb2c01");
     golden(&Answer::Refused(Refusal::Busy), "0604");
     golden(&Answer::Refused(Refusal::OtherServer(member(2))), "060c0200");
+    let of = SnapshotName { len: 300, hash: 7 };
+    let piece = Piece { of, from: 5, bytes: Bytes::from_static(b"ab") };
+    golden(
+        &envelope(Request::SnapshotPiece { vote: vote(), piece }),
+        "010001020001020702010301fb2c010705026162",
+    );
+    golden(&Answer::SnapshotHas(300), "07fb2c01");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bytes;
 mod evicting;
 mod joining;
+mod largest;
 mod leaving;
 mod policies;
 mod proposing;

@@ -120,6 +120,20 @@ fn cuts_that_nobody_can_reach_are_no_obstacle() {
     assert_eq!(eviction.recut, Some(epoch), "the earlier cuts are set anew");
 }
 
+/// It would be decided, and never end: who is to be evicted does not promise.
+#[test]
+fn a_member_that_runs_does_not_evict_itself() {
+    let list = List::auto(4);
+    let facts = Facts { me: Some(dc(2)), ..facts(&list) };
+    for vouch in [Vouch::Operator, Vouch::Silence, Vouch::Replacement] {
+        for command in [list.eviction([2], vouch), list.eviction([2, 3], vouch)] {
+            let refused = list.config.check_proposal(&facts, command).expect_err("it runs");
+            assert_eq!(refused, Refused::EvictsItself { dc: dc(2) });
+        }
+    }
+    list.config.check_proposal(&facts, list.eviction([3], Vouch::Operator)).expect("another one");
+}
+
 #[test]
 fn a_member_that_somebody_hears_is_not_evicted_by_an_operator() {
     let mut list = List::of(3);

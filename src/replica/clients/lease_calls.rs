@@ -89,6 +89,7 @@ impl LeaseCalls<'_> {
         let now = self.config.lease_time(self.now);
         let record = LeaseRecord { lease, secret, ttl, on_disconnect };
         let index = self.clients.leases.open(record, client, now);
+        self.lifecycle.member_lease.note_told(now + ttl);
         self.clients.leases.attach(index, call.session);
         let position = self.out.persist(Record::LeaseOpened(record));
         let reply = Reply::LeaseOpened { lease, ttl };
@@ -139,7 +140,9 @@ impl LeaseCalls<'_> {
     fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
         let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
         if self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
-            return Some(self.clients.leases.renew(index, can_be_judged, most, now));
+            let valid_for = self.clients.leases.renew(index, can_be_judged, most, now);
+            self.lifecycle.member_lease.note_told(now + valid_for);
+            return Some(valid_for);
         }
         let lease = self.clients.leases.get(index);
         let may_tell = lease.is_told && self.lifecycle.member_lease.may_tell_rest();

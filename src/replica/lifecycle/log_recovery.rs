@@ -62,7 +62,9 @@ impl LogRecovery<'_> {
 
     /// The data here may be incomplete.
     pub(in crate::replica) fn become_doubted(&mut self) {
-        self.lifecycle.on_doubt(self.now.mono + self.config.local.max_lease_ttl);
+        let leases_until = self.now.mono + self.config.local.max_lease_ttl;
+        self.lifecycle.on_doubt(leases_until);
+        self.lifecycle.member_lease.note_told(leases_until);
     }
 
     /// `peer` has our entries up to `seq`.

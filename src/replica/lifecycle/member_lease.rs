@@ -18,6 +18,8 @@ pub(in crate::replica) struct MemberLeaseState {
     told_is_void: bool,
     /// Longest time to live of a client's lease by the policy.
     longest: Option<Duration>,
+    /// No client was told of a lease that lasts longer.
+    told_until: Instant,
 }
 
 /// The backing by a majority of the voters, as of the last step.
@@ -38,6 +40,7 @@ impl Default for MemberLeaseState {
             may_be_over: false,
             told_is_void: false,
             longest: None,
+            told_until: Instant::ZERO,
         }
     }
 }
@@ -111,6 +114,18 @@ impl MemberLeaseState {
     /// Returns true if a majority of the voters backs this member, whether that is needed or not yet.
     pub fn would_be_backed(&self, now: Instant) -> bool {
         now < self.until
+    }
+
+    /// A client is told that its lease lasts until then.
+    #[inline]
+    pub fn note_told(&mut self, until: Instant) {
+        self.told_until = self.told_until.max(until);
+    }
+
+    /// Returns true if no client relies on a lease that lasts longer than the policy permits. That stays so:
+    /// none is opened or renewed for longer.
+    pub fn leases_fit(&self, now: Instant) -> bool {
+        self.longest.is_none_or(|longest| self.told_until <= now + longest)
     }
 
     /// Returns the longest time to live that a client's lease may have here. `most`: by the configuration.

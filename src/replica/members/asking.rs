@@ -10,8 +10,6 @@
 //! It asks under every policy, because the others may have changed the policy meanwhile; and it does not ask
 //! where the others cannot decide without it (one or two voters).
 
-use std::time::Duration;
-
 use super::Members;
 use super::decided::Decided;
 use crate::base::bugs::{Bug, Bugs};
@@ -115,10 +113,9 @@ impl Asking {
 }
 
 impl Members {
-    /// This run begins with what its journal says. `longest_lease`: the longest time to live in it.
-    /// `founders`: if there is a control group and this is a restart, the members of the configuration.
-    pub fn begin_run(&mut self, longest_lease: Duration, founders: DcSet, bugs: Bugs) {
-        self.pending.begin_run(longest_lease);
+    /// This run begins with what its journal says. `founders`: if there is a control group and this is a
+    /// restart, the members of the configuration.
+    pub fn begin_run(&mut self, founders: DcSet, bugs: Bugs) {
         self.asking.begin(&self.decided, founders, bugs);
     }
 

@@ -52,6 +52,7 @@ impl Members {
         let witnesses = config_now.witnesses().iter().filter(|(_, witness)| alive.contains(witness.dc));
         let reached = members().filter(|(dc, _)| is_reachable(*dc)).map(voter);
         Facts {
+            me: Some(me),
             entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
             left: self.entered.left(),
             freed: self.ended_slots.freed(),

@@ -6,11 +6,9 @@
 
 use super::pending::{Admitted, Kind};
 use super::{Members, MembersState};
-use std::time::Duration;
 
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::entry_number::is_first;
-use crate::base::time::Instant;
 use crate::causal_log::{Entry, EntryFault, Op};
 use crate::crdt::{AsOf, HomeRules, VersionVector};
 use crate::lock_state::{Known, Parting};
@@ -22,14 +20,14 @@ use geolock_api::names::{DcId, DcSet};
 impl Members {
     /// Returns the next epoch to enter. A directory that awaits a state enters those of the state. The
     /// sponsor of a new member must be settled as seen here: who decided that may have applied more.
-    /// `may_be_fenced`: it would be backed now if it could be evicted by time.
+    /// `may_be_fenced`: if it could be evicted by time, it would be backed now, and no client relies on it
+    /// for longer than the policy permits.
     fn to_enter(
         &self,
         applied: &VersionVector,
         rules: &HomeRules,
         bugs: Bugs,
         may_be_fenced: bool,
-        now: Instant,
     ) -> Option<Epoch> {
         let change = self.pending.next().filter(|_| !self.decided.awaits_state())?;
         assert!(change.epoch > self.entered.epoch(), "epoch {:?} is entered once", change.epoch);
@@ -44,9 +42,7 @@ impl Members {
             Kind::Ends(dc, _) => dc == self.decided.me() || !self.entered.has_left(dc),
             Kind::Evicts(evicted) => !self.may_enter_end(evicted, applied, bugs),
             // So nobody stops granting because the policy changes. Another policy may have followed.
-            Kind::Policy => {
-                self.decided.evict_by_time() && (!may_be_fenced || self.pending.awaits_leases(now))
-            }
+            Kind::Policy => self.decided.evict_by_time() && !may_be_fenced,
             Kind::Rules => !self.may_enter_rule(rules),
             Kind::Leaves(_) | Kind::Stays(_) | Kind::None => false,
         };
@@ -117,32 +113,24 @@ impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        let (bugs, now) = (self.config.bugs, self.now.mono);
-        self.await_leases(self.config.local.max_lease_ttl);
-        let is_backed = self.lifecycle.member_lease.would_be_backed(now);
-        while let Some(epoch) = self.next_epoch(bugs, is_backed, now) {
+        let (bugs, now, lease) = (self.config.bugs, self.now.mono, &self.lifecycle.member_lease);
+        let leases_fit = lease.leases_fit(now) || bugs.has(Bug::LeasesOutlivePolicy);
+        let may_be_fenced = lease.would_be_backed(now) && leases_fit;
+        while let Some(epoch) = self.next_epoch(bugs, may_be_fenced) {
             self.announce_epoch(epoch);
         }
     }
 
-    fn next_epoch(&self, bugs: Bugs, may_be_fenced: bool, now: Instant) -> Option<Epoch> {
+    fn next_epoch(&self, bugs: Bugs, may_be_fenced: bool) -> Option<Epoch> {
         let rules = self.locks.owners().sponsors().rules();
-        self.members.to_enter(self.log.applied(), rules, bugs, may_be_fenced, now)
-    }
-
-    /// `longest`: the longest time to live of leases of this run.
-    fn await_leases(&mut self, longest: Duration) {
-        let Members { decided, pending, .. } = self.members;
-        pending.await_leases(decided.config().policy(), longest, self.now.mono);
+        self.members.to_enter(self.log.applied(), rules, bugs, may_be_fenced)
     }
 
     /// Follows the epochs that this datacenter enters silently, because it has left: nothing follows `Leave`
     /// in its log. The others have to give it their entries, so that it sees them enter.
     pub(in crate::replica) fn follow_epochs(&mut self) {
-        let (bugs, now) = (self.config.bugs, self.now.mono);
-        self.await_leases(Duration::ZERO);
-        // It grants nothing any more.
-        while let Some(epoch) = self.next_epoch(bugs, true, now) {
+        // It grants nothing any more, and its clients have gone.
+        while let Some(epoch) = self.next_epoch(self.config.bugs, true) {
             self.enter(epoch);
         }
     }

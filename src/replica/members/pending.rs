@@ -1,10 +1,8 @@
-//! The epochs that are known and not entered: what each changes, and what the next one waits for by time.
+//! The epochs that are known and not entered, and what each changes.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use crate::base::time::Instant;
-use crate::membership::{Epoch, Generation, Policy};
+use crate::membership::{Epoch, Generation};
 use geolock_api::names::{DcId, DcSet};
 
 /// A change of the members by a decision.
@@ -58,10 +56,6 @@ pub(super) struct Admitted {
 pub(super) struct Pending {
     /// In the order of their epochs.
     changes: VecDeque<Change>,
-    /// When no lease of a client is longer than the policy to be entered permits.
-    leases_fit_at: Option<Instant>,
-    /// The longest time to live of the leases that were read from the journal.
-    longest_before: Duration,
 }
 
 impl Pending {
@@ -85,11 +79,7 @@ impl Pending {
     pub(super) fn enter(&mut self, epoch: Epoch) -> Kind {
         let change = self.changes.pop_front().filter(|change| change.epoch == epoch);
         debug_assert!(change.is_some(), "epoch {epoch:?} is the next one that is known");
-        let kind = change.map_or(Kind::None, |change| change.kind);
-        if kind == Kind::Policy {
-            self.leases_fit_at = None;
-        }
-        kind
+        change.map_or(Kind::None, |change| change.kind)
     }
 
     /// Epochs up to this one were entered in a state, or before a checkpoint.
@@ -121,25 +111,6 @@ impl Pending {
     /// Returns the number of evictions for which these epochs count.
     pub(super) fn fences(&self) -> u16 {
         self.evictions().map(|evicted| evicted.fences).sum()
-    }
-
-    /// This run begins. `longest_lease`: the longest time to live of the leases in the journal.
-    pub(super) fn begin_run(&mut self, longest_lease: Duration) {
-        self.longest_before = longest_lease;
-    }
-
-    /// If the next epoch brings eviction by time, it waits for leases that are longer than the policy
-    /// permits. From when the policy is known none is renewed for longer, so the time is known, too.
-    /// `longest`: that of the leases of this run.
-    pub(super) fn await_leases(&mut self, policy: &Policy, longest: Duration, now: Instant) {
-        let is_next = self.next().is_some_and(|change| change.kind == Kind::Policy);
-        let left = longest.max(self.longest_before).saturating_sub(policy.max_lease_ttl());
-        self.leases_fit_at = is_next.then(|| self.leases_fit_at.unwrap_or(now + left));
-    }
-
-    /// Returns true if leases that are longer than the policy permits may live.
-    pub(super) fn awaits_leases(&self, now: Instant) -> bool {
-        self.leases_fit_at.is_none_or(|at| now < at)
     }
 
     /// Asserts that these are the epochs between the entered one and the last one that is decided.

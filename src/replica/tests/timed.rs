@@ -24,13 +24,22 @@ impl Story {
         Story::of(3, bug)
     }
 
-    fn of(size: u8, bug: Option<Bug>) -> Story {
+    /// They do not evict by time yet.
+    fn founded(size: u8, bug: Option<Bug>) -> Story {
         let mut c = Cluster::with_old(size, Default::default(), bug);
         c.pass(1_000);
         let mut s = Story { c, config: Config::default(), up: (0..size).collect() };
         s.decide_command(Command::Found(founding(size)));
-        s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
-        // Leases of 60 s were possible before.
+        s
+    }
+
+    fn set_auto(&mut self) {
+        self.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Auto, ..Policy::default() }));
+    }
+
+    fn of(size: u8, bug: Option<Bug>) -> Story {
+        let mut s = Story::founded(size, bug);
+        s.set_auto();
         s.pass(50_000);
         assert!((0..size).all(|id| s.serves(id) && s.has_entered(id)));
         for id in 0..size {
@@ -139,6 +148,58 @@ fn of_two_neither_is_evicted_so_neither_stops() {
     assert_eq!(s.c.inspect(1).status().backed_for_ms, None);
 }
 
+/// All other changes wait for it: joins, leaves, and evictions of a dead member.
+#[test]
+fn a_policy_waits_for_leases_that_are_there_and_not_for_those_that_may_be() {
+    let mut s = Story::founded(3, None);
+    s.c.open_lease(0, Duration::from_secs(15));
+    s.c.open_lease(1, Duration::from_secs(20));
+    s.set_auto();
+    s.pass(2_000);
+    assert!(
+        s.has_entered(0) && s.has_entered(2),
+        "no lease is longer than the policy permits, or none is there"
+    );
+    assert!(!s.has_entered(1), "its client counts on its locks for 18 s");
+    // Renewed for 15 s.
+    s.pass_with(&[1], 4_000);
+    assert!(s.has_entered(1));
+}
+
+#[test]
+fn a_client_does_not_outlive_the_eviction_of_its_datacenter() {
+    // How long the client of dc2 counts on its lock, and dc2 is a member.
+    let story = |bug| {
+        let mut s = Story::founded(3, bug);
+        s.c.open_lease(2, Duration::from_secs(60));
+        s.set_auto();
+        s.pass(2_000);
+        s.c.isolate(2);
+        s.pass(56_000);
+        s.is_member(2)
+    };
+    assert!(story(None), "it counts on its lease for 2 s more");
+    assert!(!story(Some(Bug::LeasesOutlivePolicy)));
+}
+
+#[test]
+fn what_was_told_before_a_restart_counts() {
+    // Also without any lease: its disk may be an old copy.
+    for lease in [true, false] {
+        let mut s = Story::founded(3, None);
+        if lease {
+            s.c.open_lease(2, Duration::from_secs(60));
+        }
+        s.c.restart(2);
+        s.c.link_again(2);
+        s.set_auto();
+        s.pass(42_000);
+        assert!(s.has_entered(0) && !s.has_entered(2), "it may have renewed a lease a moment before");
+        s.pass(6_000);
+        assert!(s.has_entered(2));
+    }
+}
+
 #[test]
 fn nobody_stops_granting_because_the_policy_changes() {
     let mut s = Story::new(None);
@@ -155,8 +216,9 @@ fn a_policy_that_is_taken_back_before_it_is_entered_holds_up_no_other_change() {
     let mut s = Story::new(None);
     let policy = *s.config.policy();
     s.c.isolate(2);
+    s.pass(11_000);
     s.decide_command(Command::SetPolicy(Policy { evict_after_ms: 40_000, ..policy }));
-    assert!(!s.has_entered(2), "it waits for leases of before, and to be acknowledged");
+    assert!(!s.has_entered(2), "it waits to be acknowledged");
     s.decide_command(Command::SetPolicy(Policy { evict: EvictPolicy::Operator, ..policy }));
     s.pass(1_000);
     assert!((0..3).all(|id| s.has_entered(id)));

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::wire;
-use crate::control::Fold;
-use crate::membership::{Config, Index, Proposal, ServerId};
+use crate::control::{Fold, MAX_STATE};
+use crate::membership::{Config, Index, MAX_CONFIG, Proposal, ServerId};
 use geolock_api::names::{ClusterId, DcId};
+
+const _: () = assert!(MAX_CONFIG <= MAX_STATE, "a snapshot of every config can be made");
 
 /// The state after the decisions so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

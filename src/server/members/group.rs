@@ -237,7 +237,7 @@ impl Running {
         let control = || running.control.clone();
         let frames = Frames { control: control(), relay: Arc::clone(&relay), links: links.clone() };
         let leading = Leading {
-            me: me.dc,
+            me,
             group: control(),
             founding,
             view: view.clone(),

@@ -1,6 +1,7 @@
 //! The duties of the leader: it proposes the first decision, and lets Raft's members follow the decisions.
 //! Everything here is repeated until it is done, and harmless if a former leader does it, too.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -10,7 +11,7 @@ use super::decisions::DecisionList;
 use crate::control::{ControlGroup, MemberId, MemberStep, ServerId, Status};
 use crate::interdc::Links;
 use crate::lock_server::{MembersInput, MembersView};
-use crate::membership::{Command, Config, EndCause, Founding, Generation, Proposal, Voter};
+use crate::membership::{Command, Config, EndCause, Founding, Generation, Phase, Proposal, Voter};
 use geolock_api::names::DcId;
 
 /// How often the leader looks.
@@ -19,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Leading {
-    pub me: DcId,
+    pub me: MemberId,
     pub group: ControlGroup<DecisionList>,
     /// The first decision, at the founders.
     pub founding: Option<Founding>,
@@ -53,10 +54,15 @@ impl Leading {
         if config.cluster().is_none() {
             return self.propose_founding(&config).await;
         }
+        let successors = successors(&config, &self.group.status(), self.me, &self.view.borrow());
+        if let Some(successor) = self.group.hand_over(&successors).await {
+            tracing::info!(%successor, "this member leaves: it hands the control group over");
+            return;
+        }
         // All steps at once: as long as one that is gone counts as a voter, the loss of another one may
         // leave no majority.
         let mut last = None;
-        while let Some(step) = self.next_step(&config).filter(|step| last != Some(*step)) {
+        while let Some(step) = next_step(&config, &self.group.status()).filter(|step| last != Some(*step)) {
             match self.group.change(step).await {
                 Ok(()) => tracing::info!(?step, "the voters follow the decisions"),
                 Err(error) => {
@@ -74,11 +80,11 @@ impl Leading {
         let view = self.view.borrow();
         let leader = status.leader.map(|leader| leader.dc);
         let by = leader.filter(|leader| !view.config.witnesses().has_id(*leader));
-        if leader.is_none() || by.or_else(|| view.config.staying().iter().next()) != Some(self.me) {
+        if leader.is_none() || by.or_else(|| view.config.staying().iter().next()) != Some(self.me.dc) {
             return;
         }
         let config = self.group.state().0;
-        if self.next_step(&config).is_none()
+        if next_step(&config, status).is_none()
             && let Some(command) = next_vote(&config, &view)
         {
             // If the mailbox of the lock server is full or it stops, the next round repeats it.
@@ -95,32 +101,6 @@ impl Leading {
             }
             Err(error) => tracing::warn!(%error, "the list of decisions did not begin"),
         }
-    }
-
-    /// Returns the next change that makes Raft's members those of the decisions.
-    fn next_step(&self, config: &Config) -> Option<MemberStep> {
-        let status = self.group.status();
-        let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
-        let witnesses =
-            || config.witnesses().iter().map(|(_, it)| (MemberId { dc: it.dc, generation: 0 }, it.server));
-        let members = || {
-            let members = config.slots().members();
-            let members = members.map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server));
-            members.chain(witnesses())
-        };
-        let added = members().find(|(member, _)| !is_in(member)).map(|(member, server)| {
-            MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) }
-        });
-        let votes = |member: &MemberId| {
-            let voter = Voter::Member { dc: member.dc, generation: Generation(member.generation) };
-            config.voters().voters.contains(&voter) || config.witnesses().at(member.dc).is_some()
-        };
-        let promoted = || status.learners.iter().copied().find(votes).map(MemberStep::Promote);
-        // First its vote goes, then itself.
-        let is_over = |member: &&MemberId| is_over(config, **member);
-        let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
-        let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
-        added.or_else(promoted).or_else(demoted).or_else(removed)
     }
 
     /// Ends the links to members that have left, and to witnesses that were removed, once Raft needs them no
@@ -143,6 +123,58 @@ impl Leading {
     }
 }
 
+/// Returns the voters of which one is to lead instead of `me`; none if `me` stays. A leader that ends takes
+/// its own vote away, and then nothing can be decided before an election times out. A witness leads only if
+/// no member can: it sees no member enter a change.
+pub(super) fn successors(
+    config: &Config,
+    status: &Status,
+    me: MemberId,
+    view: &MembersView,
+) -> BTreeSet<MemberId> {
+    let leaves =
+        |it: MemberId| config.slots().member(it.dc).is_some_and(|member| member.phase == Phase::Leaving);
+    if !is_over(config, me) && !leaves(me) {
+        return BTreeSet::new();
+    }
+    let stays = |it: &&MemberId| **it != me && !is_over(config, **it) && !leaves(**it);
+    let (witnesses, members): (BTreeSet<MemberId>, BTreeSet<MemberId>) = status
+        .settled_voters
+        .iter()
+        .filter(stays)
+        .filter(|it| view.heard.contains(it.dc) || view.witnesses.0.contains(it.dc))
+        .partition(|it| config.witnesses().has_id(it.dc));
+    if members.is_empty() { witnesses } else { members }
+}
+
+/// Returns the next change that makes Raft's members those of the decisions.
+pub(super) fn next_step(config: &Config, status: &Status) -> Option<MemberStep> {
+    let is_in = |member: &MemberId| status.voters.contains(member) || status.learners.contains(member);
+    let witnesses =
+        || config.witnesses().iter().map(|(_, it)| (MemberId { dc: it.dc, generation: 0 }, it.server));
+    let members = || {
+        let members = config.slots().members();
+        let members = members.map(|(dc, it)| (MemberId { dc, generation: it.generation.0 }, it.server));
+        members.chain(witnesses())
+    };
+    let added = members()
+        .find(|(member, _)| !is_in(member))
+        .map(|(member, server)| MemberStep::AddLearner { member, server: ServerId::from_bytes(server.0) });
+    let votes = |member: &MemberId| {
+        let voter = Voter::Member { dc: member.dc, generation: Generation(member.generation) };
+        config.voters().voters.contains(&voter) || config.witnesses().at(member.dc).is_some()
+    };
+    // A change that a former leader has begun and not ended: its member is among the voters, but not in both
+    // sets of them. Until it is ended a decision needs a majority of each set.
+    let unsettled = || status.voters.difference(&status.settled_voters);
+    let promoted = || status.learners.iter().chain(unsettled()).copied().find(votes).map(MemberStep::Promote);
+    // First its vote goes, then itself.
+    let is_over = |member: &&MemberId| is_over(config, **member);
+    let demoted = || status.voters.iter().find(is_over).copied().map(MemberStep::Demote);
+    let removed = || status.learners.iter().find(is_over).copied().map(MemberStep::Remove);
+    added.or_else(promoted).or_else(demoted).or_else(removed)
+}
+
 /// Returns true for a member that is gone, or a witness that was removed.
 pub(super) fn is_over(config: &Config, member: MemberId) -> bool {
     config.slots().is_over(member.dc, Generation(member.generation))
@@ -158,3 +190,6 @@ pub(super) fn next_vote(config: &Config, view: &MembersView) -> Option<Command> 
     let may_vote = have_entered && view.heard.contains(dc);
     may_vote.then_some(Command::Vote { dc, generation, votes: true })
 }
+
+#[cfg(test)]
+mod tests;

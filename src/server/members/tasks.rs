@@ -77,8 +77,9 @@ pub(super) async fn follow_links(mut peers: watch::Receiver<DcSet>, relay: Arc<R
     }
 }
 
-/// Passes the decisions on to the machine, which knows some of them already. Those of which only the state
-/// is known here, the machine gets from other members.
+/// Passes the decisions on to the machine, which knows some of them already. Those that are known here only
+/// as part of the state, the machine gets from other members, or has in its journal: it is never that far
+/// behind the log of the group, unless this member was away.
 pub(super) async fn follow_decisions(
     control: ControlGroup<DecisionList>,
     inputs: mpsc::Sender<MembersInput>,
@@ -93,7 +94,10 @@ pub(super) async fn follow_decisions(
                 let lineage = applied.state().0.lineage();
                 MembersInput::Decided { lineage, index: Index(index), proposal: Box::new(command) }
             }
-            Decided::State { .. } => continue,
+            Decided::State { .. } => {
+                applied.rewind();
+                continue;
+            }
         };
         if inputs.send(input).await.is_err() {
             return;
