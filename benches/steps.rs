@@ -157,7 +157,7 @@ impl Bench {
 
     /// Measures every step from here on.
     fn measure(&mut self) {
-        self.all.steps = Some(Vec::new());
+        self.all.measure();
     }
 
     fn checkpoint(&mut self) {

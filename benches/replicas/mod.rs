@@ -28,6 +28,8 @@ pub struct Replicas {
     pub last: Option<Reply>,
     /// Duration and kind of each step, if requested.
     pub steps: Option<Vec<(Duration, &'static str)>>,
+    /// The datacenter of each of these steps.
+    pub measured_by: Vec<usize>,
     /// Messages in transit, by receiver, with the sender.
     pub said: Vec<VecDeque<(usize, Message)>>,
     /// The number of states that a datacenter took from another one.
@@ -54,12 +56,18 @@ impl Replicas {
             time: Duration::ZERO,
             last: None,
             steps: None,
+            measured_by: Vec::new(),
             said: (0..members).map(|_| VecDeque::new()).collect(),
             states_taken: 0,
             positions: vec![Position(0); members.into()],
             lease: LeaseId::from_raw(0),
             calls: 0,
         }
+    }
+
+    /// Measures every step from here on.
+    pub fn measure(&mut self) {
+        (self.steps, self.measured_by) = (Some(Vec::new()), Vec::new());
     }
 
     pub fn link(&mut self, a: usize, b: usize) {
@@ -85,6 +93,7 @@ impl Replicas {
                 let start = std::time::Instant::now();
                 replica.handle(now(self.time), event);
                 steps.push((start.elapsed(), about));
+                self.measured_by.push(id);
             }
             None => replica.handle(now(self.time), event),
         }

@@ -247,6 +247,8 @@ pub enum Bug {
     EnoughAsksLater,
     /// A request for enough locks takes locks for which an earlier one waits.
     EnoughFromTargets,
+    /// A request for enough locks examines its whole target whenever a lock of it changes.
+    EnoughTargetWalked,
     /// A request for enough locks is granted less than the amount.
     EnoughBelowAmount,
     /// A request for enough locks counts a lock that it has not got.

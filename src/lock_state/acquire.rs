@@ -11,7 +11,6 @@ use super::request::{Request, RequestIndex, State, Want};
 use super::schedule::Schedule;
 use super::tables::Tables;
 use crate::base::time::{Instant, Timestamp};
-use crate::base::work;
 use crate::causal_log::Wants;
 use geolock_api::names::{FencingToken, LeaseId, LockName, Mode, Position, RequestId};
 
@@ -216,7 +215,6 @@ impl LocalRequests<'_> {
                 Ranked { place: place as u32, weight, rank: tables.rank(lock, order, false, now) }
             })
             .collect();
-        work::count(ranked.len());
         let free: Vec<Ranked> = ranked.iter().copied().filter(|it| it.rank == Rank::Free).collect();
         let sum_of_free = free.iter().map(|it| u128::from(it.weight)).sum();
         let chosen = choose(free, row.limits()).filter(|_| tables.view.permissions.grant);
@@ -225,11 +223,10 @@ impl LocalRequests<'_> {
             row.locks.iter().for_each(|lock| tables.locks.note_idle(*lock, &tables.policies, now));
             return Acquired::NotEnough(sum_of_free);
         }
-        let target = chosen.or_else(|| choose(ranked, row.limits()));
+        let target = chosen.or_else(|| choose(ranked.clone(), row.limits()));
         let target = target.expect("the candidates reach the amount");
         let target = if is_granted { needed(&row, &target) } else { target };
-        target.iter().for_each(|place| row.in_target[*place as usize] = true);
-        let mut request = tables.new_row_of(new, row.target().map(|(_, lock)| lock), now);
+        let mut request = tables.new_row_of(new, target.iter().map(|place| row.locks[*place as usize]), now);
         if is_granted {
             let others: Vec<LockIndex> = row.locks.clone();
             row.granted(target);
@@ -241,6 +238,7 @@ impl LocalRequests<'_> {
         }
         request.at = request.at.plus(request_delay(tables, &request));
         row.offered_as = request.order();
+        row.set_members(&request.wants, &ranked);
         request.parked = tables.should_park(&request);
         let index = tables.requests.insert(request);
         tables.enough.insert(index, row);

@@ -41,19 +41,17 @@ impl Tables {
             self.delay(request, now);
         }
         let mut ranked = self.ranked(request, now);
-        if let Some(row) = self.enough.get_mut(request) {
-            // They have been asked for: others would have to be asked for anew.
-            for it in &mut ranked {
-                if let Rank::Elsewhere { was_asked, distance } = &mut it.rank
-                    && stay.contains(&row.locks[it.place as usize])
-                {
-                    (*was_asked, *distance) = (false, Duration::ZERO);
-                }
+        let Some(row) = self.enough.get(request) else { return };
+        // They have been asked for: others would have to be asked for anew.
+        for it in &mut ranked {
+            if let Rank::Elsewhere { was_asked, distance } = &mut it.rank
+                && stay.contains(&row.locks[it.place as usize])
+            {
+                (*was_asked, *distance) = (false, Duration::ZERO);
             }
-            let target = choose(ranked, of.limits()).expect("the candidates reach the amount");
-            target.iter().for_each(|place| row.in_target[*place as usize] = true);
         }
-        self.enqueue_for_target(request);
+        let target = choose(ranked.clone(), of.limits()).expect("the candidates reach the amount");
+        self.enqueue_for_target(request, &ranked, &target);
         self.put_offers(request);
         let Tables { locks, requests, policies, .. } = self;
         requests[request].wants.iter().for_each(|want| locks.mark(want.lock));

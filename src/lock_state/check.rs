@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::enough::Enough;
 use super::lock::LockIndex;
 use super::locks::Locks;
 use super::queue::{Class, Order};
@@ -13,7 +14,7 @@ impl Locks {
     /// Asserts the invariants that hold after every step. Walks all rows: for tests and the simulator.
     pub fn check(&self) {
         let Tables { view, owners, locks, requests, hot_locks, .. } = &self.tables;
-        assert!(locks.is_clean(), "every step settles what it touched");
+        assert!(self.is_scheduled(), "every step settles what it touched, or does its share of that");
         hot_locks.check();
         owners.check();
         let mut first_local = FirstLocal::new();
@@ -41,11 +42,7 @@ impl Locks {
                     let of =
                         self.tables.enough.get(request).expect("a lock is offered to a request for enough");
                     let place = of.place_of(index).expect("a candidate is offered");
-                    assert!(
-                        of.offered_as == order && !of.in_target[place as usize],
-                        "the offer to {}",
-                        row.id
-                    );
+                    assert!(of.offered_as == order && !of.members.contains(place), "the offer to {}", row.id);
                     continue;
                 }
                 assert_eq!(row.order(), order, "the place of {} in the queue of lock {}", row.id, lock.name);
@@ -58,7 +55,7 @@ impl Locks {
                 );
                 assert!(!row.is_held(), "{} holds and waits", row.id);
             }
-            if lock.is_idle() {
+            if lock.is_idle() && !lock.dirty {
                 assert!(lock.in_idle_list, "idle lock {} will be forgotten", lock.name);
             }
         }
@@ -123,35 +120,51 @@ fn check_enough(locks: &Locks, first_local: &FirstLocal) {
     let Tables { view, enough, requests, locks: table, .. } = &locks.tables;
     let candidates: usize = enough.iter().map(|(_, of)| of.of.candidates().len()).sum();
     assert_eq!(candidates, enough.candidates(), "the number of candidates");
-    assert!(enough.to_ask_again.is_empty() && enough.stranded.is_empty(), "what has to be done is done");
+    assert!(
+        !enough.has_work() || !enough.may_look(),
+        "what has to be done is done, or one step's share of it"
+    );
     for (request, of) in enough.iter().filter(|(request, _)| !requests[*request].is_held()) {
         let row = &requests[request];
-        let mut target: Vec<LockIndex> = of.target().map(|(_, lock)| lock).collect();
-        let reach: u128 = of.target().map(|(place, _)| u128::from(of.weight(place))).sum();
-        assert!(reach >= of.limits().amount, "the target of {} reaches its amount", row.id);
-        assert!(target.len() <= of.limits().most, "the target of {} is not too large", row.id);
-        target.sort_unstable();
-        let mut wanted: Vec<LockIndex> = row.wants.iter().map(|want| want.lock).collect();
-        wanted.sort_unstable();
-        assert_eq!(wanted, target, "{} waits for its target", row.id);
-        let is_published = row.local().is_some_and(|local| local.publication.is_published());
-        if !is_published || row.parked || !view.permissions.append || view.bugs.has_any() {
+        of.members.check(|place| of.weight(place));
+        assert_eq!(of.target().count(), row.wants.len(), "{} waits for its target", row.id);
+        for (place, lock) in of.target() {
+            let want = of.members.want_of(place).map(|want| row.wants[want].lock);
+            assert_eq!(want, Some(lock), "{} waits for its target", row.id);
+        }
+        let may_wait_for_a_step = !table.is_clean() || enough.has_work() || locks.schedule.is_sweeping();
+        if row.parked || !view.permissions.grant || !view.permissions.append || may_wait_for_a_step {
             continue;
         }
-        for lock in
-            target.iter().map(|index| &table[*index]).filter(|lock| !view.has_parts(lock, Mode::Exclusive))
-        {
-            let index = table.find(&lock.name).expect("it is in the table");
-            let asked = of.published.as_ref().map(|wants| wants.locks()).unwrap_or_default();
-            let is_asked = asked.iter().any(|(name, _)| *name == lock.name);
-            let is_first = first_local[&index].0.is_none_or(|first| first >= row.order());
+        if !view.bugs.has_any() {
+            check_members(locks, (request, of), first_local);
+        }
+    }
+}
+
+/// Checks the target of a request that is not parked, after all rules were restored.
+fn check_members(locks: &Locks, (request, of): (RequestIndex, &Enough), first_local: &FirstLocal) {
+    let Tables { view, requests, locks: table, .. } = &locks.tables;
+    let row = &requests[request];
+    let is_published = row.local().is_some_and(|local| local.publication.is_published());
+    for (place, index) in of.target() {
+        let lock = &table[index];
+        let (exclusive, shared) = first_local[&index];
+        let is_first = exclusive.is_none_or(|first| first >= row.order());
+        if !view.has_parts(lock, Mode::Exclusive) {
             assert!(
-                is_asked || !is_first,
+                !is_published || of.is_asked[place as usize] || !is_first,
                 "{} lacks a part of {} and has not asked for it",
                 row.id,
                 lock.name
             );
+            continue;
         }
+        let due = lock.queue.first_due_conflict(Mode::Exclusive, lock.parts);
+        let is_free = is_first
+            && !lock.is_held_against(Mode::Exclusive)
+            && [shared, due].into_iter().flatten().all(|first| row.order() < first);
+        assert!(!is_free || !of.members.is_missing(place), "{} knows that {} is free", row.id, lock.name);
     }
 }
 
@@ -164,6 +177,7 @@ fn check_published(locks: &Locks, request: RequestIndex, first_local: &FirstLoca
         || !view.permissions.append
         || local.publication.is_published()
         || locks.schedule.is_sweeping()
+        || !locks.tables.locks.is_clean()
     {
         return;
     }

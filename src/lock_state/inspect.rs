@@ -135,6 +135,12 @@ impl<'a> Inspect<'a> {
         Some((&row.of, row.revision))
     }
 
+    /// Returns the number of locks of a request: those that it wants, or its candidates.
+    pub fn locks_of(self, request: RequestIndex) -> usize {
+        let candidates = self.0.enough.get(request).map_or(0, |row| row.of.candidates().len());
+        candidates.max(self.0.requests[request].wants.len())
+    }
+
     /// Returns the number of candidates of all requests for enough of many locks.
     pub fn candidates(self) -> usize {
         self.0.enough.candidates()
@@ -210,7 +216,10 @@ impl<'a> Inspect<'a> {
             found = (0..wants.len().min(most)).collect();
         }
         found.sort_unstable();
-        found.into_iter().map(|at| self.0.locks[wants[at].lock].name.clone()).collect()
+        let mut names: Vec<LockName> =
+            found.into_iter().map(|at| self.0.locks[wants[at].lock].name.clone()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Returns each part with its owner.
@@ -340,9 +349,16 @@ impl<'a> Inspect<'a> {
     }
 
     fn waiter_row(self, lock: LockIndex, class: Class, order: Order, request: RequestIndex) -> WaiterRow {
-        let want = self.0.requests[request].wants.iter().find(|want| want.lock == lock);
-        debug_assert!(want.is_some() || class == Class::Offer, "a waiter wants the lock that it waits for");
-        let mode = want.map_or(Mode::Exclusive, |want| want.mode);
+        let name = &self.0.locks[lock].name;
+        let compare = |want: &Want| self.0.locks[want.lock].name.cmp(name);
+        // The wants of a request for enough locks are in no order while it waits; all are exclusive.
+        let mode = match self.0.enough.has(request) {
+            true => Mode::Exclusive,
+            false => {
+                let want = self.0.requests.place_of(request, compare);
+                self.0.requests[request].wants[want.expect("a waiter wants the lock that it waits for")].mode
+            }
+        };
         // The id of a request that is offered the lock may have changed.
         let id = if class == Class::Offer { self.0.requests[request].id } else { order.id };
         WaiterRow { id, request, at: order.at, mode, parked: class.is_parked() }

@@ -23,6 +23,9 @@ use geolock_api::names::{LockName, Mode, Position};
 
 /// Maximum number of expired lock timers that one step handles; later steps handle the rest.
 const TIMERS_PER_STEP: usize = 256;
+/// Maximum number of inserted rows that one step makes up for by dropping twice as many idle ones. The
+/// request of one step may insert 10 000.
+const MADE_UP_FOR_PER_STEP: usize = 512;
 /// Delay until an idle lock that could not be dropped is tried again.
 const IDLE_RETRY: Duration = Duration::from_millis(100);
 
@@ -35,7 +38,7 @@ pub(super) struct LockTable {
     idle: IdleLocks,
     /// The last step dropped some idle locks, so there may be more.
     forgets: bool,
-    /// Number of rows inserted since idle locks were last dropped.
+    /// Number of inserted rows that no step has made up for yet.
     made: usize,
     /// Number of checks of one lock for one request.
     #[cfg(test)]
@@ -181,23 +184,33 @@ impl LockTable {
 
     /// Inserts a request into the queues of its locks.
     pub fn enqueue(&mut self, request: RequestIndex, row: &Request) {
-        debug_assert!(!row.is_held(), "request {} waits only while it holds nothing", row.id);
-        let order = row.order();
+        work::count(row.wants.len());
         for want in &row.wants {
-            self.rows[want.lock].queue.insert(row.class(want.mode), order, request);
+            self.enqueue_one(*want, request, row);
         }
+    }
+
+    /// Inserts a request into the queue of one of its locks.
+    pub fn enqueue_one(&mut self, want: Want, request: RequestIndex, row: &Request) {
+        debug_assert!(!row.is_held(), "request {} waits only while it holds nothing", row.id);
+        self.rows[want.lock].queue.insert(row.class(want.mode), row.order(), request);
     }
 
     /// Removes a waiting request from the queues of its locks and marks these locks.
     pub fn dequeue(&mut self, row: &Request) {
-        let order = row.order();
+        work::count(row.wants.len());
         for want in &row.wants {
-            let lock = &mut self.rows[want.lock];
-            let was_there = lock.queue.remove(row.class(want.mode), order);
-            assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
-            lock.recheck_shared |= want.mode == Mode::Exclusive;
-            self.mark(want.lock);
+            self.dequeue_one(*want, row);
         }
+    }
+
+    /// Removes a waiting request from the queue of one of its locks and marks this lock.
+    pub fn dequeue_one(&mut self, want: Want, row: &Request) {
+        let lock = &mut self.rows[want.lock];
+        let was_there = lock.queue.remove(row.class(want.mode), row.order());
+        assert!(was_there, "request {} waits for lock {} but is not in its queue", row.id, lock.name);
+        lock.recheck_shared |= want.mode == Mode::Exclusive;
+        self.mark(want.lock);
     }
 
     /// Inserts an offer, see [`Class::Offer`].
@@ -333,11 +346,14 @@ impl LockTable {
     }
 
     /// Begins to drop idle locks. Returns how many rows this step may drop: at least `most`, and twice as
-    /// many as were inserted meanwhile, so that no load inserts rows faster than they are dropped.
+    /// many as were inserted meanwhile, so that no load inserts rows faster than they are dropped. Later
+    /// steps make up for rows beyond [`MADE_UP_FOR_PER_STEP`].
     #[inline]
     pub fn begin_to_forget(&mut self, most: usize) -> usize {
         self.forgets = false;
-        most.max(2 * std::mem::take(&mut self.made))
+        let made = self.made.min(MADE_UP_FOR_PER_STEP);
+        self.made -= made;
+        most.max(2 * made)
     }
 
     /// Drops at most `most` locks that have been idle for so long that nothing depends on their usage any
@@ -398,6 +414,11 @@ impl LockTable {
     pub fn give_back(&mut self) -> bool {
         self.rows.give_back()
     }
+}
+
+/// Puts wants into the order of the names of their locks.
+pub(super) fn sort_by_name(locks: &LockTable, wants: &mut [Want]) {
+    wants.sort_by(|a, b| locks[a.lock].name.cmp(&locks[b.lock].name));
 }
 
 impl Index<LockIndex> for LockTable {

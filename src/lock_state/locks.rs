@@ -185,19 +185,21 @@ impl Locks {
         }
     }
 
-    /// Returns true if no lock was marked since the rules were last restored.
+    /// Returns true if the rules are restored on all locks that were marked, or on as many as one step may
+    /// restore them on.
     pub fn is_scheduled(&self) -> bool {
-        self.tables.locks.is_clean()
+        self.tables.locks.is_clean() || !self.schedule.may_restore()
     }
 
-    /// Grants, transfers and publishes until nothing more follows from the changes. Returns true if there are
-    /// grants, requests to publish again or operations that the caller has not taken.
+    /// Grants, transfers and publishes until nothing more follows from the changes, or until this step has
+    /// done its share; later steps do the rest. Returns true if there are grants, requests to publish again
+    /// or operations that the caller has not taken.
     #[inline]
     pub fn schedule(&mut self, now: Instant) -> bool {
-        if !self.tables.locks.is_clean() || !self.tables.enough.stranded.is_empty() {
+        if !self.tables.locks.is_clean() || self.tables.enough.has_stranded() {
             self.schedule.run(&mut self.tables, now);
         }
-        self.schedule.has_results() || !self.tables.enough.to_ask_again.is_empty()
+        self.schedule.has_results() || self.tables.enough.has_to_ask_again()
     }
 
     /// Returns the next granted request that the caller has not taken yet, in order.
@@ -207,10 +209,10 @@ impl Locks {
     }
 
     /// Returns the next request that is to be published again, under another id
-    /// ([`LocalRequests::ask_again`]).
+    /// ([`LocalRequests::ask_again`]), if this step may publish one more.
     #[inline]
     pub fn next_to_ask_again(&mut self) -> Option<RequestIndex> {
-        self.tables.enough.to_ask_again.pop()
+        self.tables.enough.next_to_ask_again()
     }
 
     /// Takes the operations of a step, in the order of an entry: withdrawals, transfers, requests. Until they
@@ -235,6 +237,8 @@ impl Locks {
     #[inline]
     pub fn has_work(&self, now: Instant) -> bool {
         self.schedule.is_sweeping()
+            || !self.tables.locks.is_clean()
+            || self.tables.enough.has_work()
             || self.idle_return.is_running()
             || self.tables.gives_back
             || self.tables.locks.has_idle(now)

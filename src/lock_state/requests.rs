@@ -227,6 +227,25 @@ impl Requests {
         row.local_mut().expect("requests of others stay as they are").stopped_at = 0;
     }
 
+    /// Adds a lock to the wants of a waiting request. Returns its index among them.
+    pub(super) fn push_want(&mut self, request: RequestIndex, want: Want) -> usize {
+        let row = &mut self.rows[request];
+        debug_assert!(!row.is_held(), "request {} waits", row.id);
+        row.wants.push(want);
+        self.counts.further += u64::from(row.local().is_some());
+        row.wants.len() - 1
+    }
+
+    /// Removes a lock from the wants of a waiting request, which has others. Returns the one that took its
+    /// index, if any.
+    pub(super) fn swap_remove_want(&mut self, request: RequestIndex, want: usize) -> Option<Want> {
+        let row = &mut self.rows[request];
+        assert!(!row.is_held() && row.wants.len() > 1, "request {} waits for something else", row.id);
+        row.wants.swap_remove(want);
+        self.counts.further -= u64::from(row.local().is_some());
+        row.wants.get(want).copied()
+    }
+
     /// Records the entry that published a request.
     pub(super) fn note_published(&mut self, request: RequestIndex, seq: u64) {
         let row = &mut self.rows[request];

@@ -8,14 +8,16 @@ use super::acquire::{NewEnough, NewRequest};
 use super::enough::EnoughTable;
 use super::hot_locks::HotLocks;
 use super::lock::{Lock, LockIndex};
-use super::lock_table::LockTable;
+use super::lock_table::{LockTable, sort_by_name};
 use super::owners::Owners;
 use super::policies::Policies;
+use super::queue::Order;
 use super::request::{Local, Origin, Request, RequestIndex, State, Want};
 use super::request_table::RequestTable;
 use super::requests::Requests;
 use super::view::View;
 use crate::base::time::{Instant, Timestamp};
+use crate::base::work;
 use crate::causal_log::Wants;
 use geolock_api::names::{DcSet, LockName, Mode, Position, RequestId};
 
@@ -72,7 +74,7 @@ impl Tables {
         now: Instant,
     ) -> Request {
         let mut wants: SmallVec<[Want; 1]> = target.map(|lock| Want::new(lock, Mode::Exclusive)).collect();
-        wants.sort_by(|a, b| self.locks[a.lock].name.cmp(&self.locks[b.lock].name));
+        sort_by_name(&self.locks, &mut wants);
         let local = Local::new(new.lease, new.label.clone(), now);
         Request { id: new.id, at: new.at, wants, origin: Origin::Local(local), parked: false }
     }
@@ -84,20 +86,29 @@ impl Tables {
         row.wants.iter().all(|want| locks.is_free_for(*want, order, view, policies, now))
     }
 
-    /// Returns true if all locks that a waiting request wants are free for it. The check begins with the lock
-    /// that blocked it last and goes round: the others mostly still are free, so a request for thousands of
-    /// locks is not checked whole whenever one of them changes.
+    /// Returns true if all locks that a waiting request wants are free for it.
     pub fn is_free_at_last(&mut self, request: RequestIndex, now: Instant) -> bool {
+        let order = self.requests[request].order();
+        self.first_not_free(request, order, now).is_none()
+    }
+
+    /// Returns a lock that a waiting request wants and that is not free for a request in this place of the
+    /// order. The check begins with the lock that blocked the request last and goes round: the others mostly
+    /// still are free, so a request for thousands of locks is not checked whole whenever one of them changes.
+    pub fn first_not_free(&mut self, request: RequestIndex, order: Order, now: Instant) -> Option<LockIndex> {
         let Tables { view, policies, locks, requests, .. } = self;
         let row = &requests[request];
-        let (order, count) = (row.order(), row.wants.len());
-        let first = row.local().map_or(0, |local| local.stopped_at as usize);
-        let mut round = (0..count).map(|i| (first + i) % count);
-        let stops = round.find(|at| !locks.is_free_for(row.wants[*at], order, view, policies, now));
-        if let Some(stops) = stops {
-            requests.set_stopped_at(request, stops);
+        let (first, count) = (row.local().map_or(0, |local| local.stopped_at as usize), row.wants.len());
+        for i in 0..count {
+            let (at, want) = ((first + i) % count, row.wants[(first + i) % count]);
+            if !locks.is_free_for(want, order, view, policies, now) {
+                work::count(i + 1);
+                requests.set_stopped_at(request, at);
+                return Some(want.lock);
+            }
         }
-        stops.is_none()
+        work::count(count);
+        None
     }
 
     /// Makes a request in no queue the holder of its locks.
@@ -160,19 +171,33 @@ impl Tables {
         if leaves && !view.bugs.has(Bug::GivenToLeaver) {
             return true;
         }
-        let needs = |want: &Want| match want.mode {
-            Mode::Shared => DcSet::only(request.dc()),
-            Mode::Exclusive => view.members,
-        };
         let is_away = view.away.contains(request.dc());
         if is_away && view.bugs.has(Bug::PartsToUnreachable) {
             return false;
         }
-        is_away
-            || request.wants.iter().any(|want| {
-                let name = &self.locks[want.lock].name;
-                needs(want).iter().any(|part| view.away.contains(self.owners.owner(name, part)))
-            })
+        is_away || self.away_want(request).is_some()
+    }
+
+    /// Returns the index of a lock that a request wants and for which it needs a datacenter that is away. The
+    /// search begins with the lock that blocked the request last and goes round.
+    pub fn away_want(&self, request: &Request) -> Option<usize> {
+        let view = &self.view;
+        if view.away.is_empty() {
+            return None;
+        }
+        let needs_away = |want: &Want| {
+            let name = &self.locks[want.lock].name;
+            let needed = match want.mode {
+                Mode::Shared => DcSet::only(request.dc()),
+                Mode::Exclusive => view.members,
+            };
+            needed.iter().any(|part| view.away.contains(self.owners.owner(name, part)))
+        };
+        let (first, count) =
+            (request.local().map_or(0, |local| local.stopped_at as usize), request.wants.len());
+        let found = (0..count).find(|i| needs_away(&request.wants[(first + i) % count]));
+        work::count(found.map_or(count, |i| i + 1));
+        found.map(|i| (first + i) % count)
     }
 
     /// Parks or unparks a waiting request, if it has to be.
@@ -180,7 +205,7 @@ impl Tables {
         let row = &self.requests[request];
         let park = self.should_park(row);
         if park && self.enough.has(request) {
-            self.enough.stranded.push(request);
+            self.enough.strand(request);
         }
         if park == row.parked {
             return;

@@ -149,6 +149,7 @@ hunts! {
     cd_a_downgrade_lets_go: DowngradeLetsGo, ReadWrite, 5 s, seeds 0..1, as ConflictingHolders | TokenOrder | HoldLost | Contract;
     cg_enough_is_less_than_the_amount: EnoughBelowAmount, Enough, 10 s, seeds 1..2, as Contract;
     ch_a_spare_is_counted_as_held: EnoughSpareHeld, Enough, 10 s, seeds 1..2, as ConflictingHolders | Contract | LeftBeforeDurable | TokenOrder | SnapshotOrder;
+    cm_the_whole_target_is_walked_for_each_lock: EnoughTargetWalked, ManyLocks, 10 s, seeds 0..1, as TooMuchWork;
     cj_what_was_dropped_stays_a_candidate: AmendKeepsDropped, Enough, 10 s, seeds 0..1, as Contract;
     bk_requests_of_one_that_was_evicted_stay: RequestsOutlive, Evictions, 20 s, seeds 2..3, as Violation | Panic | NotAnswered | Starved;
     bl_a_member_grants_unbacked: GrantsUnbacked, TimedEvictions, 20 s, seeds 1..2, as ConflictingHolders | TokenOrder | SnapshotOrder;

@@ -7,11 +7,14 @@
 //! a class that counts in no rule. A candidate that becomes free takes the place of a member of the target
 //! that is not free.
 //!
-//! `asked.rs` has the list of a client, `target.rs` the choices, which are pure. The tables of such requests
-//! are here; `schedule/enough.rs` applies the rules to them.
+//! `asked.rs` has the list of a client, `target.rs` the choices, which are pure, and `members.rs` the target
+//! as it changes member by member. The tables of such requests are here; `waiting.rs` keeps them consistent
+//! with the queues of the locks, and `schedule/enough.rs` applies the rules.
 
 mod asked;
+mod members;
 mod target;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +22,24 @@ use std::time::Duration;
 
 use super::lock::LockIndex;
 use super::queue::Order;
-use super::request::RequestIndex;
+use super::request::{RequestIndex, Want};
 use crate::base::deadlines::Deadlines;
 use crate::base::time::Instant;
 use crate::causal_log::Wants;
+use geolock_api::names::LockName;
 
 pub use asked::{AnyOf, AnyOfError};
-pub(super) use target::{Limits, Member, Rank, Ranked, choose, improve, trim};
+pub(super) use members::Members;
+pub(super) use target::{Limits, Member, Rank, Ranked, choose, trim};
 
 /// After that time a request that waits for what is here looks for candidates that are elsewhere by now;
 /// after twice as long each time, up to `1 << MAX_DOUBLED` of it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const MAX_DOUBLED: u32 = 5;
+
+/// Candidates of requests that choose their targets again or ask again, which one step examines,
+/// approximately: one request is always examined as a whole. The others follow in the next steps.
+const LOOKED_AT: usize = 2_048;
 
 /// The requests for enough locks, waiting or held.
 #[derive(Default)]
@@ -41,9 +50,12 @@ pub(super) struct EnoughTable {
     /// When waiting requests ask again, because what they asked for did not come.
     timers: Deadlines<RequestIndex>,
     /// Requests whose target is to be chosen again, because a member of it needs a datacenter that is away.
-    pub stranded: Vec<RequestIndex>,
+    /// A row of either list is void if the request does not say so itself.
+    stranded: Vec<RequestIndex>,
     /// Published requests that are to be published again, under another id.
-    pub to_ask_again: Vec<RequestIndex>,
+    to_ask_again: Vec<RequestIndex>,
+    /// How much of [`LOOKED_AT`] this step has used.
+    looked_at: usize,
 }
 
 /// One such request.
@@ -56,12 +68,14 @@ pub(super) struct Enough {
     pub offered_as: Order,
     /// The locks of the candidates, in the client's order. Empty once it is granted.
     pub locks: Vec<LockIndex>,
-    /// The candidate of each of these locks.
-    places: BTreeMap<LockIndex, u32>,
-    /// By candidate: it is a member of the target.
-    pub in_target: Vec<bool>,
+    /// The candidate of each of these locks, sorted by lock.
+    places: Vec<(LockIndex, u32)>,
+    /// The target.
+    pub members: Members,
     /// By candidate: an entry has asked for it.
     pub was_asked: Vec<bool>,
+    /// By candidate: the log says that the request wants it, or will say so by the entry of this step.
+    pub is_asked: Vec<bool>,
     /// The locks that the log says the request wants.
     pub published: Option<Wants>,
     /// How often it was published.
@@ -69,38 +83,54 @@ pub(super) struct Enough {
     /// How often it has looked for other candidates without being published.
     pub looks: u32,
     timer: Option<Instant>,
+    plans: Plans,
     /// The candidates that it holds, once it is granted.
     pub chosen: Vec<u32>,
+}
+
+/// Things to be done for the wait of a request, see the lists of [`EnoughTable`].
+#[derive(Clone, Copy, Default, Debug)]
+struct Plans {
+    is_stranded: bool,
+    asks_again: bool,
 }
 
 impl Enough {
     /// Returns the row of a request that holds nothing yet.
     pub fn new(of: Arc<AnyOf>, revision: u64, offered_as: Order, locks: Vec<LockIndex>) -> Enough {
-        let places = places_of(&locks);
-        let (in_target, was_asked) = (vec![false; locks.len()], vec![false; locks.len()]);
+        let (places, members) = (places_of(&locks), Members::new(locks.len(), of.limits()));
+        let (was_asked, is_asked) = (vec![false; locks.len()], vec![false; locks.len()]);
         Enough {
             of,
             revision,
             offered_as,
             locks,
             places,
-            in_target,
+            members,
             was_asked,
+            is_asked,
             published: None,
             rounds: 0,
             looks: 0,
             timer: None,
+            plans: Plans::default(),
             chosen: Vec::new(),
         }
     }
 
     /// Returns the candidate of a lock.
     pub fn place_of(&self, lock: LockIndex) -> Option<u32> {
-        self.places.get(&lock).copied()
+        let at = self.places.binary_search_by_key(&lock, |(lock, _)| *lock).ok()?;
+        Some(self.places[at].1)
     }
 
     pub fn weight(&self, place: u32) -> u64 {
         self.of.weight(place)
+    }
+
+    /// Returns a candidate with its weight.
+    pub fn candidate(&self, place: u32) -> (u32, u64) {
+        (place, self.of.weight(place))
     }
 
     pub fn limits(&self) -> Limits {
@@ -110,26 +140,55 @@ impl Enough {
     /// Returns the members of the target, in the client's order.
     pub fn target(&self) -> impl Iterator<Item = (u32, LockIndex)> {
         let all = self.locks.iter().enumerate().map(|(place, lock)| (place as u32, *lock));
-        all.filter(|(place, _)| self.in_target[*place as usize])
+        all.filter(|(place, _)| self.members.contains(*place))
     }
 
     /// Returns the candidates that are not members of the target.
     pub fn others(&self) -> impl Iterator<Item = LockIndex> {
         let all = self.locks.iter().enumerate();
-        all.filter(|(place, _)| !self.in_target[*place]).map(|(_, lock)| *lock)
+        all.filter(|(place, _)| !self.members.contains(*place as u32)).map(|(_, lock)| *lock)
+    }
+
+    /// Sets the first members of its target: the locks of these wants.
+    pub fn set_members(&mut self, wants: &[Want], ranked: &[Ranked]) {
+        for (index, want) in wants.iter().enumerate() {
+            let place = self.place_of(want.lock).expect("a member is a candidate");
+            let is_free = ranked[place as usize].rank == Rank::Free;
+            self.members.insert(self.candidate(place), is_free, index);
+        }
+    }
+
+    /// Notes if a member is free.
+    pub fn set_free(&mut self, place: u32, is_free: bool) {
+        self.members.set_free(self.candidate(place), is_free);
     }
 
     /// It is granted these candidates: nothing of its wait is kept.
     pub fn granted(&mut self, chosen: Vec<u32>) {
         debug_assert!(self.timer.is_none(), "the timer of a granted request is removed before");
         self.chosen = chosen;
-        (self.locks, self.places) = (Vec::new(), BTreeMap::new());
-        (self.in_target, self.was_asked, self.published) = (Vec::new(), Vec::new(), None);
+        (self.locks, self.places, self.members) = (Vec::new(), Vec::new(), Members::new(0, self.of.limits()));
+        (self.was_asked, self.is_asked, self.published) = (Vec::new(), Vec::new(), None);
+    }
+
+    /// Records what the log is to say that the request wants: these candidates.
+    pub fn ask_for(&mut self, asked: &[u32], wants: Wants) {
+        self.published = Some(wants);
+        if self.was_asked.iter().all(|was| *was) {
+            self.was_asked.fill(false);
+        }
+        self.is_asked.fill(false);
+        for place in asked {
+            (self.was_asked[*place as usize], self.is_asked[*place as usize]) = (true, true);
+        }
     }
 }
 
-fn places_of(locks: &[LockIndex]) -> BTreeMap<LockIndex, u32> {
-    locks.iter().enumerate().map(|(place, lock)| (*lock, place as u32)).collect()
+fn places_of(locks: &[LockIndex]) -> Vec<(LockIndex, u32)> {
+    let mut places: Vec<(LockIndex, u32)> =
+        locks.iter().enumerate().map(|(place, lock)| (*lock, place as u32)).collect();
+    places.sort_unstable();
+    places
 }
 
 impl EnoughTable {
@@ -176,7 +235,10 @@ impl EnoughTable {
         let was_asked =
             |lock: &LockIndex| row.place_of(*lock).is_some_and(|place| row.was_asked[place as usize]);
         row.was_asked = locks.iter().map(was_asked).collect();
-        row.in_target = vec![false; locks.len()];
+        let asked = row.published.as_ref().map(|wants| wants.locks()).unwrap_or_default();
+        let is_asked = |name: &LockName| asked.binary_search_by(|(other, _)| other.cmp(name)).is_ok();
+        row.is_asked = of.names().map(is_asked).collect();
+        row.members = Members::new(locks.len(), of.limits());
         (row.of, row.revision, row.places) = (Arc::clone(of), revision, places_of(&locks));
         std::mem::replace(&mut row.locks, locks)
     }
@@ -184,7 +246,6 @@ impl EnoughTable {
     /// Removes a request that has ended. Returns its row.
     pub fn remove(&mut self, request: RequestIndex) -> Option<Enough> {
         self.set_timer(request, None);
-        self.forget_plans(request);
         let row = self.rows.remove(&request)?;
         self.candidates -= row.of.candidates().len();
         Some(row)
@@ -195,10 +256,20 @@ impl EnoughTable {
         self.candidates
     }
 
-    /// The request is granted or over: nothing is to be done for its wait.
+    /// A lock of the target of a request was examined: notes if it is free.
+    pub fn note_examined(&mut self, request: RequestIndex, lock: LockIndex, is_free: bool) {
+        let Some(row) = self.rows.get_mut(&request) else { return };
+        if let Some(place) = row.place_of(lock) {
+            row.set_free(place, is_free);
+        }
+    }
+
+    /// The request is granted: nothing is to be done for its wait.
     pub fn forget_plans(&mut self, request: RequestIndex) {
-        self.stranded.retain(|other| *other != request);
-        self.to_ask_again.retain(|other| *other != request);
+        self.set_timer(request, None);
+        if let Some(row) = self.rows.get_mut(&request) {
+            row.plans = Plans::default();
+        }
     }
 
     /// Sets the time at which a waiting request asks again.
@@ -225,19 +296,86 @@ impl EnoughTable {
         self.timers.next_or_never()
     }
 
-    /// Takes a request whose timer has expired.
+    /// Takes a request whose timer has expired, if this step may examine one more.
     pub fn pop_expired(&mut self, now: Instant) -> Option<RequestIndex> {
+        if !self.may_look() {
+            return None;
+        }
         let request = self.timers.pop_expired(now)?;
         if let Some(row) = self.rows.get_mut(&request) {
             row.timer = None;
+            self.looked_at += row.locks.len();
         }
         Some(request)
     }
 
     /// Notes that a request is to be published again.
     pub fn ask_again(&mut self, request: RequestIndex) {
-        if !self.to_ask_again.contains(&request) {
+        let Some(row) = self.rows.get_mut(&request) else { return };
+        if !std::mem::replace(&mut row.plans.asks_again, true) {
             self.to_ask_again.push(request);
         }
+    }
+
+    /// Notes that a member of the target of a request needs a datacenter that is away.
+    pub fn strand(&mut self, request: RequestIndex) {
+        let Some(row) = self.rows.get_mut(&request) else { return };
+        if !std::mem::replace(&mut row.plans.is_stranded, true) {
+            self.stranded.push(request);
+        }
+    }
+
+    /// Takes a request that is to be published again, if this step may examine one more.
+    pub fn next_to_ask_again(&mut self) -> Option<RequestIndex> {
+        self.next_of(|table| &mut table.to_ask_again, |row| &mut row.plans.asks_again)
+    }
+
+    /// Takes a request whose target is to be chosen again, if this step may examine one more.
+    pub fn next_stranded(&mut self) -> Option<RequestIndex> {
+        self.next_of(|table| &mut table.stranded, |row| &mut row.plans.is_stranded)
+    }
+
+    fn next_of(
+        &mut self,
+        list: impl Fn(&mut EnoughTable) -> &mut Vec<RequestIndex>,
+        flag: impl Fn(&mut Enough) -> &mut bool,
+    ) -> Option<RequestIndex> {
+        while self.may_look() {
+            let request = list(self).pop()?;
+            let Some(row) = self.rows.get_mut(&request) else { continue };
+            if std::mem::take(flag(row)) {
+                self.looked_at += row.locks.len();
+                return Some(request);
+            }
+        }
+        None
+    }
+
+    /// Returns true if this step may examine one more request.
+    pub fn may_look(&self) -> bool {
+        self.looked_at < LOOKED_AT
+    }
+
+    /// A new step begins.
+    pub fn begin_step(&mut self) {
+        self.looked_at = 0;
+    }
+
+    /// Returns true if requests are to ask again, and this step may examine one more.
+    #[inline]
+    pub fn has_to_ask_again(&self) -> bool {
+        !self.to_ask_again.is_empty() && self.may_look()
+    }
+
+    /// Returns true if the targets of requests are to be chosen again.
+    #[inline]
+    pub fn has_stranded(&self) -> bool {
+        !self.stranded.is_empty()
+    }
+
+    /// Returns true if the next step has more requests to examine.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.to_ask_again.is_empty() || self.has_stranded()
     }
 }

@@ -1,4 +1,4 @@
-//! The choices of a request for enough locks: its first target, and a better one. Pure.
+//! The choices of a request for enough locks: its first target, a better one, and what it is granted. Pure.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -89,7 +89,9 @@ fn take(candidates: &[Ranked], amount: u128) -> Option<Vec<Member>> {
 
 /// Returns the target after some of its members, or a new last one, became free: without the members that are
 /// not free and not needed any more, and with the heavier ones if they would be too many. Free members stay,
-/// needed or not, until enough are free.
+/// needed or not, until enough are free. Of all members: [`super::Members`] does the same for one at a time,
+/// and is compared with this.
+#[cfg(test)]
 pub(in crate::lock_state) fn improve(mut members: Vec<Member>, limits: Limits) -> Vec<u32> {
     leave_out(&mut members, limits.amount, |member| !member.is_free);
     while members.len() > limits.most {

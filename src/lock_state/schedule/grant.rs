@@ -96,7 +96,7 @@ impl Schedule {
             return false;
         }
         if tables.enough.has(request) {
-            return self.improve(tables, request, None, now);
+            return self.examine_member(tables, request, index, now);
         }
         if !tables.is_free_at_last(request, now) {
             return false;

@@ -2,9 +2,10 @@
 //!
 //! `grant.rs` grants requests of local clients, `enough.rs` those for enough of many locks, `hand_over.rs`
 //! transfers parts for due requests of other datacenters, and `publish.rs` decides which requests the others
-//! have to know. `parking.rs` and `sweep.rs` spread changes that concern many locks or requests over several
-//! steps.
+//! have to know, `asking.rs` those for enough of many locks. `parking.rs` and `sweep.rs` spread changes that
+//! concern many locks or requests over several steps.
 
+mod asking;
 mod enough;
 mod grant;
 mod hand_over;
@@ -19,9 +20,15 @@ use super::lock::LockIndex;
 use super::request::RequestIndex;
 use super::tables::Tables;
 use crate::base::time::Instant;
+use crate::base::work;
 use crate::causal_log::{LockParts, Op};
+use enough::choose_again;
 use geolock_api::names::{DcId, RequestId};
 use sweep::Sweeps;
+
+/// Maximum number of locks on which one step restores the rules. A request may have 10 000 locks, and a lease
+/// many such requests: when it ends, all of these locks are marked at once.
+const RESTORED_PER_STEP: usize = 1_024;
 
 /// The consequences of the changes of a step, and the work that is left for later steps.
 #[derive(Default)]
@@ -29,6 +36,8 @@ pub(super) struct Schedule {
     sweeps: Sweeps,
     output: Output,
     counts: MoveCounts,
+    /// How much of [`RESTORED_PER_STEP`] this step has used.
+    restored: usize,
 }
 
 /// The results of a step: operations for one entry, and granted requests in order.
@@ -100,17 +109,27 @@ impl Schedule {
         self.output.granted.pop_front()
     }
 
-    /// Grants, transfers and publishes until nothing more follows from the changes. Not inline: most steps
-    /// change nothing.
+    /// Grants, transfers and publishes until nothing more follows from the changes, or until this step has
+    /// done its share. A lock that stays marked has its state from before the change; nothing wrong follows
+    /// from that, see `sweep.rs`. Not inline: most steps change nothing.
     #[inline(never)]
     pub fn run(&mut self, tables: &mut Tables, now: Instant) {
         loop {
-            while let Some(index) = tables.locks.pop_marked() {
+            while self.may_restore()
+                && let Some(index) = tables.locks.pop_marked()
+            {
+                self.restored += 1;
+                work::count(1);
                 self.restore(tables, index, now);
             }
-            let Some(request) = tables.enough.stranded.pop() else { break };
-            self.choose_again(tables, request, now);
+            let Some(request) = tables.enough.next_stranded() else { break };
+            choose_again(tables, request, now);
         }
+    }
+
+    /// Returns true if this step may restore the rules on one more lock.
+    pub fn may_restore(&self) -> bool {
+        self.restored < RESTORED_PER_STEP
     }
 
     /// Restores the rules on one lock.

@@ -5,6 +5,7 @@
 use super::Schedule;
 use crate::base::work;
 use crate::lock_state::lock::LockIndex;
+use crate::lock_state::queue::Class;
 use crate::lock_state::request::RequestIndex;
 use crate::lock_state::tables::Tables;
 use geolock_api::names::DcId;
@@ -21,8 +22,11 @@ impl Schedule {
         if !self.sweeps.may_repark(queue.len()) {
             return self.sweeps.repark_all();
         }
-        let waiting: Vec<RequestIndex> = queue.iter().map(|(_, _, request)| request).collect();
-        work::count(waiting.len());
+        work::count(queue.len());
+        // A request that the lock is only offered to does not need it.
+        let waits = |class: &Class| *class != Class::Offer;
+        let waiting: Vec<RequestIndex> =
+            queue.iter().filter(|(class, ..)| waits(class)).map(|(.., request)| request).collect();
         for request in waiting {
             let wants = tables.requests[request].wants.len();
             if !self.sweeps.may_repark(wants - 1) {

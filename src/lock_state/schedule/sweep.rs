@@ -145,7 +145,8 @@ impl Schedule {
     /// Continues the sweeps that earlier steps began.
     #[inline]
     pub fn sweep(&mut self, tables: &mut Tables) {
-        (self.sweeps.readers, self.sweeps.moved) = (0, 0);
+        (self.sweeps.readers, self.sweeps.moved, self.restored) = (0, 0, 0);
+        tables.enough.begin_step();
         if self.is_sweeping() {
             self.sweep_some(tables);
         }

@@ -36,7 +36,9 @@ impl Fixture {
 
     fn target(&self, n: u64) -> String {
         let wants = self.locks.inspect().wants(self.index(n));
-        wants.map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
+        let mut names: Vec<String> = wants.map(|(name, _)| name.to_string()).collect();
+        names.sort_unstable();
+        names.join(" ")
     }
 
     fn asked(&self, n: u64) -> String {

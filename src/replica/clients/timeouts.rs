@@ -193,7 +193,7 @@ impl Timeouts<'_> {
                 break;
             }
             let Some(request) = self.clients.waits.pop_expired(self.now.mono) else { break };
-            let looked_at = self.locks.requests()[request].wants.len();
+            let looked_at = self.locks.inspect().locks_of(request);
             wants += looked_at;
             work::count(looked_at);
             let row = &self.locks.requests()[request];

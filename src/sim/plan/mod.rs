@@ -167,6 +167,7 @@ impl Plan {
             Profile::LongCut => general.calm().long_cut(),
             Profile::ReadWrite => Plan { habits, ..general.calm() }.read_write(&mut Rng::new(seed, 45)),
             Profile::Enough => Plan { habits, ..general.calm() }.enough(&mut Rng::new(seed, 46)),
+            Profile::ManyLocks => Plan { habits, ..general.calm() }.many_locks(&mut Rng::new(seed, 48)),
             Profile::Resets => general.calm().resets(),
             Profile::Crashes => general.calm().crashes(),
             Profile::Tangle => general.calm().tangle(),

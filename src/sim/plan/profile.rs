@@ -21,6 +21,8 @@ pub enum Profile {
     ReadWrite,
     /// Requests for enough of many locks, beside others, among crashes, lost and cut links.
     Enough,
+    /// Requests for hundreds of locks, and for enough of thousands, among crashes, lost and cut links.
+    ManyLocks,
     /// Links lose everything in flight all the time; nothing else.
     Resets,
     /// Nodes crash often, disks are slow, wall clocks are off at each restart.
@@ -82,7 +84,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 33] = [
+    pub const NAMED: [(&str, Profile); 34] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -90,6 +92,7 @@ impl Profile {
         ("long-cut", Profile::LongCut),
         ("read-write", Profile::ReadWrite),
         ("enough", Profile::Enough),
+        ("many-locks", Profile::ManyLocks),
         ("resets", Profile::Resets),
         ("crashes", Profile::Crashes),
         ("tangle", Profile::Tangle),
