@@ -64,7 +64,7 @@ impl Plan {
         (self.heartbeat, self.peer_timeout) = (200 * MS, 1_000 * MS);
         self.load.clients = vec![1; 3];
         self.load.hot_locks = *rng.pick(&[1_000, 3_000]);
-        self.load.max_locks = *rng.pick(&[3, 700]);
+        self.load.max_locks = *rng.pick(&[3, 400]);
         self.load.homed_percent = *rng.pick(&[0, 0, 50]);
         self.load.think = 1_500 * MS;
         self.load.hold = *rng.pick(&[50 * MS, 500 * MS]);

@@ -12,7 +12,7 @@ use geolock_api::names::{LockName, Mode};
 
 /// The largest amount. A published request with more than a thousand locks counts as more work than a step
 /// may do: other datacenters apply it whole.
-const LARGEST: u64 = 700;
+const LARGEST: u64 = 400;
 
 impl World {
     /// A client acquires these locks, or enough of others.
