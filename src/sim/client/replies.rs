@@ -302,7 +302,7 @@ impl Client {
             (Refusal::DiskFull, _) => self.disk_was_full,
             (Refusal::NotYet { .. }, _) => self.may_be_too_early(request),
             (Refusal::ResourceExhausted { .. }, _) => self.may_be_refused,
-            (Refusal::LeaseEnded, _) => request.shaken,
+            (Refusal::LeaseEnded, _) => request.shaken || self.is_moving,
             _ => ending,
         };
         if !allowed {

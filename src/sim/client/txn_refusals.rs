@@ -110,10 +110,13 @@ fn took(waited: Duration, limit: Duration) -> bool {
     waited >= limit - limit / 32
 }
 
-/// Returns true for a refusal by a datacenter that leaves.
+/// Returns true for a refusal by a datacenter that leaves, or was evicted.
 fn ends_with_its_server(refusal: &Refusal) -> bool {
     use TxnRefusal::{LocksLost, Unknown};
-    matches!(refusal, Refusal::Draining | Refusal::Transaction(LocksLost(_) | Unknown(_)))
+    matches!(
+        refusal,
+        Refusal::Draining | Refusal::LeaseEnded | Refusal::Transaction(LocksLost(_) | Unknown(_))
+    )
 }
 
 /// Returns true for a refusal because another datacenter has left, or of a copy of such a call.
