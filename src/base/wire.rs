@@ -44,8 +44,8 @@ pub struct WireError {
     pub reason: String,
 }
 
-/// The codec counts no number, length or tag as more than this, and each takes at least one byte. Its limit is in
-/// these units: it bounds a length that is claimed, and it must never refuse what was encoded.
+/// The codec counts no number, length or tag as more than this, and each takes at least one byte. Its limit
+/// is in these units: it bounds a length that is claimed, and it must never refuse what was encoded.
 const COUNTED_PER_BYTE: usize = 16;
 
 /// Encoding knows no limit; [`decode_exactly`] takes from this one all that its bytes do not need.
