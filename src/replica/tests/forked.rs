@@ -8,6 +8,7 @@ use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::base::time::Timestamp;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::{Entry, Op, Violation};
 use crate::leases::Proof;
 use crate::replica::call::store::Then;
@@ -275,7 +276,7 @@ fn an_entry_of_anybody_that_names_its_predecessor_shows_that_all_know_version_2(
     c.restart(0);
     c.link(0, 2);
     c.handle(0, Event::Received { peer: dc(2), message: Message::HeartbeatV1(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 1, all: 4 }]);
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 1, all: PROTOCOL_VERSION }]);
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn a_member_that_goes_back_to_version_1_is_not_let_in() {
     c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV1(Box::default()) });
     assert_eq!(
         c.nodes[0].violations,
-        [Violation::OldVersion { speaks: 1, all: 4 }],
+        [Violation::OldVersion { speaks: 1, all: PROTOCOL_VERSION }],
         "it has spoken version 2 before"
     );
 }

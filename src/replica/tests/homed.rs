@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
+use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::{Entry, EntryFault, LockParts, Op, Violation, Wants};
 use crate::lock_state::HoldRule;
 use crate::replica::call::store::Then;
@@ -330,7 +331,7 @@ fn a_member_that_goes_back_to_version_2_is_not_let_in() {
     c.cut(0, 1);
     c.link(0, 1);
     c.handle(0, Event::Received { peer: dc(1), message: Message::HeartbeatV2(Box::default()) });
-    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 2, all: 4 }]);
+    assert_eq!(c.nodes[0].violations, [Violation::OldVersion { speaks: 2, all: PROTOCOL_VERSION }]);
 }
 
 /// A deliberate bug: the refusal is missing.
