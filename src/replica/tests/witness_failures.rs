@@ -206,7 +206,7 @@ fn a_member_without_a_vote_evicts_the_last_one_with_a_vote() {
         let (_, Index(number)) = decide(&mut c, Command::AddWitness(added));
         witnesses.push(Voter::Witness(crate::membership::WitnessId(number)));
         c.wires.insert((dc(1), dc(id)), Default::default());
-        c.handle(1, Event::LinkUp { peer: dc(id), version: 4 });
+        c.handle(1, Event::LinkUp { peer: dc(id), version: PROTOCOL_VERSION });
     }
     assert_eq!(c.inspect(1).phase(), Phase::Serving);
     c.isolate(0);

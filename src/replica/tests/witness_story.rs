@@ -141,8 +141,8 @@ impl Story {
     pub fn link(&mut self, id: u8) {
         self.linked.insert(id);
         self.c.wires.insert((dc(id), dc(WITNESS)), Default::default());
-        self.c.handle(id, Event::LinkUp { peer: dc(WITNESS), version: 4 });
-        self.handle(Event::LinkUp { peer: dc(id), version: 4 });
+        self.c.handle(id, Event::LinkUp { peer: dc(WITNESS), version: PROTOCOL_VERSION });
+        self.handle(Event::LinkUp { peer: dc(id), version: PROTOCOL_VERSION });
         self.run();
     }
 
