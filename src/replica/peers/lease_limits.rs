@@ -55,7 +55,8 @@ impl LeaseLimits {
 impl Peering<'_> {
     /// A link to a peer is up: says what is known here, if the peer understands it.
     pub(super) fn tell_lease_limits(&mut self, peer: DcId, version: u16) {
-        if version >= SAID_FROM {
+        // Without a control group nobody is evicted.
+        if version >= SAID_FROM && self.config.has_control_group {
             self.peers.lease_limits.linked.insert(peer);
             let message = self.peers.lease_limits.message();
             self.out.send(self.log, peer, message);
