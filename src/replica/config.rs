@@ -24,8 +24,8 @@ pub struct ReplicaConfig {
     /// The directory was made to join a running cluster: `agreed.members` is this datacenter alone, and the
     /// members come with the decisions.
     pub joins: bool,
-    /// This server takes part in a control group: a founder that was started may not know its first
-    /// decisions.
+    /// This server takes part in a control group: members can be evicted, and a founder that was started may
+    /// not know the first decisions.
     pub has_control_group: bool,
     /// The highest version of the protocol that it speaks. [`PROTOCOL_VERSION`], but in tests also that of
     /// an earlier release, or of the next one.

@@ -187,7 +187,7 @@ fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
 #[test]
 fn an_eviction_waits_for_the_longest_lease_of_the_lost_datacenter() {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let mut c = Cluster::new(3, 0, 0);
+    let mut c = Cluster::with_control_group(3);
     assert_eq!(c.inspect(0).longest_leases()[&dc(2)], minutes(1));
     c.local.max_lease_ttl = minutes(10);
     c.restart(2);

@@ -142,9 +142,9 @@ impl Place {
         let mut replica = config.replica;
         if !has_joined {
             replica.server = founder_id(replica.agreed.cluster, me);
-            replica.has_control_group =
-                replica.speaks >= CONTROL_VERSION && replica.agreed.members.len() <= MAX_VOTERS;
         }
+        let is_small_enough = has_joined || replica.agreed.members.len() <= MAX_VOTERS;
+        replica.has_control_group = replica.speaks >= CONTROL_VERSION && is_small_enough;
         let datacenter =
             DatacenterConfig { replica, journal: config.journal, links, server: config.server, founders };
         (datacenter, channels, plan)
