@@ -200,8 +200,8 @@ impl Links {
         self.context.lost_to.subscribe()
     }
 
-    /// Returns the last peer that said that two servers run at the same time with the identity of this one, to
-    /// be watched for changes.
+    /// Returns the last peer that said that two servers run at the same time with the identity of this one,
+    /// to be watched for changes.
     pub fn runs_twice(&self) -> watch::Receiver<Option<DcId>> {
         self.context.runs_twice.subscribe()
     }

@@ -1,9 +1,10 @@
 //! The runs of a peer. A server whose machine or data directory was copied runs twice under one identity, and
 //! both runs grant the same locks.
 //!
-//! The hello of each run has a number of its own. A run that is started ends the one before it, so the number of
-//! an earlier run does not come back. If it does, again and again, both run: the connection of one replaces that
-//! of the other, and each connects again. Then both are refused for good, with a reason that stops them.
+//! The hello of each run has a number of its own. A run that is started ends the one before it, so the number
+//! of an earlier run does not come back. If it does, again and again, both run: the connection of one
+//! replaces that of the other, and each connects again. Then both are refused for good, with a reason that
+//! stops them.
 
 use super::error::{DownReason, Refusal};
 use super::hello::Hello;
@@ -28,7 +29,7 @@ pub(super) struct Runs {
     refused: Vec<u64>,
 }
 
-/// What a hello says about the runs of its sender.
+/// The conclusion from a hello about the runs of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Noted {
     /// As far as is known, only this one runs.

@@ -45,9 +45,7 @@ impl Replica {
         self.now = now;
         if stood_still {
             self.peers.member_lease.forget();
-            if !self.config.bugs.has(Bug::TellsStoppedClock) {
-                self.lifecycle.on_clock_stood_still();
-            }
+            self.lifecycle.on_clock_stood_still(self.config.bugs);
             lend!(FailureDetector, self).follow_member_lease();
         }
         if let Some(ahead_ms) = self.ids.clock.advance(now) {
@@ -68,7 +66,6 @@ impl Replica {
         }
         self.locks.expire(now.mono);
         lend!(LeaseCalls, self).expire_leases();
-        lend!(LeaseCalls, self).end_all_leases();
         lend!(Timeouts, self).expire_waits();
         if self.members.decided.is_leaving() {
             lend!(Requests, self).turn_waiters_away();

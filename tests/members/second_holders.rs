@@ -1,7 +1,7 @@
-//! A datacenter that was evicted, and does not know it or learns it: none of its clients relies on a lock that
-//! others are granted.
+//! A datacenter that was evicted, and does not know it or learns it: none of its clients relies on a lock
+//! that others are granted.
 //!
-//! Guarantees: docs/guarantees.md#locks.
+//! Guarantees: docs/guarantees.md#mutual-exclusion.
 
 use std::time::Duration;
 

@@ -24,8 +24,8 @@ const BATCH_ROWS: usize = 32;
 /// after them.
 const LOOKS_PER_BATCH: u64 = 4096;
 
-// The last entry of a batch may be a commit as large as they get. A change takes at most half more bytes than its
-// weight.
+// The last entry of a batch may be a commit as large as they get. A change takes at most half more bytes than
+// its weight.
 const _: () =
     assert!((BATCH_WEIGHT + MAX_COMMIT_BYTES) * 3 / 2 + (1 << 20) <= MAX_FRAME, "a batch fits a frame");
 

@@ -135,8 +135,8 @@ impl LeaseCalls<'_> {
     }
 
     /// Renews a lease, unless this member may be evicted: then the client gets what is left of the time that
-    /// it was told before; `None` if it was told none in this run, or the clock has stood still since. Returns
-    /// the time for which the lease is valid.
+    /// it was told before; `None` if it was told none in this run, or the clock has stood still since.
+    /// Returns the time for which the lease is valid.
     fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
         let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
         if self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
@@ -158,7 +158,7 @@ impl LeaseCalls<'_> {
 
     /// If this server is no member any more, ends the leases of its clients: others may be granted what they
     /// hold.
-    pub(in crate::replica) fn end_all_leases(&mut self) {
+    fn end_all_leases(&mut self) {
         let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP
             && self.lifecycle.admission.has_ended()
@@ -234,6 +234,7 @@ impl LeaseCalls<'_> {
     }
 
     pub(in crate::replica) fn expire_leases(&mut self) {
+        self.end_all_leases();
         let now = self.config.lease_time(self.now);
         let (mut ended, mut looks) = (0, EXPIRIES_PER_STEP);
         while ended < ENDED_PER_STEP

@@ -58,6 +58,7 @@ pub(in crate::replica) use state::Judgement;
 
 use std::time::Duration;
 
+use crate::base::bugs::{Bug, Bugs};
 use crate::base::capacity::DiskSpace;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
@@ -180,8 +181,10 @@ impl Lifecycle {
     }
 
     /// The monotonic clock has stood still for some time.
-    pub fn on_clock_stood_still(&mut self) {
-        self.member_lease.forget_told();
+    pub fn on_clock_stood_still(&mut self, bugs: Bugs) {
+        if !bugs.has(Bug::TellsStoppedClock) {
+            self.member_lease.forget_told();
+        }
     }
 
     /// These are the other members now.

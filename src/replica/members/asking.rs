@@ -18,7 +18,7 @@ use crate::membership::{Index, Voter};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The question of this run to the voters.
-pub(super) struct Asking {
+pub(in crate::replica) struct Asking {
     /// It is not answered yet.
     is_open: bool,
     /// Members of the configuration that may have decided something that is not known here; empty once
@@ -44,7 +44,7 @@ impl Asking {
     }
 
     /// Returns true if this run has not heard yet whether this server still is a member.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::replica) fn is_open(&self) -> bool {
         self.is_open
     }
 
@@ -59,7 +59,7 @@ impl Asking {
 
     /// A link to a peer is up: what it said on an earlier one is older than what it may have decided since.
     /// One of a release before the control group decides nothing, and says nothing.
-    pub(super) fn note_link_up(&mut self, peer: DcId, version: u16) {
+    pub(in crate::replica) fn note_link_up(&mut self, peer: DcId, version: u16) {
         let decides = version >= CONTROL_VERSION;
         self.told[peer.index()] = (!decides).then_some(Index(0));
         match decides {
@@ -117,15 +117,5 @@ impl Members {
     /// restart, the members of the configuration.
     pub fn begin_run(&mut self, founders: DcSet, bugs: Bugs) {
         self.asking.begin(&self.decided, founders, bugs);
-    }
-
-    /// Returns true if this server was started, and does not know yet whether it still is a member.
-    pub fn may_be_over(&self) -> bool {
-        self.asking.is_open()
-    }
-
-    /// A link to a peer or witness is up.
-    pub fn note_link_up(&mut self, peer: DcId, version: u16) {
-        self.asking.note_link_up(peer, version);
     }
 }

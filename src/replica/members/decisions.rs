@@ -155,7 +155,7 @@ impl Decisions<'_> {
         self.lifecycle.set_peers(self.members.peers());
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
-        self.lifecycle.on_may_be_over(self.members.may_be_over());
+        self.lifecycle.on_may_be_over(self.members.asking.is_open());
         if self.members.decided.was_evicted() && !self.config.bugs.has(Bug::EvictedRenews) {
             self.lifecycle.on_ended();
         }

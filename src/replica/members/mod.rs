@@ -83,7 +83,7 @@ pub(super) struct Members {
     /// The eviction under way.
     promise: Option<Promise>,
     /// The question of this run whether this server still is a member.
-    asking: Asking,
+    pub asking: Asking,
     /// The members about which this voter is silent.
     pub silences: Silences,
     /// The locks and counters of the last ends of members, by name.

@@ -1,5 +1,5 @@
-//! How long leases of clients may live in each datacenter. Each chooses that for itself, and the eviction of one
-//! waits until no client of it can rely on a lock any more, so the others have to know.
+//! How long leases of clients may live in each datacenter. Each chooses that for itself, and the eviction of
+//! one waits until no client of it can rely on a lock any more, so the others have to know.
 //!
 //! A datacenter says it on each link, and each passes on what it knows of others. What a datacenter says of
 //! itself replaces what was known; what others say of it only raises that: it may be older.
@@ -63,8 +63,8 @@ impl Peering<'_> {
         }
     }
 
-    /// A peer says how long leases may live in its datacenter, and in others as far as it knows. News are passed
-    /// on.
+    /// A peer says how long leases may live in its datacenter, and in others as far as it knows. News are
+    /// passed on.
     pub(in crate::replica) fn on_longest_leases(&mut self, peer: DcId, longest: &[(DcId, u64)]) {
         let (me, members) = (self.config.dc, self.members.peers());
         let limits = &mut self.peers.lease_limits;

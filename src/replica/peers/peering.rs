@@ -39,7 +39,7 @@ impl Peering<'_> {
     pub(in crate::replica) fn on_link_up(&mut self, peer: DcId, version: u16) {
         if self.members.decided.config().witnesses().has_id(peer) {
             self.peers.witnesses.link_up(peer, version);
-            self.members.note_link_up(peer, version);
+            self.members.asking.note_link_up(peer, version);
             lend!(Decisions, self).tell_decisions_to(peer);
             if self.members.decided.config().witnesses().at(peer).is_some() {
                 lend!(LinkHandler, self).send_heartbeat(peer);
@@ -55,7 +55,7 @@ impl Peering<'_> {
         self.peers.links.link_up(peer, self.out.position);
         self.data.acknowledgements.link_up(peer, version);
         self.log.peers_mut().link_up(peer);
-        self.members.note_link_up(peer, version);
+        self.members.asking.note_link_up(peer, version);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         self.tell_lease_limits(peer, version);

@@ -120,7 +120,7 @@ pub struct Cluster {
     pub client: ClientId,
     tag: u64,
     /// Datacenters that start from now on take part in a control group.
-    has_control_group: bool,
+    pub has_control_group: bool,
     /// The options of datacenters that start from now on.
     pub local: LocalConfig,
 }
@@ -161,16 +161,6 @@ impl Cluster {
         };
         let hold = vec![HoldRule { policy, ..HoldRule::default() }];
         Cluster::built(size, LocalConfig { hold, max_log, ..LocalConfig::default() }, (old, bug))
-    }
-
-    /// Founders that take part in a control group.
-    pub fn with_control_group(size: u8) -> Cluster {
-        let mut cluster = Cluster::new(size, 0, 0);
-        cluster.has_control_group = true;
-        (0..size).for_each(|id| cluster.restart(id));
-        (0..size).for_each(|id| cluster.link_again(id));
-        cluster.pass(20_000);
-        cluster
     }
 
     /// The same with these options.

@@ -37,6 +37,7 @@ mod store_cluster;
 mod stories;
 mod terms;
 mod timed;
+mod too_early;
 mod top;
 mod transactions;
 mod watches;

@@ -45,10 +45,20 @@ fn a_started_server_asks_whatever_policy_it_knows() {
     assert!(evicted_under_another_policy(Some(Bug::TrustsPolicy)).serves(2));
 }
 
-/// Three founders that take part in a control group. dc2 is started again; the others may have decided
+/// Three founders that take part in a control group.
+fn with_control_group() -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    c.has_control_group = true;
+    (0..3).for_each(|id| c.restart(id));
+    (0..3).for_each(|id| c.link_again(id));
+    c.pass(20_000);
+    c
+}
+
+/// dc2 is started again; the others may have decided
 /// something meanwhile.
 fn founder_started_again(is_founded: bool) -> Cluster {
-    let mut c = Cluster::with_control_group(3);
+    let mut c = with_control_group();
     c.isolate(2);
     if is_founded {
         let proposal = Proposal { checked: Revision(0), command: Command::Found(founding(3)) };
@@ -75,7 +85,7 @@ fn a_started_founder_that_knows_no_decision_asks_if_there_are_some() {
 
 #[test]
 fn a_started_founder_among_servers_of_a_release_without_decisions_waits_for_nobody_to_tell_any() {
-    let mut c = Cluster::with_control_group(3);
+    let mut c = with_control_group();
     c.restart(2);
     c.version = 3;
     c.link(1, 2);
@@ -183,11 +193,12 @@ fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
     assert!(matches!(s.c.reply(2, release), Some(Reply::Refused(_))), "its lease is gone");
 }
 
-/// Each datacenter chooses for itself how long leases may live, and one that is restarted may have older ones.
+/// Each datacenter chooses for itself how long leases may live, and one that is restarted may have older
+/// ones.
 #[test]
 fn an_eviction_waits_for_the_longest_lease_of_the_lost_datacenter() {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let mut c = Cluster::with_control_group(3);
+    let mut c = with_control_group();
     assert_eq!(c.inspect(0).longest_leases()[&dc(2)], minutes(1));
     c.local.max_lease_ttl = minutes(10);
     c.restart(2);

@@ -1,9 +1,9 @@
 //! The end of a server whose datacenter has left the cluster, or was evicted.
 //!
-//! An evicted server ends the leases of its clients and stops at once, and joins again if the policy lets it. A server that has left may still
-//! be needed: it no longer serves, but the other members may need its vote for its own departure, because a
-//! majority of two is both. They end their links to it once they do not need it, and then it stops. If it
-//! hears no member for a while, none needs it.
+//! An evicted server ends the leases of its clients and stops at once, and joins again if the policy lets it.
+//! A server that has left may still be needed: it no longer serves, but the other members may need its vote
+//! for its own departure, because a majority of two is both. They end their links to it once they do not need
+//! it, and then it stops. If it hears no member for a while, none needs it.
 
 use std::future::pending;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::rng::Rng;
 use crate::membership::{EvictPolicy, JoinPolicy, Policy};
 use crate::sim::failure::FaultKind;
-use crate::sim::plan::{LoadPlan, MS, Plan, TxnPlan};
+use crate::sim::plan::{LoadPlan, MS, Plan, Profile, TxnPlan};
 
 impl Plan {
     /// One to three datacenters found the cluster, and one to three join it, all within the first half of the
@@ -64,6 +64,30 @@ impl Plan {
             ..TxnPlan::some()
         };
         self
+    }
+
+    /// Returns the plan of a profile in which members come or go, from that in which servers join.
+    pub(super) fn of_members(self, profile: Profile, seed: u64) -> Plan {
+        let evictions = |plan: Plan| plan.evictions(&mut Rng::new(seed, 37));
+        match profile {
+            Profile::Changes => self.changes(&mut Rng::new(seed, 35)),
+            Profile::Evictions => evictions(self),
+            Profile::TimedEvictions => evictions(self).timed(&mut Rng::new(seed, 39)),
+            Profile::StoppedClocks => {
+                Plan { stops_clocks: true, ..evictions(self).timed(&mut Rng::new(seed, 39)) }
+            }
+            Profile::Absences => Plan { absences: true, losses: 3, ..evictions(self) },
+            Profile::Returns => self.returns(seed, &mut Rng::new(seed, 40)),
+            Profile::Recoveries => evictions(self).recoveries(&mut Rng::new(seed, 41)),
+            Profile::Rules => self.rules(seed, &mut Rng::new(seed, 44)),
+            Profile::Witnesses => self.witnessed(seed, &mut Rng::new(seed, 43)),
+            Profile::Staying => self.staying(seed, &mut Rng::new(seed, 46)),
+            Profile::Upgrades => self.upgrades(seed, &mut Rng::new(seed, 47)),
+            other => {
+                assert_eq!(other, Profile::Growth, "a profile in which members come or go");
+                self
+            }
+        }
     }
 
     /// Members also leave, whichever the seed picks, while locks are in use.

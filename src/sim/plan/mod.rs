@@ -92,8 +92,8 @@ pub(super) struct Plan {
     pub losses: u8,
     /// Members are evicted by time, and those that are lost may only be cut off or stopped.
     pub by_time: bool,
-    /// Members that are lost are only away: down and cut off, started meanwhile, and evicted by the word of an
-    /// operator.
+    /// Members that are lost are only away: down and cut off, started meanwhile, and evicted by the word of
+    /// an operator.
     pub absences: bool,
     /// Machines of members that are cut off are stopped with their clocks.
     pub stops_clocks: bool,
@@ -180,55 +180,10 @@ impl Plan {
             Profile::Clocks => general.calm().clocks(&mut Rng::new(seed, 24)),
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
-            Profile::Growth => general.calm().growth(seed, &mut Rng::new(seed, 30)),
-            Profile::Changes => {
-                general.calm().growth(seed, &mut Rng::new(seed, 30)).changes(&mut Rng::new(seed, 35))
-            }
-            Profile::Evictions => {
-                general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37))
-            }
-            Profile::TimedEvictions => {
-                let evictions =
-                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
-                evictions.timed(&mut Rng::new(seed, 39))
-            }
-            Profile::StoppedClocks => {
-                let evictions =
-                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
-                Plan { stops_clocks: true, ..evictions.timed(&mut Rng::new(seed, 39)) }
-            }
-            Profile::Absences => {
-                let evictions =
-                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
-                Plan { absences: true, losses: 3, ..evictions }
-            }
-            Profile::Returns => {
-                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
-                growth.returns(seed, &mut Rng::new(seed, 40))
-            }
-            Profile::Recoveries => {
-                let evictions =
-                    general.calm().growth(seed, &mut Rng::new(seed, 30)).evictions(&mut Rng::new(seed, 37));
-                evictions.recoveries(&mut Rng::new(seed, 41))
-            }
-            Profile::Rules => {
-                general.calm().growth(seed, &mut Rng::new(seed, 30)).rules(seed, &mut Rng::new(seed, 44))
-            }
-            Profile::Witnesses => {
-                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
-                growth.witnessed(seed, &mut Rng::new(seed, 43))
-            }
-            Profile::Staying => {
-                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
-                growth.staying(seed, &mut Rng::new(seed, 46))
-            }
-            Profile::Upgrades => {
-                let growth = general.calm().growth(seed, &mut Rng::new(seed, 30));
-                growth.upgrades(seed, &mut Rng::new(seed, 47))
-            }
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
+            _ => general.calm().growth(seed, &mut Rng::new(seed, 30)).of_members(profile, seed),
         }
     }
 

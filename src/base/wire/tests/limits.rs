@@ -1,10 +1,12 @@
-//! What encoding accepts, decoding reads, for values of every kind; and no length that is claimed is believed.
+//! All that encoding accepts, decoding reads, for values of every kind; and no length that is claimed is
+//! believed.
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::base::wire::{MAX_FRAME, decode, encode};
+use crate::replica::Message;
 
 /// A value of every kind that a type of wire or disk may have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,4 +96,17 @@ fn a_length_beyond_the_bytes_is_refused() {
         let refused = refused.expect("nothing follows").to_string();
         assert!(refused.contains("LimitExceeded"), "{refused}");
     }
+}
+
+#[test]
+fn lengths_from_outside_allocate_nothing() {
+    // A list of 2^62 entries, none of which follows.
+    let mut bytes = vec![1, 0xfd];
+    bytes.extend((1_u64 << 62).to_le_bytes());
+    assert!(decode::<Message>("message", &bytes).is_err());
+    // A lock name of 1025 bytes, one too long.
+    let mut bytes = vec![3, 1, 1, 0xfb, 0x01, 0x04];
+    bytes.extend([b'x'; 1025]);
+    let error = decode::<Message>("message", &bytes).expect_err("too long a name");
+    assert!(error.to_string().contains("at most 1024 bytes"), "{error}");
 }
