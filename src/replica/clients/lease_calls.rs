@@ -139,7 +139,11 @@ impl LeaseCalls<'_> {
     /// Returns the time for which the lease is valid.
     fn renew(&mut self, index: LeaseIndex, can_be_judged: bool) -> Option<Duration> {
         let (now, most) = (self.config.lease_time(self.now), self.longest_lease());
-        if self.lifecycle.member_lease.is_backed() || self.config.bugs.has(Bug::RenewsUnbacked) {
+        let backing = &self.lifecycle.member_lease;
+        // A client may hold a lock under it that others were granted since. A new lease holds none.
+        let may_be_lost =
+            backing.may_be_over() && self.clients.deferred.is_of_before(self.clients.leases.get(index).id);
+        if (backing.is_backed() && !may_be_lost) || self.config.bugs.has(Bug::RenewsUnbacked) {
             let valid_for = self.clients.leases.renew(index, can_be_judged, most, now);
             self.lifecycle.member_lease.note_told(now + valid_for);
             return Some(valid_for);

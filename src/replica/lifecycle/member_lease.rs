@@ -1,6 +1,6 @@
 //! The answers of the member lease: under the policy `auto`, a member serves clients only while a majority of
 //! the voters backs it (`docs/algorithm.md#39-eviction-by-time`). Under every policy, a server that was
-//! started is not backed until a majority of the voters has confirmed that it still is a member
+//! started renews no lease of before until a majority of the voters has confirmed that it still is a member
 //! (`docs/algorithm.md#38-members-that-are-evicted`).
 
 use std::time::Duration;
@@ -61,12 +61,9 @@ impl MemberLeaseState {
         self.is_backed() != was_backed
     }
 
-    /// Notes whether this server may have been evicted before it was started. Returns true if
-    /// [`MemberLeaseState::is_backed`] has changed.
-    pub(super) fn set_may_be_over(&mut self, may_be_over: bool) -> bool {
-        let was_backed = self.is_backed();
+    /// Notes whether this server may have been evicted before it was started.
+    pub(super) fn set_may_be_over(&mut self, may_be_over: bool) {
         self.may_be_over = may_be_over;
-        self.is_backed() != was_backed
     }
 
     /// The monotonic clock has stood still: the rest of a lease by that clock is too long.
@@ -95,12 +92,17 @@ impl MemberLeaseState {
         self.longest = longest;
     }
 
-    /// Returns false if this member may be evicted, so it grants nothing and renews no lease: members are
-    /// evicted by time, and no majority of the voters backs this one; or it was started, and no majority has
-    /// confirmed it.
+    /// Returns false if members are evicted by time, and no majority of the voters backs this one: it may be
+    /// evicted, so it grants nothing and renews no lease.
     #[inline]
     pub fn is_backed(&self) -> bool {
-        self.backing != Backing::Missing && !self.may_be_over
+        self.backing != Backing::Missing
+    }
+
+    /// Returns true if this server was started, and no majority of the voters has confirmed that it still is a
+    /// member: it grants nothing, and renews no lease of before.
+    pub fn may_be_over(&self) -> bool {
+        self.may_be_over
     }
 
     /// Returns how long a majority of the voters backs this member without further acknowledgements; `None`

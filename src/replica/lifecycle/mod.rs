@@ -171,7 +171,7 @@ impl Lifecycle {
 
     /// This server was started, and does not know yet whether it still is a member; or it knows now.
     pub fn on_may_be_over(&mut self, may_be_over: bool) {
-        self.is_pending |= self.member_lease.set_may_be_over(may_be_over);
+        self.member_lease.set_may_be_over(may_be_over);
     }
 
     /// This server was evicted, or the cluster was recovered without it.

@@ -13,7 +13,7 @@ use crate::replica::{AgreedConfig, LocalConfig, Replica, ReplicaConfig};
 use geolock_api::names::{ClusterId, DcSet, LeaseId};
 
 /// Starts another server in the place of dc2, with an empty disk, to join.
-fn replace_dc2(c: &mut Cluster) {
+pub(super) fn replace_dc2(c: &mut Cluster) {
     c.isolate(2);
     let agreed = AgreedConfig::new(ClusterId::of("stories"), DcSet::only(dc(2)));
     let mut config = ReplicaConfig::new(dc(2), agreed, LocalConfig::default());

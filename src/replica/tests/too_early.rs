@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, dc};
 use super::evicting::Story;
+use super::returned::replace_dc2;
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
 use crate::membership::Generation;
@@ -13,15 +14,22 @@ use geolock_api::names::Position;
 /// dc0 has restarted, and a client may still reclaim a lock. A server joins, with dc0 as its sponsor. Returns
 /// true if dc0 splits its part before that client has reclaimed.
 fn splits_in_grace(bug: Option<Bug>) -> bool {
-    let mut s = Story::new(2, bug);
+    let mut s = Story::new(3, bug);
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    let attempt = s.begin();
+    let reports = [(0, s.vector(0)), (1, s.vector(1))];
+    s.end(attempt, &reports);
     s.c.run();
+    s.c.pass(2_000);
+    replace_dc2(&mut s.c);
     s.c.restart(0);
     s.c.link(0, 1);
-    s.c.pass(1_500);
+    s.c.pass(3_000);
+    s.admit(dc(2), Generation(1));
+    s.c.link_again(2);
+    s.c.pass(4_000);
     assert!(matches!(s.c.inspect(0).phase(), Phase::Grace { .. }), "{:?}", s.c.inspect(0).phase());
-    s.admit(dc(2), Generation(0));
-    s.c.run();
-    s.c.pass(6_000);
     let is_split = |(_, record): &(Position, Record)| match record {
         Record::Entry(entry) => entry.ops.iter().any(|op| matches!(op, Op::Split { .. })),
         _ => false,
