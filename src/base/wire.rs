@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
 /// the highest common one is used.
-pub const VERSIONS: RangeInclusive<u16> = 1..=5;
+pub const VERSIONS: RangeInclusive<u16> = 1..=4;
 
 pub use checkpoint::{decode_checkpoint, encode_checkpoint};
 
@@ -66,8 +66,8 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 }
 
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
-/// about acknowledgements, version 4 the control group, version 5 how long leases may live elsewhere.
-pub const PROTOCOL_VERSION: u16 = 5;
+/// about acknowledgements, version 4 the control group.
+pub const PROTOCOL_VERSION: u16 = 4;
 /// The version of a server that acts as the next release, in tests and in the simulator.
 pub const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 /// The protocol version from which on links have a lane for the control group, and servers can join.
@@ -329,7 +329,6 @@ mod tests {
         let clock = Timestamp::from_raw(300);
         let acks = Message::HeartbeatAcks { own: vec![(dc(2), clock)], of_receiver: vec![(dc(1), clock)] };
         golden(&acks, "160102fb2c010101fb2c01");
-        golden(&Message::LongestLeases { longest: vec![(dc(2), 300)] }, "190102fb2c01");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }

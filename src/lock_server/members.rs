@@ -71,8 +71,6 @@ pub struct MembersView {
     pub witnesses: (DcSet, BTreeMap<DcId, DcId>),
     /// The clocks of the last heartbeats of the members that are not heard, whoever heard them.
     pub last_clocks: BTreeMap<DcId, Timestamp>,
-    /// The longest time to live that leases of clients may have in each datacenter, as far as is known here.
-    pub longest_leases: BTreeMap<DcId, Duration>,
     /// The members that have said that they leave.
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
@@ -120,14 +118,6 @@ impl MembersView {
             last_clocks: self.last_clocks.clone(),
             versions: self.versions.clone(),
         }
-    }
-
-    /// Returns how long leases of clients of these datacenters may live. `own`: the limit of this server, for
-    /// datacenters that run a release that does not say its own, or were not heard of since all servers that
-    /// were asked have started.
-    pub fn longest_lease(&self, of: impl Iterator<Item = DcId>, own: Duration) -> Duration {
-        let longest = of.map(|dc| self.longest_leases.get(&dc).copied().unwrap_or(own));
-        longest.max().unwrap_or_default()
     }
 
     /// Returns the members that have not entered the last epoch, as far as is known here.
@@ -183,7 +173,6 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let (last_clocks, versions) = (self.machine.last_clocks(), self.machine.versions());
-        let longest_leases = self.machine.longest_leases();
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
@@ -193,7 +182,6 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
-            let is_heard = is_heard && known.longest_leases == longest_leases;
             let ends = |fallen: &[Fallen]| fallen.last().map(|last| last.epoch);
             let is_named = ends(&known.fallen) == ends(self.machine.fallen());
             is_same && is_heard && is_recovered && is_reported && known.stay == stay && is_named
@@ -213,7 +201,6 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 heard,
                 witnesses,
                 last_clocks,
-                longest_leases,
                 left,
                 freed,
                 rule_unseen,

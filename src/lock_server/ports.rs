@@ -45,11 +45,6 @@ pub trait Machine: Send + 'static {
         BTreeMap::new()
     }
 
-    /// Returns the longest time to live that leases may have in each datacenter, as far as is known here.
-    fn longest_leases(&self) -> BTreeMap<DcId, Duration> {
-        BTreeMap::new()
-    }
-
     /// Returns the members that have said that they leave.
     fn left(&self) -> DcSet {
         DcSet::EMPTY
@@ -127,10 +122,6 @@ impl Machine for Replica {
 
     fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
         self.inspect().last_clocks()
-    }
-
-    fn longest_leases(&self) -> BTreeMap<DcId, Duration> {
-        self.inspect().longest_leases().clone()
     }
 
     fn left(&self) -> DcSet {

@@ -15,7 +15,6 @@ impl Replica {
         self.log.peers_mut().link_down(peer);
         self.peers.inbox.clear(peer);
         self.peers.links.link_down(peer);
-        self.peers.lease_limits.link_down(peer);
         self.data.counter_escrow.link_down(peer);
         lend!(StateTransfer, self).stop_giving(peer);
         self.copies.transfers.stop_taking_from(peer);
@@ -100,7 +99,6 @@ impl Replica {
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)
             }
-            Message::LongestLeases { longest } => lend!(Peering, self).on_longest_leases(peer, &longest),
             // Of a server that is no witness any more, or none yet, as far as is known here.
             Message::WitnessHears { .. } => {}
         }

@@ -3,7 +3,6 @@
 //! Nothing here changes the machine, and the machine decides nothing by it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::Replica;
 use super::call::{Counts, Phase, Status};
@@ -129,11 +128,6 @@ impl<'a> Inspect<'a> {
         let heard = self.heard();
         clocks.retain(|dc, _| !heard.contains(*dc));
         clocks
-    }
-
-    /// Returns the longest time to live that leases may have in each datacenter, as far as is known here.
-    pub fn longest_leases(self) -> &'a BTreeMap<DcId, Duration> {
-        self.0.peers.lease_limits.known()
     }
 
     /// Returns the ids of the witnesses, as far as is known here: there may be a link to each.

@@ -87,9 +87,6 @@ pub enum Message {
     /// From a witness, with each of its heartbeats: the members that it hears or heard, each with the clock
     /// of its last heartbeat, and how many milliseconds ago it heard that.
     WitnessHears { hears: Vec<(DcId, Timestamp, u32)> },
-    /// The longest time to live, in milliseconds, that leases of clients may have in each datacenter, as far
-    /// as the sender knows; in its own, too. An eviction waits for that of the lost one. From version 5 on.
-    LongestLeases { longest: Vec<(DcId, u64)> },
 }
 
 /// The state of a datacenter, and its reports of others.

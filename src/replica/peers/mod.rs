@@ -5,7 +5,6 @@ mod check;
 pub(super) mod clock_skew;
 pub(super) mod copies;
 pub(super) mod heartbeats;
-pub(super) mod lease_limits;
 pub(super) mod links;
 pub(super) mod peering;
 pub(super) mod reachability;
@@ -24,7 +23,6 @@ use crate::causal_log::{Inbox, Log};
 use crate::lock_state::Locks;
 use crate::replica::members::member_lease::MemberLease;
 use crate::replica::peers::anti_entropy::AntiEntropy;
-use crate::replica::peers::lease_limits::LeaseLimits;
 use crate::replica::peers::links::Links;
 use crate::replica::peers::reachability::Reachability;
 use crate::replica::peers::round_trips::RoundTrips;
@@ -39,7 +37,6 @@ pub(super) struct Peers {
     pub links: Links,
     pub round_trips: RoundTrips,
     pub member_lease: MemberLease,
-    pub lease_limits: LeaseLimits,
     pub witnesses: Witnesses,
     pub stability: Stability,
     pub anti_entropy: AntiEntropy,
@@ -54,7 +51,6 @@ impl Peers {
             links: Links::new(),
             round_trips: RoundTrips::new(),
             member_lease: MemberLease::new(),
-            lease_limits: LeaseLimits::default(),
             witnesses: Witnesses::default(),
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),

@@ -58,7 +58,6 @@ impl Peering<'_> {
         self.members.asking.note_link_up(peer, version);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
-        self.tell_lease_limits(peer, version);
         lend!(LinkHandler, self).tell_links();
     }
 

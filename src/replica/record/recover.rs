@@ -206,18 +206,13 @@ impl Recovery {
         replica.locks.replay().end();
         replica.copies.transfers.forget_unfinished_state();
         replica.follow_if_left();
-        let leases = || replica.clients.leases.iter();
-        let longest = leases().map(|lease| lease.ttl).max().unwrap_or_default();
         // It is not known what clients of an earlier run were told, and an old copy of the disk lacks leases.
-        let ends = leases().map(|lease| lease.expires).max();
+        let ends = replica.clients.leases.iter().map(|lease| lease.expires).max();
         replica.lifecycle.member_lease.note_told(ends.unwrap_or(Instant::ZERO));
         if restarted {
             let (now, most) = (replica.now.mono, replica.config.local.max_lease_ttl);
             replica.lifecycle.member_lease.note_told(now + most);
         }
-        // Those of earlier runs may live on.
-        let may_live = longest.max(replica.config.local.max_lease_ttl);
-        replica.peers.lease_limits.set(replica.config.dc, may_live);
         let may_lack_decisions = restarted && replica.config.has_control_group;
         let founders = if may_lack_decisions { replica.members.configured() } else { DcSet::EMPTY };
         replica.members.begin_run(founders, replica.config.bugs);

@@ -192,30 +192,3 @@ fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
     let release = s.c.release(2, granted);
     assert!(matches!(s.c.reply(2, release), Some(Reply::Refused(_))), "its lease is gone");
 }
-
-/// Each datacenter chooses for itself how long leases may live, and one that is restarted may have older
-/// ones.
-#[test]
-fn an_eviction_waits_for_the_longest_lease_of_the_lost_datacenter() {
-    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let mut c = with_control_group();
-    assert_eq!(c.inspect(0).longest_leases()[&dc(2)], minutes(1));
-    c.local.max_lease_ttl = minutes(10);
-    c.restart(2);
-    c.link(1, 2);
-    c.run();
-    assert_eq!(c.inspect(1).longest_leases()[&dc(2)], minutes(10));
-    assert_eq!(c.inspect(0).longest_leases()[&dc(2)], minutes(10), "dc1 has passed it on");
-    c.pass(5_000);
-    c.open_lease(2, minutes(8));
-    c.local.max_lease_ttl = minutes(2);
-    c.restart(2);
-    c.link_again(2);
-    for other in [0, 1] {
-        assert_eq!(c.inspect(other).longest_leases()[&dc(2)], minutes(8), "a lease of before lives");
-    }
-    c.version = 4;
-    c.restart(1);
-    c.link_again(1);
-    assert_eq!(c.inspect(1).longest_leases().get(&dc(2)), None, "that link does not carry it");
-}

@@ -209,8 +209,7 @@ impl MembersApi {
         config.check_proposal(&facts, begin(&config, lost)?)?;
         let last_heard = |dc| facts.last_clocks.get(&dc).copied().unwrap_or(NEVER);
         let heard = lost.iter().map(|lost| Lost { dc: lost.dc, last_heard: last_heard(lost.dc) });
-        let longest = self.view.borrow().longest_lease(lost.iter().map(|lost| lost.dc), self.max_lease_ttl);
-        Ok((longest, heard.collect()))
+        Ok((self.max_lease_ttl, heard.collect()))
     }
 
     /// Begins to evict members that are lost. All leases of their clients must have ended. Returns the number

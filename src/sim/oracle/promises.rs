@@ -127,7 +127,6 @@ impl Promises {
             | Message::WallClock { .. }
             | Message::KnowsDecisions { .. }
             | Message::Decisions { .. }
-            | Message::LongestLeases { .. }
             | Message::KnowsLog { .. } => {}
         }
         Ok(())
