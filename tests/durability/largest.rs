@@ -65,7 +65,8 @@ async fn shows_both(client: &Client, at_least: &Snapshot) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_commits_are_read_elsewhere_and_after_a_restart() {
-    let (mut cluster, clients) = servers(3).serving().await;
+    let options = "[limits]\nmax_transaction_time = \"300 s\"\n";
+    let (mut cluster, clients) = servers(3).with(options).serving().await;
     // Preparing a step takes seconds on a busy machine.
     let config = ClientConfig { ttl: Duration::from_secs(60), ..cluster.client_config(0) };
     let writer = within(Client::connect(config)).await.expect("it serves");

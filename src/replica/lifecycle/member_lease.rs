@@ -99,8 +99,8 @@ impl MemberLeaseState {
         self.backing != Backing::Missing
     }
 
-    /// Returns true if this server was started, and no majority of the voters has confirmed that it still is a
-    /// member: it grants nothing, and renews no lease of before.
+    /// Returns true if this server was started, and no majority of the voters has confirmed that it still is
+    /// a member: it grants nothing, and renews no lease of before.
     pub fn may_be_over(&self) -> bool {
         self.may_be_over
     }
