@@ -141,7 +141,7 @@ hunts! {
     br_a_sponsor_names_parts_that_are_elsewhere: NamedElsewhere, Growth, 20 s, seeds 7..8, as TwoOwners | Diverged | Violation | NoOwner | Panic;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 9..10, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..30, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
-    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 8..9, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
+    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 18..19, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 2..3, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bs_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..801, as GuardLost;
     bt_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 803..804, as NotSerialised;

@@ -17,7 +17,7 @@ impl Client {
     /// The server ended the lease by itself.
     pub fn on_lease_ended(&mut self, now: Moment, lease: LeaseId, out: &mut Vec<Out>) {
         let Some(ours) = self.lease.as_ref().filter(|ours| ours.id == lease) else { return };
-        if now < ours.valid_until && !self.lost_leases.contains(&lease) {
+        if now < ours.valid_until && !self.lost_leases.contains(&lease) && !self.is_moving {
             let until = ours.valid_until;
             let what = format!(
                 "client {} was told at {now} that its {lease:?} ended; it is valid until {until}",
