@@ -45,8 +45,9 @@ pub enum Event {
     CancelLeave,
     /// The edge wants a checkpoint. [`super::Effect::Checkpoint`] follows, perhaps some steps later.
     Checkpoint,
-    /// This server was evicted, or the cluster was recovered without it: all leases of its clients end, and
-    /// it serves nobody any more. The machine knows it from the decisions, too, if it gets them.
+    /// This server was evicted, the cluster was recovered without it, or another server runs with its
+    /// identity: all leases of its clients end, and it serves nobody any more. The machine knows of an
+    /// eviction from the decisions, too, if it gets them.
     Ended,
     /// The server shuts down: it opens no leases and accepts no new acquires and transactions. Never ends.
     Drain,

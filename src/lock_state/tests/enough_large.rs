@@ -170,7 +170,7 @@ fn thousands_of_candidates_are_released_one_after_the_other() {
 
 /// Thousands of locks change at once: each step does a share of what follows, and the next ones the rest.
 #[test]
-fn what_follows_from_thousands_of_locks_is_spread_over_steps() {
+fn the_rules_of_thousands_of_locks_are_restored_over_several_steps() {
     const MANY: usize = 10_000;
     let names: Vec<String> = (0..MANY).map(lock_name).collect();
     let wanted: Vec<(&str, Mode)> = names.iter().map(|name| (&**name, EXCLUSIVE)).collect();

@@ -9,7 +9,7 @@ pub(in crate::replica) struct Admission {
     draining: bool,
     /// This datacenter leaves.
     leaving: bool,
-    /// This server was evicted, or the cluster was recovered without it. This never ends.
+    /// This server is over, for example evicted. This never ends.
     ended: bool,
     load: Load,
 }
@@ -25,13 +25,12 @@ impl Admission {
         self.leaving = leaving;
     }
 
-    /// This server was evicted, or the cluster was recovered without it: others may be granted what its
-    /// clients hold.
+    /// This server is over, for example evicted: others may be granted what its clients hold.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Returns true if this server was evicted, or the cluster was recovered without it.
+    /// Returns true if this server is over.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.ended

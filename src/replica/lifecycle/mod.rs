@@ -174,7 +174,7 @@ impl Lifecycle {
         self.member_lease.set_may_be_over(may_be_over);
     }
 
-    /// This server was evicted, or the cluster was recovered without it.
+    /// This server is over, for example evicted.
     pub fn on_ended(&mut self) {
         self.admission.end();
         self.is_pending = true;

@@ -76,6 +76,16 @@ impl Story {
         self.decide(Command::End { attempt });
     }
 
+    /// dc0 and dc1 evict dc2, which they do not hear.
+    pub(super) fn evict_dc2(&mut self) {
+        self.c.isolate(2);
+        self.up.retain(|id| *id != 2);
+        let attempt = self.begin();
+        let reports = [(0, self.vector(0)), (1, self.vector(1))];
+        self.end(attempt, &reports);
+        self.c.run();
+    }
+
     /// A server joins with this id; dc0 gives it its state.
     pub(super) fn admit(&mut self, dc: DcId, generation: Generation) {
         self.admit_by(dc, generation, super::cluster::dc(0));

@@ -41,12 +41,7 @@ fn nobody_is_told_that_a_commit_failed_that_the_member_before_may_have_made() {
     let tag = s.c.begin(2, 1, None, step(vec![put("k", "new")], &[], Then::Commit));
     s.c.run();
     s.c.committed(2, tag);
-    s.c.isolate(2);
-    s.up.retain(|id| *id != 2);
-    let attempt = s.begin();
-    let reports = [(0, s.vector(0)), (1, s.vector(1))];
-    s.end(attempt, &reports);
-    s.c.run();
+    s.evict_dc2();
     s.c.pass(2_000);
 
     replace_dc2(&mut s.c);

@@ -26,10 +26,7 @@ fn evicted_under_another_policy(bug: Option<Bug>) -> Story {
     s.up.retain(|id| *id != 2);
     s.c.pass(5_000);
     s.decide(policy(EvictPolicy::Operator));
-    let attempt = s.begin();
-    let reports = [(0, s.vector(0)), (1, s.vector(1))];
-    s.end(attempt, &reports);
-    s.c.run();
+    s.evict_dc2();
     s.c.restart(2);
     s.c.pass(30_000);
     s
@@ -154,12 +151,7 @@ fn a_started_server_that_may_have_been_evicted_renews_no_lease() {
 fn renewed_by_an_evicted_server(bug: Option<Bug>) -> (Result<Duration, Refusal>, bool) {
     let mut s = Story::new(3, bug);
     s.c.use_lock(2, "held");
-    s.c.isolate(2);
-    s.up.retain(|id| *id != 2);
-    let attempt = s.begin();
-    let reports = [(0, s.vector(0)), (1, s.vector(1))];
-    s.end(attempt, &reports);
-    s.c.run();
+    s.evict_dc2();
     assert!(kept_alive(&mut s.c).is_ok(), "it does not know of it");
     s.c.link(1, 2);
     s.c.run();

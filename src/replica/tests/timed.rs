@@ -183,7 +183,7 @@ fn a_client_does_not_outlive_the_eviction_of_its_datacenter() {
 }
 
 #[test]
-fn what_was_told_before_a_restart_counts() {
+fn times_told_before_a_restart_count() {
     // Also without any lease: its disk may be an old copy.
     for lease in [true, false] {
         let mut s = Story::founded(3, None);

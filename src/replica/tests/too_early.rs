@@ -15,12 +15,7 @@ use geolock_api::names::Position;
 /// true if dc0 splits its part before that client has reclaimed.
 fn splits_in_grace(bug: Option<Bug>) -> bool {
     let mut s = Story::new(3, bug);
-    s.c.isolate(2);
-    s.up.retain(|id| *id != 2);
-    let attempt = s.begin();
-    let reports = [(0, s.vector(0)), (1, s.vector(1))];
-    s.end(attempt, &reports);
-    s.c.run();
+    s.evict_dc2();
     s.c.pass(2_000);
     replace_dc2(&mut s.c);
     s.c.restart(0);

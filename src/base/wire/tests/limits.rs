@@ -58,7 +58,7 @@ fn value() -> impl Strategy<Value = Any> {
 proptest! {
     /// The codec's budget is in proportion to the bytes, so it is as tight here as at the limit.
     #[test]
-    fn what_is_encoded_is_decoded(value in value()) {
+    fn encoded_values_are_decoded(value in value()) {
         let bytes = encode("value", &value).expect("it is small");
         prop_assert_eq!(decode::<Any>("value", &bytes).expect("its own bytes"), value);
     }
