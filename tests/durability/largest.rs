@@ -5,17 +5,25 @@
 
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use crate::fixture::history::{merged, patient, serving_at};
 use crate::fixture::{key, servers, within};
 use geolock::client::{
-    Batch, Client, ClientConfig, Reason, Snapshot, Transaction, TxnError, TxnRequest, Update,
+    AcquireError, Batch, Client, ClientConfig, Reason, Snapshot, Transaction, TxnError, TxnRequest, Update,
 };
 
 /// Elements of 3 bytes of one step.
 const STEP: u32 = 100_000;
 
+/// A server that has just taken a commit of this size may be behind, and says when to ask again.
 async fn begin(client: &Client) -> Transaction {
-    client.begin(TxnRequest::new()).await.expect("it serves")
+    loop {
+        match client.begin(TxnRequest::new()).await {
+            Err(TxnError::NotBegun(AcquireError::Exhausted { retry_after, .. })) => sleep(retry_after).await,
+            begun => return begun.expect("it serves"),
+        }
+    }
 }
 
 fn elements(from: u32, count: u32) -> Update {
