@@ -189,6 +189,8 @@ pub enum Bug {
     ConfirmedUnheard,
     /// An evicted member renews leases until it stops.
     EvictedRenews,
+    /// The lengths of other members' leases are not heard, and the own limit is taken for theirs.
+    LeaseLimitsUnheard,
     /// A member whose clock stood still tells its clients times of that clock.
     TellsStoppedClock,
     /// A member that no majority of the voters backs continues to grant.

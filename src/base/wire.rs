@@ -5,9 +5,8 @@
 //! tests hold them. Streams of links begin with a format version, and segments and checkpoints have one after
 //! their magic (in the modules that own them), so the codec itself can be replaced.
 
-use std::ops::RangeInclusive;
-
 mod checkpoint;
+mod versions;
 
 use bincode::BorrowDecode;
 use bincode::de::read::{Reader, SliceReader};
@@ -19,11 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
-/// the highest common one is used.
-pub const VERSIONS: RangeInclusive<u16> = 1..=4;
-
 pub use checkpoint::{decode_checkpoint, encode_checkpoint};
+pub use versions::{CONTROL_VERSION, LEASES_VERSION, NEXT_VERSION, PROTOCOL_VERSION, VERSIONS, to_decide};
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;
@@ -65,16 +61,6 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     decode_limited::<T, MAX_FRAME>(what, bytes)
 }
 
-/// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
-/// about acknowledgements, version 4 the control group.
-pub const PROTOCOL_VERSION: u16 = 4;
-/// The version of a server that acts as the next release, in tests and in the simulator.
-pub const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
-/// The protocol version from which on links have a lane for the control group, and servers can join.
-pub const CONTROL_VERSION: u16 = 4;
-
-// Links negotiate the highest version of both.
-const _: () = assert!(PROTOCOL_VERSION == *VERSIONS.end(), "the newest version is spoken");
 const _: () = assert!(MAX_FRAME <= MAX_STATE_ITEM && MAX_STATE_ITEM <= MAX_CHECKPOINT, "limits nest");
 
 /// As [`encode`], for the pieces of a state transfer.
@@ -329,6 +315,8 @@ mod tests {
         let clock = Timestamp::from_raw(300);
         let acks = Message::HeartbeatAcks { own: vec![(dc(2), clock)], of_receiver: vec![(dc(1), clock)] };
         golden(&acks, "160102fb2c010101fb2c01");
+        let limits = Message::LongestLeases { of: vec![(dc(1), crate::membership::Generation(2), 300)] };
+        golden(&limits, "19010102fb2c01");
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }

@@ -265,6 +265,21 @@ async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
     }
 }
 
+/// The longest lease that a server may give.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// Says how long is waited for the clients of datacenters that are lost.
+pub(super) fn clients_rely(names: &str, wait: Duration) -> String {
+    let why = match wait >= LONGEST {
+        true => {
+            " (no server that runs may know `limits.max_lease_ttl` of all of them; see `--clients-are-dead`)"
+        }
+        false => "",
+    };
+    let seconds = wait.as_secs_f64();
+    format!("Clients of {names} may rely on their locks for {seconds:.0} s more{why}: waiting.")
+}
+
 const NO_LIST: &str = "The cluster has no list of decisions yet: that needs all its members, running this release. \
                        Until then the members are those of the configuration.";
 const COLUMNS: [&str; 10] =

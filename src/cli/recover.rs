@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::connect;
 use super::failure::Failure;
 use super::fallen;
+use super::member::clients_rely;
 use super::print::{number, print, utc};
 use geolock_api::names::DcId;
 use geolock_api::proto::LostMember;
@@ -33,8 +34,7 @@ pub async fn recover(admin: &AdminClient, asked: Recover) -> Result<(), Failure>
     let check = admin.recover(&survivors, &lost, true).await.map_err(connect::failure)?;
     let wait = Duration::from_millis(check.max_lease_ttl_ms);
     if !clients_are_dead && !wait.is_zero() {
-        let (seconds, names) = (wait.as_secs_f64(), names(&lost));
-        let text = format!("Clients of {names} may rely on their locks for {seconds:.0} s more: waiting.");
+        let text = clients_rely(&names(&lost), wait);
         if as_json {
             eprintln!("{text}")
         } else {

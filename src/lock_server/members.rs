@@ -13,7 +13,7 @@ use crate::base::time::Timestamp;
 use crate::membership::{
     Command, Config, Epoch, Facts, Fallen, Index, Lineage, LossReport, Proposal, RecoveryPlan, Voter,
 };
-use crate::replica::{Event, RecoveryView, StayView};
+use crate::replica::{Event, MAX_LEASE_TTL, RecoveryView, StayView};
 use geolock_api::names::{DcId, DcSet};
 
 /// Most decisions that wait for the actor; a sender waits for space.
@@ -71,6 +71,8 @@ pub struct MembersView {
     pub witnesses: (DcSet, BTreeMap<DcId, DcId>),
     /// The clocks of the last heartbeats of the members that are not heard, whoever heard them.
     pub last_clocks: BTreeMap<DcId, Timestamp>,
+    /// The longest lease that a client of each member may have, as far as is known here.
+    pub lease_limits: BTreeMap<DcId, Duration>,
     /// The members that have said that they leave.
     pub left: DcSet,
     /// The members that have freed each slot that is over ([`Facts::freed`]).
@@ -118,6 +120,12 @@ impl MembersView {
             last_clocks: self.last_clocks.clone(),
             versions: self.versions.clone(),
         }
+    }
+
+    /// Returns the longest lease that a client of these members may have.
+    pub fn longest_lease(&self, of: impl IntoIterator<Item = DcId>) -> Duration {
+        let limit = |dc| self.lease_limits.get(&dc).copied().unwrap_or(MAX_LEASE_TTL);
+        of.into_iter().map(limit).max().unwrap_or_default()
     }
 
     /// Returns the members that have not entered the last epoch, as far as is known here.
@@ -173,6 +181,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
         let (stay, rule_unseen) = (self.machine.stay(), self.machine.rule_unseen());
         let (recovered, witnesses) = (self.machine.recovered(), self.machine.heard_witnesses());
         let (last_clocks, versions) = (self.machine.last_clocks(), self.machine.versions());
+        let lease_limits = self.machine.lease_limits();
         let view = &self.outlets.members.view;
         let is_known = {
             let known = view.borrow();
@@ -182,6 +191,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
             let is_recovered = known.recovered.as_ref().map(Config::index) == recovered.map(Config::index);
             let is_reported = known.recovery == recovery && known.losses.len() == losses.len();
             let is_heard = is_heard && known.witnesses == witnesses && known.last_clocks == last_clocks;
+            let is_heard = is_heard && known.lease_limits == lease_limits;
             let ends = |fallen: &[Fallen]| fallen.last().map(|last| last.epoch);
             let is_named = ends(&known.fallen) == ends(self.machine.fallen());
             is_same && is_heard && is_recovered && is_reported && known.stay == stay && is_named
@@ -201,6 +211,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 heard,
                 witnesses,
                 last_clocks,
+                lease_limits,
                 left,
                 freed,
                 rule_unseen,

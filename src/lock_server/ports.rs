@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -41,6 +42,11 @@ pub trait Machine: Send + 'static {
 
     /// Returns the clocks of the last heartbeats of the members that are not heard, whoever heard them.
     fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
+        BTreeMap::new()
+    }
+
+    /// Returns the longest lease that a client of each member may have.
+    fn lease_limits(&self) -> BTreeMap<DcId, Duration> {
         BTreeMap::new()
     }
 
@@ -121,6 +127,10 @@ impl Machine for Replica {
 
     fn last_clocks(&self) -> BTreeMap<DcId, Timestamp> {
         self.inspect().last_clocks()
+    }
+
+    fn lease_limits(&self) -> BTreeMap<DcId, Duration> {
+        self.inspect().lease_limits()
     }
 
     fn left(&self) -> DcSet {

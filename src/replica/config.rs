@@ -157,6 +157,8 @@ impl BucketPattern {
 
 /// Shortest time to live of a lease.
 pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
+/// Longest time to live that a server may permit (`limits.max_lease_ttl`).
+pub const MAX_LEASE_TTL: Duration = Duration::from_secs(3_600);
 /// How far ahead readings of the hybrid clock are reserved, at most; a restarted datacenter stamps nothing
 /// for this long.
 pub const CLOCK_RESERVATION: Duration = Duration::from_millis(500);

@@ -95,6 +95,7 @@ impl Replica {
             Message::HeartbeatAcks { own, of_receiver } => {
                 lend!(FailureDetector, self).on_heartbeat_acks(peer, &own, &of_receiver)
             }
+            Message::LongestLeases { of } => lend!(Decisions, self).on_longest_leases(&of),
             Message::Recovery(message) => lend!(ForcedRecovery, self).on_recovery(peer, *message),
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)

@@ -3,6 +3,7 @@
 //! Nothing here changes the machine, and the machine decides nothing by it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Replica;
 use super::call::{Counts, Phase, Status};
@@ -128,6 +129,11 @@ impl<'a> Inspect<'a> {
         let heard = self.heard();
         clocks.retain(|dc, _| !heard.contains(*dc));
         clocks
+    }
+
+    /// Returns the longest lease that a client of each member may have.
+    pub fn lease_limits(self) -> BTreeMap<DcId, Duration> {
+        self.0.members.lease_limits.of_members(self.0.members.decided.config(), &self.0.config)
     }
 
     /// Returns the ids of the witnesses, as far as is known here: there may be a link to each.

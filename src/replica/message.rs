@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
-use crate::membership::{Index, Proposal};
+use crate::membership::{Generation, Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::members::RecoveryMessage;
 use crate::replica::peers::terms::Terms;
@@ -87,6 +87,9 @@ pub enum Message {
     /// From a witness, with each of its heartbeats: the members that it hears or heard, each with the clock
     /// of its last heartbeat, and how many milliseconds ago it heard that.
     WitnessHears { hears: Vec<(DcId, Timestamp, u32)> },
+    /// How long the leases of the clients of these members may be, in milliseconds: of the sender, and of
+    /// others as far as it knows. From version 5 on.
+    LongestLeases { of: Vec<(DcId, Generation, u32)> },
 }
 
 /// The state of a datacenter, and its reports of others.

@@ -32,7 +32,9 @@ mod watches;
 mod writer;
 
 pub use clients::force_release;
-pub use config::{AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MIN_LEASE_TTL, ReplicaConfig};
+pub use config::{
+    AgreedConfig, BucketPattern, CLOCK_RESERVATION, LocalConfig, MAX_LEASE_TTL, MIN_LEASE_TTL, ReplicaConfig,
+};
 pub use data::transactions::{CommitContent, OutcomeRow, TxnContent};
 pub use effect::{Effect, Notice, Report};
 pub use event::Event;

@@ -141,7 +141,7 @@ hunts! {
     br_a_sponsor_names_parts_that_are_elsewhere: NamedElsewhere, Growth, 20 s, seeds 7..8, as TwoOwners | Diverged | Violation | NoOwner | Panic;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 9..10, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..30, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
-    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 18..19, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
+    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 22..23, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 2..3, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bs_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..801, as GuardLost;
     bt_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 803..804, as NotSerialised;
@@ -165,7 +165,7 @@ hunts! {
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
     az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
     bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 0..1, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged | SnapshotOrder;
-    ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 7..8, as ConflictingHolders | Panic | TwoOwners;
+    ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 22..23, as ConflictingHolders | Panic | TwoOwners;
     cb_the_home_of_a_moved_part_is_judged_here: RuleJudgedHere, Rules, 20 s, seeds 9..10, as Diverged | Violation | TwoOwners | NoOwner | Panic | NotAnswered;
     cl_a_version_is_used_that_not_all_speak: VersionTooEarly, Upgrades, 20 s, seeds 0..1, as Contract;
     ck_a_member_is_admitted_before_all_have_given: RuleUnseen, Rules, 20 s, seeds 17958879010012..17958879010013, as NotAnswered;
@@ -175,5 +175,6 @@ hunts! {
     bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 1..2, as SnapshotTooOld;
     be_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 1..2, as TooMuchWork;
     da_a_started_server_trusts_the_policy_that_it_knows: TrustsPolicy, Absences, 20 s, seeds 3..4, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
+    de_the_own_limit_of_leases_is_taken_for_that_of_the_lost: LeaseLimitsUnheard, Absences, 20 s, seeds 22..23, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
     dd_a_started_server_serves_unasked: ServesUnasked, Absences, 20 s, seeds 9..10, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
 }

@@ -10,11 +10,12 @@ use rustix::process::Signal;
 use crate::evicting::evict;
 use crate::fixture::backup::copy;
 use crate::fixture::calls::acquire;
+use crate::fixture::growth::prepared_with;
 use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
 use crate::fixture::{Cluster, Output, Running, geolock, lock, servers, until, within};
 use crate::growth::{AUTO, all_settled, listed};
-use crate::leaving::{three, token};
+use crate::leaving::{grown, three, token};
 use geolock::client::{AcquireRequest, Client, ClientConfig, LostReason};
 
 fn set_policy(cluster: &Cluster, at: u8, evict: &str) {
@@ -111,4 +112,20 @@ async fn a_copied_server_and_its_original_are_both_stopped() {
     // The operator removes the copy.
     cluster.restart(2);
     token(&serving_at(&cluster, 2).await, "used there").await;
+}
+
+/// dc2 gives shorter leases than the others, and is lost: that is what the operator waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_waits_for_the_leases_of_the_lost_datacenter_and_not_for_those_of_the_asked_one() {
+    let (mut cluster, clients) = grown(prepared_with(AUTO, "[limits]\nmax_lease_ttl = \"10 s\"\n")).await;
+    token(&clients[2], "used there").await;
+    cluster.kill(2);
+    let said = until("no member hears it any more, and it is evicted", || {
+        let said = run(&mut cluster.command(0, ["member", "evict", "2", "--confirm-dead"]));
+        (said.code == 0).then_some(said)
+    });
+    assert!(
+        said.stdout.contains("Clients of dc2 may rely on their locks for 10 s more: waiting."),
+        "{said:?}"
+    );
 }

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use geolock_client::{AdminClient, EvictionCheck};
 use tokio::time::sleep;
 
-use super::{LOOK_EVERY, lost};
+use super::{LOOK_EVERY, clients_rely, lost};
 use crate::cli::connect;
 use crate::cli::failure::Failure;
 use crate::cli::print::print;
@@ -35,10 +35,7 @@ pub(super) async fn evict(admin: &AdminClient, dcs: &[DcId], clients_are_dead: b
         check = admin.check_eviction(&ids).await.map_err(connect::failure)?;
         let wait = check.max_lease_ttl;
         if !clients_are_dead && !wait.is_zero() {
-            let seconds = wait.as_secs_f64();
-            print(format_args!(
-                "Clients of {names} may rely on their locks for {seconds:.0} s more: waiting."
-            ))?;
+            print(clients_rely(&names, wait))?;
             sleep(wait).await;
         }
     }

@@ -20,6 +20,7 @@ mod evict;
 mod fallen;
 mod free;
 mod join;
+mod lease_limits;
 mod leave;
 mod listing;
 mod pending;
@@ -47,6 +48,7 @@ use fallen::Ends;
 use free::EndedSlots;
 use geolock_api::names::{DcId, DcSet, Position};
 use join::{Join, Joins};
+use lease_limits::LeaseLimits;
 pub use listing::{Decision, MAX_LISTED};
 use pending::Pending;
 pub(in crate::replica) use recover::ForcedRecovery;
@@ -84,6 +86,8 @@ pub(super) struct Members {
     promise: Option<Promise>,
     /// The question of this run whether this server still is a member.
     pub asking: Asking,
+    /// How long the leases of each member's clients may be.
+    pub lease_limits: LeaseLimits,
     /// The members about which this voter is silent.
     pub silences: Silences,
     /// The locks and counters of the last ends of members, by name.
@@ -109,6 +113,7 @@ impl Members {
             stay: Stay::default(),
             promise: None,
             asking: Asking::new(),
+            lease_limits: LeaseLimits::default(),
             silences: Silences::default(),
             ends: Ends::default(),
             recovering: Recovering::default(),

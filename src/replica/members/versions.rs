@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Decisions, Members};
 use crate::base::bugs::Bug;
+use crate::base::wire;
 use crate::membership::{Command, Voter};
 use crate::replica::effect::Effect;
 use crate::replica::lifecycle::Lifecycle;
@@ -36,7 +37,7 @@ impl Decisions<'_> {
     pub(in crate::replica) fn propose_version(&mut self) {
         let config = self.members.decided.config();
         let early = self.config.bugs.has(Bug::VersionTooEarly);
-        let version = if early { self.config.speaks } else { self.lifecycle.versions.all() };
+        let version = if early { self.config.speaks } else { wire::to_decide(self.lifecycle.versions.all()) };
         if version <= config.version() || config.index().0 == 0 {
             return;
         }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET, dc, founding};
 use super::evicting::Story;
 use crate::base::bugs::Bug;
+use crate::base::wire::LEASES_VERSION;
 use crate::leases::Proof;
 use crate::membership::{
     Command, EvictPolicy, Evictee, Eviction, Generation, Index, Lineage, Policy, Proposal, Revision, Vouch,
 };
 use crate::replica::call::{Call, Phase, Refusal, Reply};
-use crate::replica::{Event, Notice};
+use crate::replica::{Event, MAX_LEASE_TTL, Notice};
 
 fn policy(evict: EvictPolicy) -> Command {
     Command::SetPolicy(Policy { evict, ..Policy::default() })
@@ -183,4 +184,44 @@ fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
     assert!(matches!(kept_alive(&mut s.c), Err(Refusal::UnknownLease(_))));
     let release = s.c.release(2, granted);
     assert!(matches!(s.c.reply(2, release), Some(Reply::Refused(_))), "its lease is gone");
+}
+
+/// Each server has a limit of its own: dc2 the longest. All take part in a control group, on links of this
+/// version.
+fn with_limits(version: u16) -> Cluster {
+    let mut c = Cluster::new(3, 0, 0);
+    (c.has_control_group, c.version) = (true, version);
+    for id in 0..3 {
+        c.local.max_lease_ttl = Duration::from_secs(10 * (u64::from(id) + 1));
+        c.restart(id);
+        c.link_again(id);
+    }
+    let proposal = Proposal { checked: Revision(0), command: Command::Found(founding(3)) };
+    for id in 0..3 {
+        let (lineage, index) = (Lineage(0), Index(1));
+        c.handle(id, Event::Decided { lineage, index, proposal: Box::new(proposal.clone()) });
+    }
+    c.pass(20_000);
+    c
+}
+
+#[test]
+fn the_longest_lease_of_a_lost_datacenter_is_known_also_after_a_restart() {
+    let mut c = with_limits(LEASES_VERSION);
+    let of_dc2 = |c: &Cluster| c.inspect(0).lease_limits()[&dc(2)];
+    assert_eq!(of_dc2(&c), Duration::from_secs(30), "its own, not that of dc0");
+    c.isolate(2);
+    c.local.max_lease_ttl = Duration::from_secs(10);
+    c.restart(0);
+    assert_eq!(of_dc2(&c), MAX_LEASE_TTL, "nobody has told it");
+    c.link(0, 1);
+    c.pass(5_000);
+    assert_eq!(of_dc2(&c), Duration::from_secs(30), "dc1 knows it");
+}
+
+#[test]
+fn of_a_server_that_does_not_tell_the_longest_possible_lease_is_assumed() {
+    let c = with_limits(LEASES_VERSION - 1);
+    assert_eq!(c.inspect(0).lease_limits()[&dc(2)], MAX_LEASE_TTL);
+    assert_eq!(c.inspect(0).lease_limits()[&dc(0)], Duration::from_secs(10));
 }

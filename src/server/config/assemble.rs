@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::access::AccessFiles;
 use crate::journal::{JournalOptions, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::lock_server::LockServerOptions;
-use crate::replica::{AgreedConfig, BucketPattern, LocalConfig, MIN_LEASE_TTL};
+use crate::replica::{AgreedConfig, BucketPattern, LocalConfig, MAX_LEASE_TTL, MIN_LEASE_TTL};
 use crate::server::api::ApiOptions;
 use crate::telemetry::{LogFormat, LogOptions};
 use geolock_api::keys::MAX_BUCKET;
@@ -182,7 +182,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
         hold: hold(from)?,
         max_lease_ttl: from.duration(
             "limits.max_lease_ttl",
-            MIN_LEASE_TTL..=HOUR,
+            MIN_LEASE_TTL..=MAX_LEASE_TTL,
             default.max_lease_ttl,
             |o| &o.limits.max_lease_ttl,
         )?,

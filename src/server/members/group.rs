@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use std::{io, thread};
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -66,8 +65,6 @@ pub struct GroupConfig {
     pub file: Option<ControlFile>,
     pub founders: Founders,
     pub timing: Timing,
-    /// How long leases of clients may last after the server of their member has ended.
-    pub max_lease_ttl: Duration,
 }
 
 /// Where the links put what is for the control group.
@@ -105,7 +102,6 @@ impl Group {
         let control = watch::Sender::new(None);
         let api = MembersApi {
             me: dc,
-            max_lease_ttl: config.max_lease_ttl,
             control: control.subscribe(),
             inputs: members.inputs.clone(),
             view: members.view.clone(),
@@ -152,7 +148,7 @@ async fn run(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), GroupError> {
     let (me, dir) = (config.me, config.dir.clone());
-    let (timing, max_lease_ttl) = (config.timing, config.max_lease_ttl);
+    let timing = config.timing;
     loop {
         let running = Running::start(config, &sources).await?;
         let lineage = running.lineage;
@@ -172,7 +168,7 @@ async fn run(
         let file = begun.map_err(StartError::from)?;
         tracing::warn!(dc = %me.dc, "a new control group begins: the cluster was recovered by force");
         let founders = Founders::Joins;
-        config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing, max_lease_ttl };
+        config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing };
     }
 }
 
@@ -213,7 +209,7 @@ impl Running {
     /// Opens or founds this server's part, and starts its tasks. Returns before there is a leader.
     async fn start(config: GroupConfig, sources: &Sources) -> Result<Running, GroupError> {
         let Sources { frames: arrived, calls: asked, outputs, inputs, view, links } = sources.clone();
-        let GroupConfig { me, dir, file, founders, timing, max_lease_ttl: _ } = config;
+        let GroupConfig { me, dir, file, founders, timing } = config;
         let (start, founding) = match founders {
             Founders::Configured(founding) => {
                 let founding = founding.map_err(GroupError::Text)?;

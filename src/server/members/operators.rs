@@ -33,7 +33,6 @@ const NOT_CANCELLED: &str = "it does not leave any more, and that it stays is no
 #[derive(Clone)]
 pub struct MembersApi {
     pub(super) me: DcId,
-    pub(super) max_lease_ttl: Duration,
     /// None if this server takes no part, or not yet.
     pub(super) control: watch::Receiver<Option<ControlGroup<DecisionList>>>,
     pub(super) inputs: mpsc::Sender<MembersInput>,
@@ -205,11 +204,12 @@ impl MembersApi {
         if lost.iter().all(|lost| config.slots().has_ended(lost.dc)) {
             return Ok((Duration::ZERO, Vec::new()));
         }
-        let facts = self.view.borrow().facts(self.me, &config);
+        let view = self.view.borrow();
+        let facts = view.facts(self.me, &config);
         config.check_proposal(&facts, begin(&config, lost)?)?;
         let last_heard = |dc| facts.last_clocks.get(&dc).copied().unwrap_or(NEVER);
         let heard = lost.iter().map(|lost| Lost { dc: lost.dc, last_heard: last_heard(lost.dc) });
-        Ok((self.max_lease_ttl, heard.collect()))
+        Ok((view.longest_lease(lost.iter().map(|lost| lost.dc)), heard.collect()))
     }
 
     /// Begins to evict members that are lost. All leases of their clients must have ended. Returns the number

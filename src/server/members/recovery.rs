@@ -30,7 +30,7 @@ impl MembersApi {
         let plan = view.config.recovery_plan(survivors, lost);
         view.config.check_recovery(&view.facts(self.me, &view.config), self.me, &plan)?;
         // A witness has no clients.
-        Ok(if lost.is_empty() { Duration::ZERO } else { self.max_lease_ttl })
+        Ok(view.longest_lease(lost.iter()))
     }
 
     /// Lets the survivors continue without the lost members, by force. Returns the losses, once all survivors

@@ -16,7 +16,6 @@ use crate::membership::{
     Generation, JoinPolicy, MemberName, Policy, Proposal, Refused, ServerId, Voter, Vouch,
 };
 use geolock_api::names::{ClusterId, DcId, DcSet};
-use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 fn dc(id: u8) -> DcId {
@@ -388,8 +387,8 @@ async fn a_leave_that_is_not_known_here_yet_is_awaited_for_a_moment() {
     members.decide(Command::Settled { dc: dc(1), generation: Generation(0) });
     let (tell, view) = watch::channel(members.view());
     let (inputs, _asked) = mpsc::channel(1);
-    let (me, max_lease_ttl, (_, control)) = (dc(0), Duration::from_secs(60), watch::channel(None));
-    let api = MembersApi { me, max_lease_ttl, control, inputs, view };
+    let (me, (_, control)) = (dc(0), watch::channel(None));
+    let api = MembersApi { me, control, inputs, view };
 
     let command = api.cancel_removal(dc(1));
     let decision = async {

@@ -137,7 +137,6 @@ impl Place {
                 None => Founders::Configured(founding(&config)),
             },
             peer_timeout: config.replica.agreed.peer_timeout,
-            max_lease_ttl: config.replica.local.max_lease_ttl,
         };
         let mut replica = config.replica;
         if !has_joined {
@@ -158,7 +157,6 @@ pub(super) struct GroupPlan {
     file: Option<ControlFile>,
     founders: Founders,
     peer_timeout: Duration,
-    max_lease_ttl: Duration,
 }
 
 impl GroupPlan {
@@ -170,7 +168,6 @@ impl GroupPlan {
             founders: self.founders,
             // A member that is silent for that long counts as unreachable, and so does a leader.
             timing: Timing::for_round_trip(self.peer_timeout / 10),
-            max_lease_ttl: self.max_lease_ttl,
         };
         Group::start(config, channels, links, members)
     }

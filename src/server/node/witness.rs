@@ -83,7 +83,6 @@ impl WitnessNode {
             file,
             founders: Founders::Joins,
             timing: Timing::for_round_trip(peer_timeout / 10),
-            max_lease_ttl: config.replica.local.max_lease_ttl,
         };
         let server = WitnessServerConfig { witness, journal: config.journal, links, server: config.server };
         let (port, members) = members_port();

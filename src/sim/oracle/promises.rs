@@ -122,6 +122,7 @@ impl Promises {
             | Message::HeartbeatAcks { .. }
             | Message::Recovery(_)
             | Message::WitnessHears { .. }
+            | Message::LongestLeases { .. }
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::base::rng::Rng;
 use crate::membership::{EvictPolicy, JoinPolicy, Policy};
+use crate::replica::MIN_LEASE_TTL;
 use crate::sim::failure::FaultKind;
 use crate::sim::plan::{LoadPlan, MS, Plan, Profile, TxnPlan};
+use geolock_api::names::DcId;
 
 impl Plan {
     /// One to three datacenters found the cluster, and one to three join it, all within the first half of the
@@ -64,6 +66,13 @@ impl Plan {
             ..TxnPlan::some()
         };
         self
+    }
+
+    /// Returns the longest lease that this server gives. Where members are away they differ: who evicts one
+    /// has to know that of the other.
+    pub fn longest_lease(&self, dc: DcId) -> Duration {
+        let shorter = if self.absences { dc.get() } else { 0 };
+        (self.max_lease_ttl / (1 + u32::from(shorter))).max(MIN_LEASE_TTL)
     }
 
     /// Returns the plan of a profile in which members come or go, from that in which servers join.

@@ -98,11 +98,14 @@ impl World {
             return;
         };
         let asked = self.some_serving();
-        let last_heard = asked.and_then(|asked| self.node(asked).inspect()?.last_clocks().get(&dc).copied());
-        let Some(last_heard) = last_heard else {
+        let known = asked.and_then(|asked| {
+            let inspect = self.node(asked).inspect()?;
+            Some((*inspect.last_clocks().get(&dc)?, *inspect.lease_limits().get(&dc)?))
+        });
+        let Some((last_heard, longest_lease)) = known else {
             return self.queue.push(self.now + ASK_AGAIN, Action::GiveWord { node: dc, until });
         };
-        let after = clients_are_over(self.plan.load.ttl.1);
+        let after = clients_are_over(longest_lease);
         let word = Word { node: dc, generation, last_heard, until };
         self.queue.push(self.now + after, Action::EvictAbsent(word));
     }

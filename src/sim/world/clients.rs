@@ -44,7 +44,7 @@ impl World {
         let (plan, rng) = (&self.plan.load, &mut self.chance.load);
         let release = plan.release_on_disconnect_percent;
         let manner = Manner {
-            ttl: rng.duration(plan.ttl.0, plan.ttl.1),
+            ttl: rng.duration(plan.ttl.0, plan.ttl.1).min(self.plan.longest_lease(dc)),
             on_disconnect: if rng.percent(release) { OnDisconnect::Release } else { OnDisconnect::Keep },
             stubborn: rng.percent(50),
             forgetful: self.clients.len() % 3 == 2,

@@ -94,11 +94,16 @@ impl Node {
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
-            max_lease_ttl: plan.max_lease_ttl,
+            max_lease_ttl: plan.longest_lease(dc),
             ..usual
         };
         let server = World::server_of(dc);
-        let config = ReplicaConfig { bugs, server, ..ReplicaConfig::new(dc, agreed, local) };
+        let config = ReplicaConfig {
+            bugs,
+            server,
+            has_control_group: plan.absences,
+            ..ReplicaConfig::new(dc, agreed, local)
+        };
         Node {
             dc,
             config,
