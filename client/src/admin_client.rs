@@ -51,6 +51,7 @@ impl AdminClient {
         lock: &LockName,
         reason: &ForceReason,
     ) -> Result<ForceReleaseResponse, ClientError> {
+        self.0.may_name(lock).await?;
         let request = ForceReleaseRequest {
             name: Bytes::copy_from_slice(lock.as_bytes()),
             home: lock.home_field(),

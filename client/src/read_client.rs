@@ -12,12 +12,13 @@ use super::config::ClientConfig;
 use super::connection::{Api, Dialled};
 use super::error::{ClientError, LinkError, of_status};
 use super::handle::Client;
+use super::session::understood::refusal;
 use super::txn_request::AtLeast;
 use super::values::Value;
 use geolock_api::keys::Key;
 use geolock_api::names::LockName;
 use geolock_api::proto::{
-    self, DescribeLockRequest, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
+    self, DescribeLockRequest, Feature, HotLock, ListLocksRequest, LockDescription, LockSummary, ReadRequest,
     Snapshot, StatusRequest, StatusResponse, TopLocksRequest,
 };
 
@@ -101,9 +102,19 @@ impl ReadClient {
         Ok(LockPage { locks: answer.locks, next })
     }
 
+    /// Returns an error if the server would take this lock for the plain one of the same name.
+    pub(super) async fn may_name(&self, lock: &LockName) -> Result<(), ClientError> {
+        if lock.home_field().is_none() || self.status().await?.understands.contains(&Feature::Home.into()) {
+            return Ok(());
+        }
+        let refusal = refusal(Feature::Home);
+        Err(ClientError::Refused(refusal.reason(), refusal.message))
+    }
+
     /// Returns the holders of a lock and the reasons why requests wait for it. Asks other datacenters for
     /// their holders, so it may take a second.
     pub async fn describe_lock(&self, name: &LockName) -> Result<LockDescription, ClientError> {
+        self.may_name(name).await?;
         let (name, home) = (Bytes::copy_from_slice(name.as_bytes()), name.home_field());
         let request = DescribeLockRequest { name: name.clone(), home };
         let answer = self.ask(async |mut locks| locks.describe_lock(request).await).await?;

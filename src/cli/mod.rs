@@ -42,10 +42,11 @@ mod watch;
 mod witness;
 mod witnesses;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::server::config::ServerArgs;
 use failure::Code;
@@ -101,6 +102,18 @@ enum Command {
     Token(token::TokenArgs),
     Sim(sim::SimArgs),
     Completions(completions::CompletionsArgs),
+}
+
+/// Returns the environment variables of all options.
+fn variables() -> BTreeSet<String> {
+    let mut commands = vec![Cli::command()];
+    let mut names = BTreeSet::new();
+    while let Some(command) = commands.pop() {
+        let of_command = command.get_arguments().filter_map(|option| option.get_env()?.to_str());
+        names.extend(of_command.map(str::to_owned));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    names
 }
 
 /// Time for threads to finish at the end of a command.

@@ -231,9 +231,11 @@ fn one_version(config: &Config, facts: &Facts) -> Result<(), Refused> {
 }
 
 fn one_version_of(all: impl Iterator<Item = Voter>, config: &Config, facts: &Facts) -> Result<(), Refused> {
-    let versions: BTreeSet<u16> = all.map(|voter| spoken(config, facts, voter)).collect();
-    match (versions.first(), versions.last()) {
-        (Some(low), Some(high)) if low != high => Err(Refused::VersionsDiffer { low: *low, high: *high }),
+    let versions: BTreeSet<(u16, Voter)> = all.map(|voter| (spoken(config, facts, voter), voter)).collect();
+    match (versions.first().copied(), versions.last().copied()) {
+        (Some((low, behind)), Some((high, _))) if low != high => {
+            Err(Refused::VersionsDiffer { low, high, behind })
+        }
         _ => Ok(()),
     }
 }

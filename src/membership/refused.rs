@@ -204,9 +204,10 @@ pub enum Refused {
     )]
     VersionNotSpoken { voter: Voter, speaks: u16, asked: u16 },
     #[error(
-        "members of versions {low} and {high} run: finish the upgrade first; only evictions are possible meanwhile"
+        "members of versions {low} and {high} run, {behind} is of {low}: finish the upgrade first; only evictions \
+         are possible meanwhile"
     )]
-    VersionsDiffer { low: u16, high: u16 },
+    VersionsDiffer { low: u16, high: u16, behind: Voter },
     #[error("the home {home} of prefix {prefix} is no member: name a member")]
     HomeNotMember { prefix: Prefix, home: DcId },
     #[error(

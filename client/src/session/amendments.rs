@@ -59,7 +59,11 @@ impl Session {
             add: amendment.add.clone(),
             drop: amendment.drop.clone(),
         };
-        self.send(Tag::Amend(number), Call::Amend(amend));
+        let call = Call::Amend(amend);
+        match self.not_understood(&call) {
+            Some(refusal) => self.on_amend_refused(number, refusal),
+            None => self.send(Tag::Amend(number), call),
+        }
     }
 
     pub(super) fn on_amended(&mut self, number: u64) {

@@ -14,7 +14,9 @@ impl Session {
     pub(crate) fn on_message(&mut self, now: Instant, message: ServerMessage) {
         let ServerMessage { tag, answer: Some(answer) } = message else { return };
         match (Tag::from_wire(tag), answer) {
-            (Some(Tag::Hello), Answer::Welcome(welcome)) => self.answers = shown(&welcome),
+            (Some(Tag::Hello), Answer::Welcome(welcome)) => {
+                (self.answers, self.understands) = (shown(&welcome), welcome.understands);
+            }
             (None, notice) if tag == 0 => self.on_notice(now, notice),
             (Some(Tag::Acquire(number)), Answer::Acquired(granted)) => self.on_granted(number, granted),
             (

@@ -157,7 +157,11 @@ impl Session {
             label: request.label.clone(),
             enough: request.enough.clone(),
         };
-        self.send(Tag::Acquire(number), Call::Acquire(acquire));
+        let (tag, call) = (Tag::Acquire(number), Call::Acquire(acquire));
+        if let Some(refusal) = self.not_understood(&call) {
+            return self.on_refused(now, tag, refusal);
+        }
+        self.send(tag, call);
         self.send_amendment(number);
     }
 

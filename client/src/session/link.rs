@@ -17,7 +17,7 @@ impl Session {
     /// A stream is open. Its first messages are ready to be sent.
     pub(crate) fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
-        self.answers = Arc::default();
+        (self.answers, self.understands) = (Arc::default(), Vec::new());
         let hello = proto::Hello { revision: REVISION, client: self.settings.name.clone() };
         self.send(Tag::Hello, Call::Hello(hello));
         if let Lease::Open(lease) = &mut self.lease {

@@ -35,6 +35,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod transactions;
+pub(crate) mod understood;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -142,6 +143,8 @@ pub(super) struct Session {
     /// The datacenter that answers on this stream, by its name for people; empty until it has introduced
     /// itself.
     answers: Arc<str>,
+    /// The [`Feature`](geolock_api::proto::Feature)s that it understands.
+    understands: Vec<i32>,
     lease: Lease,
     /// A lease has to be opened as soon as there is a stream.
     lease_wanted: bool,
@@ -269,6 +272,7 @@ impl Session {
             settings,
             link: Link::Down,
             answers: Arc::default(),
+            understands: Vec::new(),
             lease: Lease::None,
             lease_wanted: true,
             requests: BTreeMap::new(),

@@ -174,7 +174,7 @@ impl Session {
 /// Returns true for refusals that the server gives before it looks up the call. Such a refusal of a repeated
 /// call does not show the outcome of the first one.
 pub(super) fn is_judged_first(reason: Reason) -> bool {
-    matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated)
+    matches!(reason, Reason::PermissionDenied | Reason::Unauthenticated | Reason::NotYet)
 }
 
 fn ends_lease(reason: Reason) -> bool {

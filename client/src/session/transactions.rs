@@ -186,7 +186,11 @@ impl Session {
         txn.lease = (lease.id, lease.secret.clone());
         let left = txn.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_since(now));
         let begin = begin_request(txn, txn.new.wait.to_begin(left), Bytes::new(), acknowledged_through);
-        self.send(Tag::Begin(number), Call::Begin(begin));
+        let (tag, call) = (Tag::Begin(number), Call::Begin(begin));
+        match self.not_understood(&call) {
+            Some(refusal) => self.on_refused(now, tag, refusal),
+            None => self.send(tag, call),
+        }
     }
 
     /// Sends the first unanswered step of a transaction, or repeats it.
@@ -225,7 +229,10 @@ impl Session {
                 Call::Begin(begin_request(txn, at_once, secret, 0))
             }
         };
-        self.send(Tag::Outcome(number), call);
+        // Until its time is over another server may answer that understands it.
+        if self.not_understood(&call).is_none() {
+            self.send(Tag::Outcome(number), call);
+        }
     }
 
     /// Returns the highest key up to which every transaction has ended, or belongs to a lease that has ended:

@@ -235,7 +235,7 @@ fn versions_rise_together_and_members_do_not_change_meanwhile() {
     let rise = Command::Version { version: 4 };
     let refused = list.config.check_proposal(&facts, rise.clone());
     assert_eq!(refused, Err(Refused::VersionNotSpoken { voter: witness, speaks: 3, asked: 4 }));
-    let differ = Err(Refused::VersionsDiffer { low: 3, high: 4 });
+    let differ = Err(Refused::VersionsDiffer { low: 3, high: 4, behind: witness });
     for command in [Command::Admit(list.admission(5)), list.leaving(1), list.vote(2, false)] {
         assert_eq!(list.config.check_proposal(&facts, command), differ);
     }

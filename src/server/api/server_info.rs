@@ -7,6 +7,7 @@ use rustls::crypto::{GetRandomFailed, ring};
 
 use crate::server::members::MembersApi;
 use geolock_api::names::{DcId, Secret};
+use geolock_api::proto::Feature;
 
 /// The facts that a server reports about itself. Made once per process.
 #[derive(Clone, Debug)]
@@ -37,6 +38,11 @@ impl ServerInfo {
 
 /// The version of this software.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The fields that a client must not send to a server of an earlier release.
+pub(super) fn understands() -> Vec<i32> {
+    vec![Feature::Home.into(), Feature::Under.into()]
+}
 
 /// Returns a new secret for a lease.
 pub(super) fn secret() -> Result<Secret, GetRandomFailed> {

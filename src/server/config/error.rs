@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use super::renamed::NewNames;
 use crate::pki::PkiError;
 
 /// The reason why a configuration is refused. Nothing was started.
@@ -14,8 +15,10 @@ pub enum ConfigError {
     /// Not TOML, an unknown key, or a value of another type; `source` names line and key.
     #[error("{}: {source}", path.display())]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("{}: the option {old} is called {new} now: rename it", path.display())]
-    Renamed { path: PathBuf, old: &'static str, new: &'static str },
+    #[error("{}: {names}", path.display())]
+    Renamed { path: PathBuf, names: NewNames },
+    #[error("the environment: {0}")]
+    RenamedVariables(NewNames),
     #[error("{place}: {key} is missing: {what}")]
     Missing { place: Place, key: &'static str, what: &'static str },
     /// A server that joins takes its cluster and its id from its certificate.

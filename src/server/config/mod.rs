@@ -143,6 +143,9 @@ impl ServerArgs {
     /// Returns the checked configuration. Reads the configuration file and, if the server joins, the
     /// certificate.
     pub fn load(&self) -> Result<Config, ConfigError> {
+        if let Some(names) = renamed::in_environment(|name| std::env::var_os(name).is_some()) {
+            return Err(ConfigError::RenamedVariables(names));
+        }
         let file = match &self.config {
             None => Options::default(),
             Some(path) => read(path)?,
@@ -205,8 +208,8 @@ fn read(path: &Path) -> Result<Options, ConfigError> {
         return Err(failed(io::Error::other("larger than 1 MiB: no configuration file")));
     }
     let text = fs::read_to_string(path).map_err(failed)?;
-    toml::from_str(&text).map_err(|source| match renamed::renamed(&text) {
-        Some((old, new)) => ConfigError::Renamed { path: path.to_owned(), old, new },
+    toml::from_str(&text).map_err(|source| match renamed::in_file(&text) {
+        Some(names) => ConfigError::Renamed { path: path.to_owned(), names },
         None => ConfigError::Parse { path: path.to_owned(), source: source.into() },
     })
 }

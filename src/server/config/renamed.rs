@@ -1,6 +1,10 @@
-//! Keys that were renamed, so that an old file gets an error with the new name.
+//! Options that were renamed, so that an old file or variable gets an error with the new name.
+
+use std::fmt;
 
 use toml::{Table, Value};
+
+use super::error::variable_of;
 
 /// Old and new key.
 const RENAMED: &[(&str, &str)] = &[
@@ -36,10 +40,39 @@ const RENAMED: &[(&str, &str)] = &[
     ("journal.reserve", "journal.min_free_bytes"),
 ];
 
-/// Returns the first old key in the text of a file, and its new name.
-pub(super) fn renamed(text: &str) -> Option<(&'static str, &'static str)> {
+/// Options by their old names, each with its new one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NewNames(Vec<(String, String)>);
+
+impl NewNames {
+    /// Returns `None` if there are none.
+    fn of(names: impl Iterator<Item = (String, String)>) -> Option<NewNames> {
+        let names: Vec<_> = names.collect();
+        (!names.is_empty()).then_some(NewNames(names))
+    }
+}
+
+impl fmt::Display for NewNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (old, new)) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}the option {old} is called {new} now: rename it")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the old keys in the text of a file.
+pub(super) fn in_file(text: &str) -> Option<NewNames> {
     let file = Value::Table(text.parse::<Table>().ok()?);
-    RENAMED.iter().copied().find(|(old, _)| has(&file, old))
+    let given = RENAMED.iter().filter(|(old, _)| has(&file, old));
+    NewNames::of(given.map(|(old, new)| ((*old).to_owned(), (*new).to_owned())))
+}
+
+/// Returns the environment variables with old names.
+pub(super) fn in_environment(is_set: impl Fn(&str) -> bool) -> Option<NewNames> {
+    let variables = RENAMED.iter().map(|(old, new)| (variable_of(old), variable_of(new)));
+    NewNames::of(variables.filter(|(old, _)| is_set(old)))
 }
 
 /// Returns true if the file gives this option. A table of that name is a section.

@@ -183,6 +183,11 @@ fn an_old_key_is_refused_with_its_new_name() {
         let expected = format!("geolock.toml: the option {old} is called {new} now: rename it");
         assert!(error.ends_with(&expected), "{error}");
     }
+    // All at once.
+    let error = refused("", "[limits]\nheld = 7\n[journal]\nreserve = \"1 MiB\"", &[]);
+    let held =
+        "the option limits.held is called limits.max_held now: rename it; the option journal.reserve is";
+    assert!(error.contains(held), "{error}");
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(b"cluster = \"c-1\"").expect("it is written");
     let args = ServerArgs { config: Some(file.path().to_owned()), ..ServerArgs::default() };
@@ -316,14 +321,44 @@ fn flags_count_more_than_the_file() {
 /// Variables can only be set for another process, so this test runs the next one in a child process.
 #[test]
 fn the_environment_counts_more_than_the_file_and_less_than_flags() {
-    let status = Command::new(std::env::current_exe().expect("this test has a file"))
-        .args(["--exact", "config::tests::in_an_environment", "--ignored"])
-        .env("GEOLOCK_CLUSTER_HEARTBEAT_INTERVAL", "20 ms")
-        .env("GEOLOCK_MEMBER", "2=zwei@zwei:1,3=drei@drei:1")
-        .env("GEOLOCK_DC", "3")
+    in_a_child(
+        "in_an_environment",
+        &[
+            ("GEOLOCK_CLUSTER_HEARTBEAT_INTERVAL", "20 ms"),
+            ("GEOLOCK_MEMBER", "2=zwei@zwei:1,3=drei@drei:1"),
+            ("GEOLOCK_DC", "3"),
+        ],
+    );
+}
+
+fn in_a_child(test: &str, variables: &[(&str, &str)]) {
+    let child = Command::new(std::env::current_exe().expect("this test has a file"))
+        .args(["--exact", &format!("server::config::tests::{test}"), "--ignored"])
+        .envs(variables.iter().copied())
         .env("GEOLOCK_TEST_CHILD", "1")
-        .status();
-    assert!(status.expect("it runs").success());
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn a_variable_with_an_old_name_is_refused_with_its_new_name() {
+    in_a_child("in_an_old_environment", &[("GEOLOCK_LISTEN_GRPC", "[::]:1"), ("GEOLOCK_LIMITS_HELD", "7")]);
+}
+
+#[test]
+#[ignore = "run by the test above, with its environment"]
+fn in_an_old_environment() {
+    if std::env::var_os("GEOLOCK_TEST_CHILD").is_none() {
+        return;
+    }
+    let error = refused("", "", &[]);
+    assert_eq!(
+        error,
+        "the environment: the option GEOLOCK_LISTEN_GRPC is called GEOLOCK_LISTEN_CLIENT now: rename it; the option \
+         GEOLOCK_LIMITS_HELD is called GEOLOCK_LIMITS_MAX_HELD now: rename it"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use geolock_api::names::LockName;
 use geolock_api::proto::client_message::Call;
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{
-    self, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request,
+    self, Feature, OnDisconnect, Reason, ServerMessage, acquire_request, begin_locks, cancel_request,
     downgrade_request, release_request,
 };
 use geolock_api::time::Instant;
@@ -70,6 +70,12 @@ impl Talk {
     pub(super) fn hear(&mut self, tag: Tag, answer: Answer) {
         let message = ServerMessage { tag: tag.to_wire(), answer: Some(answer) };
         self.session.on_message(self.now, message);
+    }
+
+    /// The server introduces itself.
+    pub(super) fn welcome(&mut self, understands: &[Feature]) {
+        let understands = understands.iter().map(|feature| (*feature).into()).collect();
+        self.hear(Tag::Hello, Answer::Welcome(proto::Welcome { understands, ..Default::default() }));
     }
 
     pub(super) fn hear_unasked(&mut self, answer: Answer) {

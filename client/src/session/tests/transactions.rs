@@ -12,7 +12,7 @@ use crate::tag::Tag;
 use crate::txn_error::{CommitError, TxnError};
 use crate::txn_request::NewTxn;
 use geolock_api::proto::server_message::Answer;
-use geolock_api::proto::{self, Reason, Step, StepResponse, Then, TransactionState};
+use geolock_api::proto::{self, Feature, Reason, Step, StepResponse, Then, TransactionState};
 
 fn step(changes: usize, then: Then) -> Step {
     Step {
@@ -419,4 +419,26 @@ fn a_draining_server_is_left_for_another_endpoint() {
     talk.hear(Tag::Begin(txn), refused(Reason::Draining));
     let error = talk.told_ill(txn);
     assert!(matches!(error, CommitError::NotCommitted(TxnError::NotBegun(AcquireError::Draining))));
+}
+
+#[test]
+fn a_commit_under_a_guard_is_not_asked_of_a_server_that_would_not_look_at_the_guard() {
+    let under = || vec![proto::RequestId { dc: 0, n: 7 }];
+    let mut talk = Talk::ready();
+    talk.welcome(&[Feature::Home]);
+    let guarded = talk.begin(NewTxn { under: under(), ..new(step(1, Then::Commit)) });
+    assert!(talk.said().is_empty(), "nothing is sent");
+    match talk.told_ill(guarded) {
+        CommitError::NotCommitted(TxnError::Refused(Reason::NotYet, why)) => {
+            assert!(why.contains("upgrade it"), "{why}");
+        }
+        other => panic!("{other}"),
+    }
+    // It may have been committed by the server that understood it; the one that answers now is older.
+    talk.welcome(&[Feature::Under]);
+    let guarded = talk.begin(NewTxn { under: under(), ..new(step(1, Then::Commit)) });
+    assert_eq!(talk.said().len(), 1);
+    talk.reattach(Restarted::No);
+    assert!(talk.said().iter().all(|said| !said.starts_with("begin")));
+    assert!(matches!(talk.told_ill(guarded), CommitError::OutcomeUnknown(_)));
 }

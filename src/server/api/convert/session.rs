@@ -11,7 +11,7 @@ use crate::replica::Notice;
 use crate::replica::call::Reply;
 use crate::server::api::error::{self, BorderError};
 use crate::server::api::options::REVISION;
-use crate::server::api::server_info::{ServerInfo, VERSION};
+use crate::server::api::server_info::{ServerInfo, VERSION, understands};
 use geolock_api::names::{RequestId, Secret};
 use geolock_api::proto::server_message::Answer;
 use geolock_api::proto::{self, ServerMessage};
@@ -33,6 +33,7 @@ pub(in crate::server::api) fn welcome(info: &ServerInfo, revision: u32) -> Answe
         dc_name: info.name(info.dc),
         version: VERSION.to_owned(),
         boot_id: info.boot_id,
+        understands: understands(),
     })
 }
 

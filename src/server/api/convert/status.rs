@@ -9,7 +9,7 @@ use crate::base::histogram::{Bucket, Histogram};
 use crate::journal::{Figures, LastCheckpoint};
 use crate::replica::NotServing;
 use crate::replica::call::{Counts, PeerStatus, Phase, Status};
-use crate::server::api::server_info::{ServerInfo, VERSION};
+use crate::server::api::server_info::{ServerInfo, VERSION, understands};
 use crate::telemetry::{CertificateFigures, LinkFigures, Snapshot, resident_bytes};
 use geolock_api::proto;
 
@@ -56,6 +56,7 @@ pub(in crate::server::api) fn status(
         resident_bytes: resident_bytes().unwrap_or(0),
         certificates: certificates.iter().map(certificate).collect(),
         witnesses: info.members.iter().flat_map(|members| members::witnesses(members, status)).collect(),
+        understands: understands(),
     }
 }
 
