@@ -4,7 +4,7 @@
 //! do not change are looked at only after other steps.
 
 use super::Replica;
-use super::clients::deferred_calls::knows_earlier_runs;
+use super::clients::deferral::knows_earlier_runs;
 use super::data::expiry::Keepers;
 use crate::base::time::Instant;
 
@@ -83,6 +83,7 @@ fn has_work_beside_locks(replica: &Replica) -> bool {
         || out.truncates
         || data.acknowledgements.have_news()
         || (lifecycle.admission.has_ended() && clients.leases.len() > 0)
+        || clients.deferred.are_ready()
         || (clients.deferred.has_reclaims() && knows_earlier_runs(lifecycle, log));
     is_busy || goes_on
 }

@@ -254,7 +254,7 @@ macro_rules! lend {
         }
     };
     (Deferral, $of:ident) => {
-        $crate::replica::clients::deferred_calls::Deferral {
+        $crate::replica::clients::deferral::Deferral {
             config: &$of.config,
             now: $of.now,
             log: &$of.log,

@@ -135,7 +135,7 @@ impl Replica {
             }
             // The most frequent calls, before anything large is lent or moved.
             Event::Client { call, request: Call::Acquire(ref acquire), .. }
-                if !self.lifecycle.state.is_starting() =>
+                if !self.lifecycle.state.is_starting() && !self.clients.deferred.are_ready() =>
             {
                 lend!(AcquireCalls, self).on_acquire(call, acquire)
             }

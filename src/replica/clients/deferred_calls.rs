@@ -7,27 +7,26 @@
 //! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::deferral::knows_earlier_runs;
 use super::lease_calls::LeaseCalls;
-use crate::base::bugs::Bug;
-use crate::base::time::Now;
 use crate::base::work;
-use crate::causal_log::{Log, Wants};
+use crate::causal_log::Wants;
 use crate::leases::{ClientId, Leases};
-use crate::replica::call::store::{Then, TxnRefusal};
+use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use crate::replica::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
-use crate::replica::config::ReplicaConfig;
-use crate::replica::data::Data;
 use crate::replica::data::transactions::TxnId;
 use crate::replica::lend::lend;
-use crate::replica::lifecycle::Lifecycle;
 use geolock_api::names::LeaseId;
 
 /// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
 /// processed as a whole.
 const RECLAIMED_PER_STEP: usize = 512;
+/// Bytes of calls, and of 64 more for each, which one step judges, approximately: one call is always judged
+/// as a whole.
+const JUDGED_PER_STEP: usize = 64 << 10;
 /// Most calls that wait at a time, without reclaims.
 const MAX_DEFERRED: usize = 10_000;
 
@@ -35,7 +34,10 @@ const MAX_DEFERRED: usize = 10_000;
 #[derive(Default)]
 pub(in crate::replica) struct DeferredCalls {
     /// In the order of arrival.
-    calls: Vec<(CallId, Call)>,
+    calls: VecDeque<(CallId, Call)>,
+    /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until that
+    /// is done, further calls wait behind them.
+    ready: usize,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
     guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
     /// Number of calls in `guarded`.
@@ -72,7 +74,15 @@ impl DeferredCalls {
         let mut gone = Vec::new();
         let is_gone = |(call, _): &mut (CallId, Call)| call.session == session;
         let looked_at = self.calls.len() + self.guarded_calls;
-        let mut calls: Vec<(CallId, Call)> = self.calls.extract_if(.., is_gone).collect();
+        let (mut calls, ready) = (Vec::new(), std::mem::take(&mut self.ready));
+        for (at, mut call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
+            if is_gone(&mut call) {
+                calls.push(call);
+            } else {
+                self.ready += usize::from(at < ready);
+                self.calls.push_back(call);
+            }
+        }
         let guarded = self.guarded.values_mut().flat_map(|calls| calls.extract_if(.., is_gone));
         let waited = calls.len();
         calls.extend(guarded);
@@ -114,6 +124,11 @@ impl DeferredCalls {
         self.reclaims.get_mut(&lease)?.1.iter_mut().find(|reclaim| is_named(reclaim, target))
     }
 
+    /// The key of a transaction that waits has its turn on arrival.
+    pub fn give_turn(&mut self, id: TxnId) {
+        self.turns.insert(id);
+    }
+
     /// Takes the turn that the key of a deferred transaction got on arrival; returns true if it had one. Each
     /// key has one turn: of copies that waited together only the first is begun.
     pub fn take_turn(&mut self, id: TxnId) -> bool {
@@ -132,6 +147,7 @@ impl DeferredCalls {
         assert_eq!(self.guarded_calls, guarded, "the begins that wait for a reclaim");
         let calls = self.calls.len() + guarded;
         assert!(calls <= MAX_DEFERRED, "{calls} calls are deferred");
+        assert!(self.ready <= self.calls.len(), "the calls that can be judged wait");
         let all = self.calls.iter().chain(self.guarded.values().flatten());
         let bytes: usize = all.map(|(_, request)| weight(request)).sum();
         assert_eq!(self.bytes, bytes, "the bytes of all deferred calls");
@@ -151,7 +167,10 @@ impl DeferredCalls {
 
     fn push(&mut self, call: CallId, request: Call) {
         self.bytes += weight(&request);
-        self.calls.push((call, request));
+        self.calls.push_back((call, request));
+        if self.are_ready() {
+            self.ready = self.calls.len();
+        }
     }
 
     /// Inserts a begin that waits for the reclaim of its lease.
@@ -174,10 +193,17 @@ impl DeferredCalls {
         self.turns.retain(|id| guarded.contains_key(&id.lease));
     }
 
-    fn remove(&mut self, index: usize) -> CallId {
-        let (call, request) = self.calls.remove(index);
+    fn remove(&mut self, index: usize) -> (CallId, Call) {
+        let (call, request) = self.calls.remove(index).expect("it waits");
+        self.ready -= usize::from(index < self.ready);
         self.bytes -= weight(&request);
-        call
+        (call, request)
+    }
+
+    /// Returns true if calls wait only until the steps before have judged the earlier ones.
+    #[inline]
+    pub fn are_ready(&self) -> bool {
+        self.ready > 0
     }
 
     /// Returns true if no call waits, apart from begins that wait for the reclaim of their lease.
@@ -187,7 +213,7 @@ impl DeferredCalls {
 }
 
 /// Returns the lease and key under which the call would begin something new.
-fn key_of(request: &Call) -> Option<TxnId> {
+pub(super) fn key_of(request: &Call) -> Option<TxnId> {
     match request {
         Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
         Call::Acquire(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
@@ -236,87 +262,6 @@ impl Clients {
     }
 }
 
-/// Decides which calls have to wait after a start.
-pub(in crate::replica) struct Deferral<'a> {
-    pub(in crate::replica) config: &'a ReplicaConfig,
-    pub(in crate::replica) now: Now,
-    pub(in crate::replica) log: &'a Log,
-    pub(in crate::replica) lifecycle: &'a Lifecycle,
-    pub(in crate::replica) clients: &'a mut Clients,
-    pub(in crate::replica) data: &'a Data,
-}
-
-impl Deferral<'_> {
-    /// Returns true if a call must be deferred.
-    pub(in crate::replica) fn must_defer(&self, request: &Call) -> bool {
-        let needs_clock = match request {
-            Call::Acquire(_) | Call::AcquireEnough(_) | Call::Begin(_) | Call::Step(_) => true,
-            // Its request may wait for the clock.
-            Call::Amend(_) => true,
-            _ => false,
-        };
-        (needs_clock && self.lifecycle.state.is_starting())
-            || self.may_be_commit_of_before(request).is_some()
-            || self.awaits_reclaim(request).is_some()
-    }
-
-    /// Returns the lease that has to reclaim before its begin can be judged: the server does not know yet
-    /// which of its requests are held.
-    fn awaits_reclaim(&self, request: &Call) -> Option<LeaseId> {
-        let Call::Begin(begin) = request else { return None };
-        if begin.under.is_empty() || self.config.bugs.has(Bug::GuardsNotAwaited) {
-            return None;
-        }
-        let is_in_grace = self.clients.leases.is_in_grace(self.clients.leases.find(begin.lease)?);
-        let is_known = || self.data.transactions.knows(TxnId { lease: begin.lease, key: begin.key });
-        (is_in_grace && !is_known()).then_some(begin.lease)
-    }
-
-    /// Returns the transaction whose outcome the call may ask for, if it may have been committed before the
-    /// start without being known here.
-    fn may_be_commit_of_before(&self, request: &Call) -> Option<TxnId> {
-        let (lease, key) = match request {
-            Call::Begin(begin) if begin.step.then == Then::Commit && !begin.step.changes.is_empty() => {
-                (begin.lease, begin.key)
-            }
-            // Also one that does not commit: it must not overtake one that does.
-            Call::Step(next_step) => (next_step.lease, next_step.key),
-            _ => return None,
-        };
-        let id = TxnId { lease, key };
-        let is_of_before = lease.dc() == Some(self.config.dc) && self.clients.deferred.is_of_before(lease);
-        // Nor before earlier deferred calls, which resume when all reclaims are judged.
-        let is_judged = knows_earlier_runs(self.lifecycle, self.log) && !self.clients.deferred.has_reclaims();
-        (is_of_before && !is_judged && !self.data.transactions.knows(id)).then_some(id)
-    }
-
-    /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
-    /// keys proceed while a transaction waits. Until the clock may be read, all that begins waits in order.
-    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
-    fn keep_turn(&mut self, call: CallId, request: &Call) {
-        let (proof, id) = match (request, key_of(request)) {
-            (Call::Begin(begin), Some(id)) => (begin.proof, id),
-            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
-            (Call::AcquireEnough(acquire), Some(id)) => (acquire.proof, id),
-            _ => return,
-        };
-        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
-        else {
-            return;
-        };
-        let finished = &mut self.clients.leases.get_mut(index).finished;
-        match request {
-            _ if finished.is_over(id.key) => {}
-            _ if self.lifecycle.state.is_starting() => finished.wait(id.key),
-            Call::Begin(_) => {
-                finished.begin(Some(id.key));
-                self.clients.deferred.turns.insert(id);
-            }
-            _ => {}
-        }
-    }
-}
-
 impl ClientCalls<'_> {
     /// Defers a call if there is room.
     pub(in crate::replica) fn defer(&mut self, call: CallId, request: Call) {
@@ -339,8 +284,11 @@ impl ClientCalls<'_> {
         }
     }
 
-    /// Resumes the deferred calls once they can be judged: first the reclaims, some per step, then the rest.
+    /// Resumes the deferred calls once they can be judged: first the reclaims, then the rest, some per step.
     pub(in crate::replica) fn resume_deferred(&mut self) {
+        if self.clients.deferred.are_ready() {
+            return self.judge_deferred();
+        }
         if self.clients.deferred.is_empty() || !knows_earlier_runs(self.lifecycle, self.log) {
             return;
         }
@@ -357,15 +305,29 @@ impl ClientCalls<'_> {
             lend!(LeaseCalls, self).reclaim(call, index, held);
         }
         self.run_deferred();
-        self.clients.deferred.clear_turns();
     }
 
-    /// Executes the calls that waited for the clock.
+    /// Executes the calls that wait, some per step: of those that waited for the clock, some may have to wait
+    /// for something else.
     pub(in crate::replica) fn run_deferred(&mut self) {
-        for (call, request) in std::mem::take(&mut self.clients.deferred.calls) {
-            self.clients.deferred.bytes -= weight(&request);
+        self.clients.deferred.ready = self.clients.deferred.calls.len();
+        self.judge_deferred();
+    }
+
+    fn judge_deferred(&mut self) {
+        // The calls that are executed here have waited, and wait behind no others.
+        let mut ready = std::mem::take(&mut self.clients.deferred.ready);
+        let mut bytes = 0;
+        while ready > 0 && bytes < JUDGED_PER_STEP {
+            let (call, request) = self.clients.deferred.remove(0);
+            ready -= 1;
+            bytes += 64 + weight(&request);
             // The client matters to calls on leases alone, and those do not wait here.
             self.on_client(call, ClientId::UNKNOWN, request);
+        }
+        self.clients.deferred.ready = ready;
+        if self.clients.deferred.is_empty() && knows_earlier_runs(self.lifecycle, self.log) {
+            self.clients.deferred.clear_turns();
         }
     }
 }
@@ -409,7 +371,7 @@ impl AcquireCalls<'_> {
         };
         let before = self.clients.deferred.calls.len();
         while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
-            let cancelled = self.clients.deferred.remove(index);
+            let (cancelled, _) = self.clients.deferred.remove(index);
             self.out.refuse(cancelled, Refusal::Cancelled);
         }
         let was_there = self.clients.deferred.calls.len() < before;
@@ -418,14 +380,6 @@ impl AcquireCalls<'_> {
         }
         was_there
     }
-}
-
-/// Returns true if calls that concern the time before the start can be judged. Reclaims renew leases, which
-/// only a member may do that is backed.
-pub(in crate::replica) fn knows_earlier_runs(lifecycle: &Lifecycle, log: &Log) -> bool {
-    !lifecycle.state.is_starting()
-        && lifecycle.own_log.is_whole(log.applied())
-        && lifecycle.member_lease.is_backed()
 }
 
 #[cfg(test)]
@@ -459,7 +413,7 @@ mod tests {
             deferred.has_room(26, 0, 150) && !deferred.has_room(27, 0, 150) && !deferred.has_room(26, 1, 150)
         );
         deferred.close_session(SessionId(1));
-        assert_eq!((deferred.bytes, deferred.remove(0)), (40, call(2, 1)));
+        assert_eq!((deferred.bytes, deferred.remove(0).0), (40, call(2, 1)));
         assert_eq!(deferred.bytes, 0);
         (0..MAX_DEFERRED as u64).for_each(|tag| deferred.push(call(3, tag), acquire("a")));
         assert!(!deferred.has_room(0, 0, usize::MAX));

@@ -4,7 +4,7 @@ use crate::base::bugs::Bug;
 use std::time::Duration;
 
 use super::client_requests::{ClientRequest, names_weight};
-use super::deferred_calls::knows_earlier_runs;
+use super::deferral::knows_earlier_runs;
 use super::grants::Requests;
 use crate::base::time::{Instant, Now};
 use crate::base::work;

@@ -4,6 +4,7 @@ mod acquire;
 mod amend;
 mod check;
 pub(super) mod client_requests;
+pub(super) mod deferral;
 pub(super) mod deferred_calls;
 pub(super) mod describe;
 mod downgrade;

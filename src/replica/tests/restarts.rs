@@ -1,6 +1,6 @@
 //! Stories about a restart: the locks that clients of before may still hold, and the calls that they repeat.
 
-use crate::replica::clients::deferred_calls::knows_earlier_runs;
+use crate::replica::clients::deferral::knows_earlier_runs;
 use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
@@ -9,7 +9,7 @@ use crate::causal_log::{Action, Change, Wants};
 use crate::leases::Proof;
 use crate::replica::Event;
 use crate::replica::call::store::{Then, TxnRefusal};
-use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target};
+use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target, Wait};
 use geolock_api::names::{FencingToken, Mode, RequestId};
 use geolock_api::value::Op;
 
@@ -99,6 +99,31 @@ fn a_grant_waits_for_the_end_of_a_lease_that_never_said_what_it_held() {
         let attach = c.call(0, Call::AttachLease { lease: old, secret: SECRET });
         assert_eq!(c.refused(0, attach), Refusal::UnknownLease(old));
     }
+}
+
+/// So much waits for the clock that it takes several steps to judge it. Meanwhile another call comes.
+#[test]
+fn calls_that_wait_for_the_clock_are_judged_in_their_order_and_some_per_step() {
+    let mut c = Cluster::new(1, 0, 0);
+    c.restart(0);
+    c.open_lease(0, Duration::from_secs(60));
+    let acquire = |c: &mut Cluster, key: u64| {
+        let names: Vec<_> = (0..100).map(|n| format!("{key}-{n:0>200}")).collect();
+        let locks: Vec<_> = names.iter().map(|name| (name.as_str(), Mode::Exclusive)).collect();
+        c.acquire_as(0, Some(key), &locks, Wait::Forever)
+    };
+    let mut waiting: Vec<u64> = (1..=40).map(|key| acquire(&mut c, key)).collect();
+    c.most_work = 0;
+    c.now += 600;
+    c.handle(0, Event::Tick);
+    assert!(c.inspect(0).counts().waiting < 40, "the rest is not judged yet");
+    waiting.push(acquire(&mut c, 41));
+    c.pass(100);
+    assert!(c.most_work < 40 * 100, "{} in one step", c.most_work);
+    // Until then the lease of before may be back.
+    c.pass(12_000);
+    let granted: Vec<RequestId> = waiting.into_iter().map(|tag| c.granted(0, tag).request).collect();
+    assert!(granted.is_sorted_by_key(|request| request.n), "{granted:?}");
 }
 
 /// So much is reclaimed at one instant that it takes several steps. Meanwhile a client reconnects on another

@@ -1,6 +1,6 @@
 //! Stories about a server that starts on an old state of its disk: it learns the promises that it made since.
 
-use crate::replica::clients::deferred_calls::knows_earlier_runs;
+use crate::replica::clients::deferral::knows_earlier_runs;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -68,6 +68,15 @@ impl Plan {
         self
     }
 
+    /// Members are evicted while they are down. Their leases are long enough that some clients still rely on
+    /// them when the operator's word is given.
+    fn with_absences(mut self) -> Plan {
+        (self.absences, self.losses) = (true, 3);
+        self.load.ttl = (1_000 * MS, 4_000 * MS);
+        self.max_lease_ttl = self.load.ttl.1;
+        self
+    }
+
     /// Returns the longest lease that this server gives. Where members are away they differ: who evicts one
     /// has to know that of the other.
     pub fn longest_lease(&self, dc: DcId) -> Duration {
@@ -85,7 +94,7 @@ impl Plan {
             Profile::StoppedClocks => {
                 Plan { stops_clocks: true, ..evictions(self).timed(&mut Rng::new(seed, 39)) }
             }
-            Profile::Absences => Plan { absences: true, losses: 3, ..evictions(self) },
+            Profile::Absences => evictions(self).with_absences(),
             Profile::Returns => self.returns(seed, &mut Rng::new(seed, 40)),
             Profile::Recoveries => evictions(self).recoveries(&mut Rng::new(seed, 41)),
             Profile::Rules => self.rules(seed, &mut Rng::new(seed, 44)),
