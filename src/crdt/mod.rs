@@ -17,7 +17,7 @@ mod version_vector;
 pub use home_rules::{AsOf, HomeRules, is_below};
 pub use ownership::{
     AwayCounts, DoubleOwner, LockOwners, OwnedRows, Ownership, OwnershipSums, PartMove, ReaderId, Recency,
-    Register, RegisterTable,
+    Register, RegisterTable, lock_weight,
 };
 pub use sponsors::{Sponsored, Sponsors};
 pub use version_vector::VersionVector;

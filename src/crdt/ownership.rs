@@ -46,7 +46,7 @@ pub use self::register::{DoubleOwner, PartMove, Register};
 use self::row::LockRow;
 pub use self::row::OwnedRows;
 pub use self::sums::OwnershipSums;
-pub use self::table::RegisterTable;
+pub use self::table::{RegisterTable, lock_weight};
 pub use self::view::LockOwners;
 use super::home_rules::AsOf;
 use super::sponsors::{Sponsored, Sponsors};

@@ -7,7 +7,7 @@
 //! round while the lock that was unused for longest is younger than every rule asks for.
 //!
 //! By number: while more than `max_away_locks` locks have such parts here, those that were unused for longest
-//! go first. The map keeps its rows in the order of their use, so a step finds them without a scan.
+//! go first. A lock with a long name counts as several. The map keeps its rows in the order of their use, so a step finds them without a scan.
 //!
 //! The parts that are returned in one step share an entry, so a lock costs a fraction of a message.
 
@@ -20,6 +20,7 @@ use super::schedule::Cause;
 use super::tables::Tables;
 use crate::base::time::Instant;
 use crate::base::work;
+use crate::crdt::lock_weight;
 use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Minimum number of rows that one round by age examines.
@@ -63,7 +64,7 @@ pub(super) struct IdleReturn {
     locks: usize,
     /// Rows that are examined whatever their age: some may say nothing any more.
     scanned: usize,
-    /// Locks that are left of this round by number, and locks in use that it may still pass over.
+    /// The weight of the locks that are left of this round by number, and locks in use that it may still pass over.
     surplus: usize,
     in_use: usize,
     /// Parts that this step has returned.
@@ -141,10 +142,10 @@ impl IdleReturn {
         self.run_by_age(tables, now, &mut give);
     }
 
-    /// Returns the number of locks above the limit.
+    /// Returns the weight of the locks above the limit.
     fn surplus_of(&self, tables: &Tables) -> usize {
         let counts_all = tables.view.bugs.has(Bug::AwayElsewhereCounted);
-        let away = if counts_all { tables.owners.map().len() } else { tables.owners.away_here() };
+        let away = if counts_all { tables.owners.map().len() } else { tables.owners.away_weight() };
         away.saturating_sub(if self.keeps_none { 0 } else { self.max_away })
     }
 
@@ -191,7 +192,7 @@ impl IdleReturn {
             }
             give(tables, &name, parts, Cause::Number);
             self.sent += parts.len();
-            self.surplus -= 1;
+            self.surplus = self.surplus.saturating_sub(lock_weight(&name).into());
             let is_left = tables.owners.foreign_parts(&name) != foreign.difference(parts);
             debug_assert!(!is_left, "all parts of {name} that can be are returned");
         }

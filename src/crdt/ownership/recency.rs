@@ -21,12 +21,13 @@ struct Use {
     used: Option<NonZeroU32>,
     older: u32,
     newer: u32,
-    listed: bool,
+    /// The weight of a row that is listed; 0 of any other.
+    listed: u8,
 }
 
 impl Use {
     /// Of a row that is not listed, and of whose use nothing is known.
-    const UNKNOWN: Use = Use { used: None, older: NONE, newer: NONE, listed: false };
+    const UNKNOWN: Use = Use { used: None, older: NONE, newer: NONE, listed: 0 };
 }
 
 /// The uses of the rows of a table, and the order of those that are listed.
@@ -37,11 +38,13 @@ pub struct Recency {
     oldest: u32,
     newest: u32,
     listed: usize,
+    /// The sum of their weights.
+    weight: usize,
 }
 
 impl Default for Recency {
     fn default() -> Recency {
-        Recency { uses: List::default(), oldest: NONE, newest: NONE, listed: 0 }
+        Recency { uses: List::default(), oldest: NONE, newest: NONE, listed: 0, weight: 0 }
     }
 }
 
@@ -54,6 +57,11 @@ impl Recency {
     /// Returns the number of listed locks.
     pub fn listed(&self) -> usize {
         self.listed
+    }
+
+    /// Returns the sum of the weights of the listed locks.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// Returns the index of the listed lock that was unused for longest.
@@ -77,7 +85,7 @@ impl Recency {
 
     /// Returns true if the `index`-th lock is listed.
     pub(super) fn is_listed(&self, index: usize) -> bool {
-        self.at(index).listed
+        self.at(index).listed > 0
     }
 
     /// Adds a row at the end of the table. It is not listed.
@@ -93,7 +101,7 @@ impl Recency {
         self.uses.swap_remove(index);
         if index < self.uses.len() {
             let Use { older, newer, listed, .. } = *self.at(index);
-            if listed {
+            if listed > 0 {
                 self.connect(older, index as u32);
                 self.connect(index as u32, newer);
             }
@@ -104,19 +112,20 @@ impl Recency {
     pub(super) fn note_used(&mut self, index: usize, second: NonZeroU32) {
         self.at_mut(index).used = Some(second);
         if self.is_listed(index) && self.newest != index as u32 {
+            let weight = self.at(index).listed;
             self.unlist(index);
-            self.list(index);
+            self.list(index, weight);
         }
     }
 
-    /// Adds a row to the list, as the most recently used one, or removes it and forgets its use. Nothing
-    /// changes if it is listed already, or is not.
-    pub(super) fn set_listed(&mut self, index: usize, listed: bool) {
-        if self.is_listed(index) == listed {
+    /// Adds a row of this weight to the list, as the most recently used one; of weight 0: removes it and
+    /// forgets its use. Nothing changes if it is listed already, or is not.
+    pub(super) fn set_listed(&mut self, index: usize, weight: u8) {
+        if self.is_listed(index) == (weight > 0) {
             return;
         }
-        if listed {
-            self.list(index);
+        if weight > 0 {
+            self.list(index, weight);
         } else {
             self.unlist(index);
             self.at_mut(index).used = None;
@@ -131,25 +140,27 @@ impl Recency {
         self.uses.get_mut(index).expect("every row has a use")
     }
 
-    fn list(&mut self, index: usize) {
+    fn list(&mut self, index: usize, weight: u8) {
         debug_assert!(!self.is_listed(index), "a row is listed once");
         let newest = std::mem::replace(&mut self.newest, index as u32);
         let row = self.at_mut(index);
-        (row.older, row.newer, row.listed) = (newest, NONE, true);
+        (row.older, row.newer, row.listed) = (newest, NONE, weight);
         match newest {
             NONE => self.oldest = index as u32,
             _ => self.at_mut(newest as usize).newer = index as u32,
         }
         self.listed += 1;
+        self.weight += usize::from(weight);
         debug_assert!(self.listed <= self.uses.len(), "listed rows are rows");
     }
 
     fn unlist(&mut self, index: usize) {
         debug_assert!(self.is_listed(index), "a row that leaves the list is in it");
-        let Use { older, newer, used, .. } = *self.at(index);
+        let Use { older, newer, used, listed } = *self.at(index);
         self.connect(older, newer);
         *self.at_mut(index) = Use { used, ..Use::UNKNOWN };
         self.listed -= 1;
+        self.weight -= usize::from(listed);
         debug_assert_eq!(
             self.listed == 0,
             self.oldest == NONE && self.newest == NONE,

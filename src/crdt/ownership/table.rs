@@ -15,6 +15,16 @@ use super::recency::Recency;
 use super::row::{LockRow, OwnedRows, Registers};
 use crate::base::tables::{Index, List, short_hash};
 
+/// Bytes of a name for which a lock counts once.
+const COUNTED_NAME: usize = 256;
+
+/// Returns how many times a lock counts where the number of locks bounds memory: once for each 256 bytes of
+/// its name, or part of them.
+pub fn lock_weight(lock: &LockName) -> u8 {
+    let weight = lock.as_bytes().len().div_ceil(COUNTED_NAME).max(1);
+    u8::try_from(weight).expect("a name has at most 1024 bytes")
+}
+
 /// The rows of an ownership map, with what is local about them: their order of use, and their readers.
 #[derive(Clone, Default)]
 pub struct RegisterTable {
@@ -38,7 +48,7 @@ impl RegisterTable {
     /// forgets its use. Nothing changes if it is listed already, or is not.
     pub fn set_listed(&mut self, lock: &LockName, listed: bool) {
         if let Some(place) = self.find(lock) {
-            self.recency.set_listed(place, listed);
+            self.recency.set_listed(place, if listed { lock_weight(lock) } else { 0 });
         }
     }
 

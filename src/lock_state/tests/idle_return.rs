@@ -135,6 +135,18 @@ fn of_too_many_locks_the_one_that_was_unused_for_longest_returns() {
 }
 
 #[test]
+fn a_lock_with_a_long_name_counts_as_several() {
+    let (most, long) = (4, "l".repeat(1_000));
+    let mut f = Fixture::with_max_away(most, Bugs::default());
+    f.used_once(1, &long);
+    assert_eq!(f.round(ms(0)), [""; 0], "four are as many as may stay");
+    f.used_once(2, "b");
+    assert_eq!(f.round(ms(0)), [format!("dc1 of {long} to dc1"), format!("dc2 of {long} to dc2")]);
+    assert_eq!(f.locks.owners().away_here(), 1);
+    assert_eq!(f.round(ms(1_000)), [""; 0]);
+}
+
+#[test]
 fn locks_in_use_do_not_return_by_number() {
     let mut f = Fixture::with_max_away(1, Bugs::default());
     for (n, lock) in [(1, "a"), (2, "b"), (3, "c")] {

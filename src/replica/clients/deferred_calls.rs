@@ -26,7 +26,7 @@ use geolock_api::names::LeaseId;
 const RECLAIMED_PER_STEP: usize = 512;
 /// Bytes of calls, and of 64 more for each, which one step judges, approximately: one call is always judged
 /// as a whole.
-const JUDGED_PER_STEP: usize = 64 << 10;
+const JUDGED_PER_STEP: usize = 16 << 10;
 /// Most calls that wait at a time, without reclaims.
 const MAX_DEFERRED: usize = 10_000;
 

@@ -258,8 +258,8 @@ pub struct LimitsSection {
     )]
     pub max_held: Option<u64>,
     /// Most locks with parts here whose homes are other datacenters; beyond it, those unused for longest
-    /// return them: about 200 bytes for one lock with a short name, in every member [default: 1000000; 1 to
-    /// 100000000]
+    /// return them. It takes about 200 bytes in every member, and one with a longer name counts once for
+    /// each 256 bytes of it [default: 1000000; 1 to 100000000]
     #[arg(
         id = "limits.max_away_locks",
         long = "limits-max-away-locks",
