@@ -425,6 +425,17 @@ fn only(free: Option<u64>) -> String {
     free.map_or(String::new(), |free| format!(": only {free} free"))
 }
 
+/// Returns the refusal of a call that needs this feature.
+pub(super) fn not_understood(feature: proto::Feature) -> proto::Error {
+    let what = match feature {
+        proto::Feature::Home => "a lock with a home",
+        proto::Feature::Under => "a transaction under the guards of its client",
+        proto::Feature::Unspecified => "this call",
+    };
+    let message = format!("the server is of a release that does not understand {what}: upgrade it");
+    proto::Error { reason: Reason::NotYet.into(), message, ..Default::default() }
+}
+
 /// Translates the refusal of an acquire.
 pub(super) fn of_refusal(error: proto::Error) -> AcquireError {
     match error.reason() {

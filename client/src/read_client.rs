@@ -10,9 +10,8 @@ use tonic::{Response, Status as GrpcStatus};
 use super::changes;
 use super::config::ClientConfig;
 use super::connection::{Api, Dialled};
-use super::error::{ClientError, LinkError, of_status};
+use super::error::{ClientError, LinkError, not_understood, of_status};
 use super::handle::Client;
-use super::session::understood::refusal;
 use super::txn_request::AtLeast;
 use super::values::Value;
 use geolock_api::keys::Key;
@@ -107,7 +106,7 @@ impl ReadClient {
         if lock.home_field().is_none() || self.status().await?.understands.contains(&Feature::Home.into()) {
             return Ok(());
         }
-        let refusal = refusal(Feature::Home);
+        let refusal = not_understood(Feature::Home);
         Err(ClientError::Refused(refusal.reason(), refusal.message))
     }
 

@@ -7,7 +7,8 @@
 //! round while the lock that was unused for longest is younger than every rule asks for.
 //!
 //! By number: while more than `max_away_locks` locks have such parts here, those that were unused for longest
-//! go first. A lock with a long name counts as several. The map keeps its rows in the order of their use, so a step finds them without a scan.
+//! go first. A lock with a long name counts as several. The map keeps its rows in the order of their use, so
+//! a step finds them without a scan.
 //!
 //! The parts that are returned in one step share an entry, so a lock costs a fraction of a message.
 
@@ -64,7 +65,8 @@ pub(super) struct IdleReturn {
     locks: usize,
     /// Rows that are examined whatever their age: some may say nothing any more.
     scanned: usize,
-    /// The weight of the locks that are left of this round by number, and locks in use that it may still pass over.
+    /// The weight of the locks that are left of this round by number, and locks in use that it may still pass
+    /// over.
     surplus: usize,
     in_use: usize,
     /// Parts that this step has returned.
@@ -145,7 +147,8 @@ impl IdleReturn {
     /// Returns the weight of the locks above the limit.
     fn surplus_of(&self, tables: &Tables) -> usize {
         let counts_all = tables.view.bugs.has(Bug::AwayElsewhereCounted);
-        let away = if counts_all { tables.owners.map().len() } else { tables.owners.away_weight() };
+        let away =
+            if counts_all { tables.owners.map().len() } else { tables.owners.map().recency().weight() };
         away.saturating_sub(if self.keeps_none { 0 } else { self.max_away })
     }
 

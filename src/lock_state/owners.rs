@@ -129,11 +129,6 @@ impl Owners {
         self.map.recency().listed()
     }
 
-    /// Returns the sum of the [weights](crate::crdt::lock_weight) of these locks.
-    pub fn away_weight(&self) -> usize {
-        self.map.recency().weight()
-    }
-
     /// Returns the number of locks of which a datacenter has parts that are named after others.
     pub fn away_in(&self, owner: DcId) -> u64 {
         self.away.of(owner)

@@ -97,7 +97,8 @@ pub struct LocalConfig {
     /// Most locks with parts here that have their homes in other datacenters. Beyond it, those that were
     /// unused for longest return these parts (idle return): the next exclusive use here costs a round trip.
     /// Default 1 000 000. A lock with a short name takes some 200 bytes in every member, whichever has the
-    /// parts; one with a longer name counts once for each 256 bytes of it. It may be exceeded by locks in use, and while a member is away.
+    /// parts; one with a longer name counts once for each 256 bytes of it. It may be exceeded by locks in
+    /// use, and while a member is away.
     pub max_away_locks: usize,
     /// Most leases of this server. Default 1 000 000.
     pub max_leases: usize,

@@ -35,7 +35,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod transactions;
-pub(crate) mod understood;
+mod understood;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,19 +1,20 @@
-//! What a server of an earlier release does not understand is not sent to it.
+//! Fields that a server of an earlier release does not understand are not sent to it.
 //!
-//! A server drops the fields that it does not know and acts without them: it would grant the plain lock instead
-//! of the one with a home, and commit although the guards were lost. So it says in its welcome which fields it
-//! knows, and a call that needs another one is refused here, as by a server that refuses before it looks up the
-//! call.
+//! A server drops the fields that it does not know and acts without them: it would grant the plain lock
+//! instead of the one with a home, and commit although the guards were lost. So it says in its welcome which
+//! fields it knows, and a call that needs another one is refused here, as by a server that refuses before it
+//! looks up the call.
 
 use super::Session;
+use crate::error::not_understood;
 use geolock_api::proto::client_message::Call;
-use geolock_api::proto::{self, Feature, Reason};
+use geolock_api::proto::{self, Feature};
 
 impl Session {
     /// Returns the refusal of a call that the server does not understand.
     pub(super) fn not_understood(&self, call: &Call) -> Option<proto::Error> {
         let feature = needed(call).find(|feature| !self.understands.contains(&i32::from(*feature)))?;
-        Some(refusal(feature))
+        Some(not_understood(feature))
     }
 }
 
@@ -35,15 +36,4 @@ fn needed(call: &Call) -> impl Iterator<Item = Feature> {
     [(has_home, Feature::Home), (is_guarded, Feature::Under)]
         .into_iter()
         .filter_map(|(needs, feature)| needs.then_some(feature))
-}
-
-/// Returns the refusal of a call that needs this feature.
-pub(crate) fn refusal(feature: Feature) -> proto::Error {
-    let what = match feature {
-        Feature::Home => "a lock with a home",
-        Feature::Under => "a transaction under the guards of its client",
-        Feature::Unspecified => "this call",
-    };
-    let message = format!("the server is of a release that does not understand {what}: upgrade it");
-    proto::Error { reason: Reason::NotYet.into(), message, ..Default::default() }
 }

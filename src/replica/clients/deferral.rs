@@ -68,9 +68,9 @@ impl Deferral<'_> {
     }
 
     /// Takes the turn of a key on arrival. The keys of a lease begin in rising order, and calls with higher
-    /// keys proceed while a transaction waits. Until the clock may be read, and the calls that waited for that are
-    /// judged, all that begins waits in order.
-    /// Cancels do not wait, and many of them end all lower keys, so such keys are marked as waiting.
+    /// keys proceed while a transaction waits. Until the clock may be read, and the calls that waited for
+    /// that are judged, all that begins waits in order. Cancels do not wait, and many of them end all lower
+    /// keys, so such keys are marked as waiting.
     pub(super) fn keep_turn(&mut self, call: CallId, request: &Call) {
         let (proof, id) = match (request, key_of(request)) {
             (Call::Begin(begin), Some(id)) => (begin.proof, id),

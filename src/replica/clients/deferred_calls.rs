@@ -35,8 +35,8 @@ const MAX_DEFERRED: usize = 10_000;
 pub(in crate::replica) struct DeferredCalls {
     /// In the order of arrival.
     calls: VecDeque<(CallId, Call)>,
-    /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until that
-    /// is done, further calls wait behind them.
+    /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until
+    /// that is done, further calls wait behind them.
     ready: usize,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
     guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,

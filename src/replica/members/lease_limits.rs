@@ -2,7 +2,8 @@
 //!
 //! Each server has a limit of its own (`limits.max_lease_ttl`), and a server that is lost cannot be asked any
 //! more. So every member tells its limit, and what it knows of others, while it can. Nothing rests on it but
-//! that wait, so it is kept in memory, and of a member that told nobody the longest possible lease is assumed.
+//! that wait, so it is kept in memory, and of a member that told nobody the longest possible lease is
+//! assumed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::replica::config::{MAX_LEASE_TTL, ReplicaConfig};
 use crate::replica::message::Message;
 use geolock_api::names::{DcId, DcSet};
 
-/// What is known of the limits of all members.
+/// The limits of all members, as far as they are known.
 #[derive(Default)]
 pub(in crate::replica) struct LeaseLimits {
     /// The highest limit that the last server of each slot has told, in milliseconds: leases from before a

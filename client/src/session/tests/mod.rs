@@ -8,3 +8,4 @@ mod failover;
 mod requests;
 mod talk;
 mod transactions;
+mod understood;

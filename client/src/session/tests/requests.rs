@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::talk::{CONNECT, Restarted, TTL, Talk, granted, kept_alive, opened, reclaimed, refused, released};
 use crate::error::{AcquireError, ClientError, LostReason};
 use crate::lease_clock::lease_margin;
-use crate::request::{AcquireRequest, Wait};
+use crate::request::Wait;
 use crate::session::{Grant, Output, Releasing, Why};
 use crate::tag::Tag;
-use geolock_api::names::{DcId, FencingToken, LockName, RequestId};
+use geolock_api::names::{DcId, FencingToken, RequestId};
 use geolock_api::proto::server_message::Answer;
-use geolock_api::proto::{self, Feature, OnDisconnect, Reason, ServerMessage};
+use geolock_api::proto::{self, OnDisconnect, Reason, ServerMessage};
 
 #[test]
 fn an_acquire_is_answered_with_its_grant() {
@@ -473,36 +473,4 @@ fn answers_that_fit_nothing_change_nothing() {
     talk.session.on_message(talk.now, ServerMessage { tag: 1 << 40, answer: None });
     assert!(talk.outputs().is_empty());
     assert_eq!(talk.session.lost(talk.now, held), None);
-}
-
-#[test]
-fn a_lock_with_a_home_is_not_asked_of_a_server_that_would_take_the_plain_lock() {
-    let homed = LockName::homed(DcId::new(2).expect("it is an id"), b"a").expect("a valid name");
-    let request = || AcquireRequest::exclusive(homed.clone());
-    let mut talk = Talk::ready();
-    talk.welcome(&[]);
-    let number = talk.session.acquire(talk.now, request()).expect("the session runs");
-    assert!(talk.said().is_empty(), "nothing is sent");
-    match &talk.outputs()[..] {
-        [Output::Acquired { number: told, outcome: Err(AcquireError::Refused(Reason::NotYet, why)) }] => {
-            assert_eq!((*told, why.contains("upgrade it")), (number, true));
-        }
-        other => panic!("{other:?}"),
-    }
-    talk.acquire("a", Wait::Forever);
-    assert_eq!(talk.said(), ["acquire a key 2 forever"], "the plain lock is another one");
-    talk.outputs();
-
-    // Of a server that understands it, it is asked; and not once more of an older one that answers next.
-    talk.welcome(&[Feature::Home]);
-    let number = talk.session.acquire(talk.now, request()).expect("the session runs");
-    assert_eq!(talk.said(), ["acquire a key 3 forever"]);
-    talk.reattach(Restarted::No);
-    assert_eq!(talk.said(), ["acquire a key 2 forever", "cancel key 3"]);
-    let outputs = talk.outputs();
-    let is_told = |output: &Output| {
-        matches!(output, Output::Acquired { number: told, outcome: Err(AcquireError::Refused(Reason::NotYet, _)) }
-            if *told == number)
-    };
-    assert!(outputs.iter().any(is_told), "{outputs:?}");
 }
