@@ -41,6 +41,7 @@ impl Replica {
             self.now.mono,
             now.mono
         );
+        self.clients.deferred.begin_step();
         let stood_still = self.members.decided.evict_by_time() && is_behind(self.now, now);
         self.now = now;
         if stood_still {

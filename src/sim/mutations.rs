@@ -175,6 +175,5 @@ hunts! {
     bd_a_snapshot_lacks_what_its_client_saw_elsewhere: AtLeastIgnored, General, 10 s, seeds 1..2, as SnapshotTooOld;
     be_a_large_value_is_walked_for_each_change: LargeValueWalked, Values, 10 s, seeds 1..2, as TooMuchWork;
     da_a_started_server_trusts_the_policy_that_it_knows: TrustsPolicy, Absences, 20 s, seeds 3..4, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
-    de_the_own_limit_of_leases_is_taken_for_that_of_the_lost: LeaseLimitsUnheard, Absences, 20 s, seeds 22..23, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
     dd_a_started_server_serves_unasked: ServesUnasked, Absences, 20 s, seeds 3..4, as ConflictingHolders | TokenOrder | SnapshotOrder | NotSerialised | Panic;
 }

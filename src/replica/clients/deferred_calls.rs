@@ -21,8 +21,8 @@ use crate::replica::data::transactions::TxnId;
 use crate::replica::lend::lend;
 use geolock_api::names::LeaseId;
 
-/// Leases, and requests that they reclaim, which one step processes, approximately: one lease is always
-/// processed as a whole.
+/// Leases, and locks that they reclaim, which one step processes, approximately: one lease is always processed
+/// as a whole.
 const RECLAIMED_PER_STEP: usize = 512;
 /// Bytes of calls, and of 64 more for each, which one step judges, approximately: one call is always judged
 /// as a whole.
@@ -38,6 +38,8 @@ pub(in crate::replica) struct DeferredCalls {
     /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until
     /// that is done, further calls wait behind them.
     ready: usize,
+    /// This step has judged some.
+    has_judged: bool,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
     guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
     /// Number of calls in `guarded`.
@@ -200,6 +202,12 @@ impl DeferredCalls {
         (call, request)
     }
 
+    /// A step begins, which may judge some of the calls that can be judged.
+    #[inline]
+    pub fn begin_step(&mut self) {
+        self.has_judged = false;
+    }
+
     /// Returns true if calls wait only until the steps before have judged the earlier ones.
     #[inline]
     pub fn are_ready(&self) -> bool {
@@ -295,8 +303,9 @@ impl ClientCalls<'_> {
         let mut looked_at = 0;
         while let Some((lease, (_, held))) = self.clients.deferred.reclaims.first_key_value() {
             let lease = *lease;
-            looked_at += 1 + held.len();
-            if looked_at > RECLAIMED_PER_STEP && looked_at > 1 + held.len() {
+            let locks = 1 + held.iter().map(|reclaim| reclaim.wants.locks().len()).sum::<usize>();
+            looked_at += locks;
+            if looked_at > RECLAIMED_PER_STEP && looked_at > locks {
                 return;
             }
             let (call, held) = self.clients.deferred.take_reclaim(lease).expect("it was there just now");
@@ -318,14 +327,14 @@ impl ClientCalls<'_> {
         // The calls that are executed here have waited, and wait behind no others.
         let mut ready = std::mem::take(&mut self.clients.deferred.ready);
         let mut bytes = 0;
-        while ready > 0 && bytes < JUDGED_PER_STEP {
+        while ready > 0 && bytes < JUDGED_PER_STEP && !self.clients.deferred.has_judged {
             let (call, request) = self.clients.deferred.remove(0);
             ready -= 1;
             bytes += 64 + weight(&request);
             // The client matters to calls on leases alone, and those do not wait here.
             self.on_client(call, ClientId::UNKNOWN, request);
         }
-        self.clients.deferred.ready = ready;
+        (self.clients.deferred.ready, self.clients.deferred.has_judged) = (ready, true);
         if self.clients.deferred.is_empty() && knows_earlier_runs(self.lifecycle, self.log) {
             self.clients.deferred.clear_turns();
         }

@@ -188,9 +188,9 @@ fn a_server_that_is_told_of_its_end_from_outside_ends_all_leases() {
 
 /// Each server has a limit of its own: dc2 the longest. All take part in a control group, on links of this
 /// version.
-fn with_limits(version: u16) -> Cluster {
+fn with_limits(version: u16, bug: Option<Bug>) -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
-    (c.has_control_group, c.version) = (true, version);
+    (c.has_control_group, c.version, c.bug) = (true, version, bug);
     for id in 0..3 {
         c.local.max_lease_ttl = Duration::from_secs(10 * (u64::from(id) + 1));
         c.restart(id);
@@ -207,9 +207,11 @@ fn with_limits(version: u16) -> Cluster {
 
 #[test]
 fn the_longest_lease_of_a_lost_datacenter_is_known_also_after_a_restart() {
-    let mut c = with_limits(LEASES_VERSION);
+    let mut c = with_limits(LEASES_VERSION, None);
     let of_dc2 = |c: &Cluster| c.inspect(0).lease_limits()[&dc(2)];
     assert_eq!(of_dc2(&c), Duration::from_secs(30), "its own, not that of dc0");
+    let unheard = with_limits(LEASES_VERSION, Some(Bug::LeaseLimitsUnheard));
+    assert_eq!(of_dc2(&unheard), Duration::from_secs(10), "dc2 has clients for 20 s more");
     c.isolate(2);
     c.local.max_lease_ttl = Duration::from_secs(10);
     c.restart(0);
@@ -221,7 +223,7 @@ fn the_longest_lease_of_a_lost_datacenter_is_known_also_after_a_restart() {
 
 #[test]
 fn of_a_server_that_does_not_tell_the_longest_possible_lease_is_assumed() {
-    let c = with_limits(LEASES_VERSION - 1);
+    let c = with_limits(LEASES_VERSION - 1, None);
     assert_eq!(c.inspect(0).lease_limits()[&dc(2)], MAX_LEASE_TTL);
     assert_eq!(c.inspect(0).lease_limits()[&dc(0)], Duration::from_secs(10));
 }

@@ -70,9 +70,10 @@ impl Plan {
 
     /// Members are evicted while they are down. Their leases are long enough that some clients still rely on
     /// them when the operator's word is given.
-    fn with_absences(mut self) -> Plan {
+    fn with_absences(mut self, rng: &mut Rng) -> Plan {
         (self.absences, self.losses) = (true, 3);
         self.load.ttl = (1_000 * MS, 4_000 * MS);
+        self.load.hold = *rng.pick(&[60, 1_500]) * MS;
         self.max_lease_ttl = self.load.ttl.1;
         self
     }
@@ -94,7 +95,7 @@ impl Plan {
             Profile::StoppedClocks => {
                 Plan { stops_clocks: true, ..evictions(self).timed(&mut Rng::new(seed, 39)) }
             }
-            Profile::Absences => evictions(self).with_absences(),
+            Profile::Absences => evictions(self).with_absences(&mut Rng::new(seed, 48)),
             Profile::Returns => self.returns(seed, &mut Rng::new(seed, 40)),
             Profile::Recoveries => evictions(self).recoveries(&mut Rng::new(seed, 41)),
             Profile::Rules => self.rules(seed, &mut Rng::new(seed, 44)),
