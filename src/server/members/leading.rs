@@ -74,13 +74,11 @@ impl Leading {
         }
     }
 
-    /// Proposes that a member that joined gets its vote. A leader without a log does not see who has entered
-    /// the last change: then the first member that stays does it.
+    /// Proposes that a member that joined gets its vote.
     fn propose_vote(&self, status: &Status) {
         let view = self.view.borrow();
-        let leader = status.leader.map(|leader| leader.dc);
-        let by = leader.filter(|leader| !view.config.witnesses().has_id(*leader));
-        if leader.is_none() || by.or_else(|| view.config.staying().iter().next()) != Some(self.me.dc) {
+        let Some(leader) = status.leader else { return };
+        if vote_proposer(&view, leader.dc, self.me.dc) != Some(self.me.dc) {
             return;
         }
         let config = self.group.state().0;
@@ -179,6 +177,18 @@ pub(super) fn next_step(config: &Config, status: &Status) -> Option<MemberStep> 
 pub(super) fn is_over(config: &Config, member: MemberId) -> bool {
     config.slots().is_over(member.dc, Generation(member.generation))
         || config.witnesses().past_dcs().contains(member.dc)
+}
+
+/// Returns the member that proposes votes, as `me` sees it. A witness that leads does not see who has entered
+/// the last change: then the first voter that stays and is heard does it. If two propose, one is refused.
+pub(super) fn vote_proposer(view: &MembersView, leader: DcId, me: DcId) -> Option<DcId> {
+    let config = &view.config;
+    if !config.witnesses().has_id(leader) {
+        return Some(leader);
+    }
+    let votes = |dc: &DcId| config.voters().contains_member(*dc);
+    let is_up = |dc: &DcId| *dc == me || view.heard.contains(*dc);
+    config.staying().iter().find(|dc| votes(dc) && is_up(dc))
 }
 
 /// Returns the decision that gives a member its vote, once all have entered the last change. One that is not

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::decisions::founder_id;
-use super::{next_step, successors};
+use super::{next_step, successors, vote_proposer};
 use crate::control::{Founding as Entry, MemberId, MemberStep, Status};
 use crate::lock_server::MembersView;
 use crate::membership::{
@@ -148,4 +148,19 @@ fn a_witness_that_is_removed_hands_over() {
     let (id, _) = config.witnesses().at(dc(9)).expect("it was added");
     decide(&mut config, Command::RemoveWitness { id });
     assert_eq!(successors(&config), set(&[1]));
+}
+
+/// Member 0 waits for its vote.
+#[test]
+fn while_a_witness_leads_a_voter_proposes_the_vote_of_who_has_none() {
+    let mut config = config(4);
+    decide(&mut config, Command::Vote { dc: dc(0), generation: Generation(0), votes: false });
+    add_witness(&mut config);
+    let seen_by = |heard: &[u8]| MembersView { config: config.clone(), ..view(heard, &[9]) };
+    let proposer = |leader: u8, me: u8, heard: &[u8]| vote_proposer(&seen_by(heard), dc(leader), dc(me));
+    assert_eq!(proposer(2, 1, &[0, 2, 3]), Some(dc(2)), "the leader");
+    for (me, heard) in [(0, [1, 2, 3]), (1, [0, 2, 3]), (2, [0, 1, 3])] {
+        assert_eq!(proposer(9, me, &heard), Some(dc(1)), "the first that votes: 0 does not hear itself");
+    }
+    assert_eq!(proposer(9, 2, &[0, 3]), Some(dc(2)), "1 is down");
 }
