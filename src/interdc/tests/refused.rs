@@ -33,10 +33,10 @@ async fn another_generation_is_refused_and_both_say_so() {
 #[tokio::test]
 async fn no_common_version_is_refused_and_both_say_so() {
     let world = World::new();
-    let config = InterdcConfig { versions: 5..=6, ..world.config(1) };
+    let config = InterdcConfig { versions: 6..=7, ..world.config(1) };
     let [right, wrong] = quarrel(&world, config, "protocol versions").await;
-    assert!(right.contains("5 to 6") && right.contains("1 to 4"), "{right}");
-    assert!(wrong.contains("5 to 6") && wrong.contains("1 to 4"), "{wrong}");
+    assert!(right.contains("6 to 7") && right.contains("1 to 5"), "{right}");
+    assert!(wrong.contains("6 to 7") && wrong.contains("1 to 5"), "{wrong}");
 }
 
 #[tokio::test]
