@@ -13,6 +13,7 @@ mod homes;
 mod joining;
 mod larger;
 mod leaving;
+mod many_decisions;
 mod orphans;
 mod playground;
 mod recovering;
