@@ -21,8 +21,8 @@ use crate::replica::data::transactions::TxnId;
 use crate::replica::lend::lend;
 use geolock_api::names::LeaseId;
 
-/// Leases, and locks that they reclaim, which one step processes, approximately: one lease is always processed
-/// as a whole.
+/// Leases, and locks that they reclaim, which one step processes, approximately: one lease is always
+/// processed as a whole.
 const RECLAIMED_PER_STEP: usize = 512;
 /// Bytes of calls, and of 64 more for each, which one step judges, approximately: one call is always judged
 /// as a whole.
