@@ -188,7 +188,7 @@ enum MemberCommand {
         #[arg(long, value_name = "TIME", value_parser = duration)]
         fence_after: Option<Duration>,
         /// A datacenter that is not heard for this long is evicted: at least 1.04 times `--fence-after` and
-        /// `--max-lease-ttl` together, and 1 s [initially 30 s]
+        /// `--max-lease-ttl` together, plus 1 s [initially 30 s]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         evict_after: Option<Duration>,
         /// Longest time to live of a lease (1 s to 1 h) [initially 15 s]
