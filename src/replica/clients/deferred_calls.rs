@@ -38,8 +38,8 @@ pub(in crate::replica) struct DeferredCalls {
     /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until
     /// that is done, further calls wait behind them.
     ready: usize,
-    /// This step has judged some.
-    has_judged: bool,
+    /// What this step has judged, as in [`JUDGED_PER_STEP`].
+    judged: usize,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
     guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
     /// Number of calls in `guarded`.
@@ -205,7 +205,7 @@ impl DeferredCalls {
     /// A step begins, which may judge some of the calls that can be judged.
     #[inline]
     pub fn begin_step(&mut self) {
-        self.has_judged = false;
+        self.judged = 0;
     }
 
     /// Returns true if calls wait only until the steps before have judged the earlier ones.
@@ -326,15 +326,14 @@ impl ClientCalls<'_> {
     fn judge_deferred(&mut self) {
         // The calls that are executed here have waited, and wait behind no others.
         let mut ready = std::mem::take(&mut self.clients.deferred.ready);
-        let mut bytes = 0;
-        while ready > 0 && bytes < JUDGED_PER_STEP && !self.clients.deferred.has_judged {
+        while ready > 0 && self.clients.deferred.judged < JUDGED_PER_STEP {
             let (call, request) = self.clients.deferred.remove(0);
             ready -= 1;
-            bytes += 64 + weight(&request);
+            self.clients.deferred.judged += 64 + weight(&request);
             // The client matters to calls on leases alone, and those do not wait here.
             self.on_client(call, ClientId::UNKNOWN, request);
         }
-        (self.clients.deferred.ready, self.clients.deferred.has_judged) = (ready, true);
+        self.clients.deferred.ready = ready;
         if self.clients.deferred.is_empty() && knows_earlier_runs(self.lifecycle, self.log) {
             self.clients.deferred.clear_turns();
         }
