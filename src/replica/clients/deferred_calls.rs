@@ -38,7 +38,7 @@ pub(in crate::replica) struct DeferredCalls {
     /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until
     /// that is done, further calls wait behind them.
     ready: usize,
-    /// What this step has judged, as in [`JUDGED_PER_STEP`].
+    /// The bytes that this step has judged, as in [`JUDGED_PER_STEP`].
     judged: usize,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
     guarded: BTreeMap<LeaseId, Vec<(CallId, Call)>>,
