@@ -78,7 +78,7 @@ fn has_work_beside_locks(replica: &Replica) -> bool {
         data.store_backlog || copies.checkpoint_builder.is_some() || watches.are_scanning() || is_asked;
     let goes_on = out.pump
         || (members.have_work() && lifecycle.may_enter())
-        || (data.counter_escrow.is_handing() && lifecycle.may_enter())
+        || (data.counter_escrow.is_handing(out.output_commit.durable()) && lifecycle.may_enter())
         || out.has_more_durable()
         || out.truncates
         || data.acknowledgements.have_news()

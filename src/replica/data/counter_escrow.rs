@@ -13,7 +13,7 @@ use crate::replica::message::Message;
 use crate::replica::writer::Writer;
 use crate::store_state::ChangeError;
 use geolock_api::keys::Key;
-use geolock_api::names::DcId;
+use geolock_api::names::{DcId, Position};
 use geolock_api::value::{self, OpError, Update};
 
 /// Most keys with remembered queries; beyond that, all are forgotten and asked for again.
@@ -35,6 +35,9 @@ struct Handing {
     next: usize,
     /// Rights were found in this walk, so there is another one: keys may have changed their places.
     found: bool,
+    /// The walk begins once the journal is durable up to here: the walk before could not hand over rights to
+    /// counters of which this datacenter had less on disk than it had applied.
+    begins_at: Position,
 }
 
 struct Asked {
@@ -76,10 +79,10 @@ impl CounterEscrow {
         }
     }
 
-    /// Returns true if the next step continues to hand rights over.
+    /// Returns true if the next step continues to hand rights over. `durable`: the end of the journal on disk.
     #[inline]
-    pub fn is_handing(&self) -> bool {
-        self.handing.is_some()
+    pub fn is_handing(&self, durable: Position) -> bool {
+        self.handing.is_some_and(|handing| handing.begins_at <= durable)
     }
 
     /// The next walk begins anew.
@@ -133,10 +136,16 @@ impl Writer<'_> {
         self.give_rights(peer, vec![(key, amount)]);
     }
 
-    fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
+    /// Gives rights to another member. The commit has seen what is on disk, so it can give no rights to a
+    /// counter whose key was ended by an entry that is applied and not yet on disk: these stay here.
+    fn give_rights(&mut self, to: DcId, mut rights: Vec<(Key, u64)>) {
         assert!(to != self.config.dc, "rights go to another datacenter");
         assert!(self.members.entered.contains(to), "rights go to {to}, which is a member");
         let seen = (**self.log.durable()).clone();
+        rights.retain(|(key, _)| self.data.store.may_change(key, &seen));
+        if rights.is_empty() {
+            return;
+        }
         self.out.counts.rights_transferred += rights.len() as u64;
         let change = |(key, amount)| {
             let action = Action::Update(Update::of(value::Op::TransferRights { to, amount }));
@@ -155,16 +164,19 @@ impl Writer<'_> {
             self.data.counter_escrow.stop_handing();
             return false;
         };
-        let Handing { next, found } =
-            self.data.counter_escrow.handing.unwrap_or(Handing { next: 0, found: false });
-        let (rights, then) = self.data.store.rights_here(next, EXAMINED_PER_STEP);
-        let found = found || !rights.is_empty();
+        let start = Handing { next: 0, found: false, begins_at: Position::default() };
+        let walk = self.data.counter_escrow.handing.unwrap_or(start);
+        if walk.begins_at > self.out.output_commit.durable() {
+            return false;
+        }
+        let (rights, then) = self.data.store.rights_here(walk.next, EXAMINED_PER_STEP);
+        let found = walk.found || !rights.is_empty();
         if !rights.is_empty() {
             self.give_rights(heir, rights);
         }
-        let goes_on = then.map(|next| Handing { next, found });
-        let again = found.then_some(Handing { next: 0, found: false });
+        let goes_on = then.map(|next| Handing { next, found, ..walk });
+        let again = found.then_some(Handing { begins_at: self.out.position, ..start });
         self.data.counter_escrow.handing = goes_on.or(again);
-        !self.data.counter_escrow.is_handing()
+        self.data.counter_escrow.handing.is_none()
     }
 }

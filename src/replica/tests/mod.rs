@@ -16,6 +16,7 @@ mod homed;
 mod keys;
 mod large_commits;
 mod late_timers;
+mod leaving_rights;
 mod listing;
 mod log_recovery;
 mod majority;
