@@ -103,10 +103,15 @@ impl ReadClient {
 
     /// Returns an error if the server would take this lock for the plain one of the same name.
     pub(super) async fn may_name(&self, lock: &LockName) -> Result<(), ClientError> {
-        if lock.home_field().is_none() || self.status().await?.understands.contains(&Feature::Home.into()) {
+        if lock.home_field().is_some() { self.require(Feature::Home).await } else { Ok(()) }
+    }
+
+    /// Returns an error if the server does not understand what it is to be sent.
+    pub(super) async fn require(&self, feature: Feature) -> Result<(), ClientError> {
+        if self.status().await?.understands.contains(&feature.into()) {
             return Ok(());
         }
-        let refusal = not_understood(Feature::Home);
+        let refusal = not_understood(feature);
         Err(ClientError::Refused(refusal.reason(), refusal.message))
     }
 

@@ -21,6 +21,7 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use super::witnesses;
 use crate::base::time::brief;
+use crate::replica::MAX_LEASE_TTL;
 use evict::{evict, replace};
 use geolock_api::names::DcId;
 use geolock_api::proto::{
@@ -265,12 +266,9 @@ async fn gone(admin: &AdminClient, dc: DcId) -> Result<(), Failure> {
     }
 }
 
-/// The longest lease that a server may give.
-const LONGEST: Duration = Duration::from_secs(3_600);
-
 /// Says how long is waited for the clients of datacenters that are lost.
 pub(super) fn clients_rely(names: &str, wait: Duration) -> String {
-    let why = match wait >= LONGEST {
+    let why = match wait >= MAX_LEASE_TTL {
         true => {
             " (no server that runs may know `limits.max_lease_ttl` of all of them; see `--clients-are-dead`)"
         }

@@ -104,6 +104,19 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+/// Logs the environment variables that look like options and are none: a server ignores them. A command of
+/// `geolock lock` or `geolock every` is given some.
+fn warn_of_unknown_variables() {
+    let known = variables();
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let is_option = |name: &String| name.starts_with("GEOLOCK_") && !name.starts_with("GEOLOCK_TEST_");
+    names.filter(is_option).filter(|name| !known.contains(name) && name != "GEOLOCK_RUN_UNTIL").for_each(
+        |name| {
+            tracing::warn!(name, "this environment variable is no option of this release: it has no effect")
+        },
+    );
+}
+
 /// Returns the environment variables of all options.
 fn variables() -> BTreeSet<String> {
     let mut commands = vec![Cli::command()];

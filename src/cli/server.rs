@@ -24,9 +24,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         return check(&config);
     }
     config.log.install()?;
-    unknown_variables().for_each(|name| {
-        tracing::warn!(name, "this environment variable is no option of this release: it has no effect");
-    });
+    super::warn_of_unknown_variables();
     use_small_pages();
     fit_connections(&mut config);
     let mut signals = Signals { stop: StopSignals::listen()?, hang_up: signal(SignalKind::hangup())? };
@@ -39,15 +37,6 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     }
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Returns the environment variables that look like options and are none. A command of `geolock lock` or
-/// `geolock every` is given some.
-fn unknown_variables() -> impl Iterator<Item = String> {
-    let known = super::variables();
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let is_option = |name: &String| name.starts_with("GEOLOCK_") && !name.starts_with("GEOLOCK_TEST_");
-    names.filter(is_option).filter(move |name| !known.contains(name) && name != "GEOLOCK_RUN_UNTIL")
 }
 
 /// The signals that a server listens to.

@@ -25,6 +25,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         ));
     }
     config.log.install()?;
+    super::warn_of_unknown_variables();
     let mut signals = StopSignals::listen()?;
     let (listen, name) = (config.listen.quic, config.this_member().name.clone());
     let (dc, cluster) = (config.this_member().dc, config.cluster_name.clone());

@@ -9,7 +9,7 @@ use super::super::read_client::ReadClient;
 use super::follow::{Following, Next, ServerEvent, Subject};
 use geolock_api::names::{DcId, FencingToken, LockName, Mode, RequestId};
 use geolock_api::proto::watch_locks_response::Event;
-use geolock_api::proto::{self, Snapshot, WatchLocksRequest, WatchLocksResponse};
+use geolock_api::proto::{self, Feature, Snapshot, WatchLocksRequest, WatchLocksResponse};
 
 /// The locks to watch, and the position from which to start. At most 100 names and prefixes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,6 +131,9 @@ impl ReadClient {
     ///
     /// Tries every endpoint once. For [`ClientError::WatchTooOld`] see there.
     pub async fn watch_locks(&self, request: LockWatchRequest) -> Result<LockWatch, ClientError> {
+        if !request.locks.homed.is_empty() {
+            self.require(Feature::Home).await?;
+        }
         Following::begin(self, request.locks, request.from).await.map(LockWatch)
     }
 }

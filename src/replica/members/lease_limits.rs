@@ -57,7 +57,9 @@ impl LeaseLimits {
         let is_guessed = own.bugs.has(Bug::LeaseLimitsUnheard);
         let untold = if is_guessed { own.local.max_lease_ttl } else { MAX_LEASE_TTL };
         let limit = |dc: DcId, generation| match self.told.get(&dc) {
-            Some((of, longest)) if *of == generation => Duration::from_millis((*longest).into()),
+            Some((of, longest)) if *of == generation => {
+                Duration::from_millis((*longest).into()).min(MAX_LEASE_TTL)
+            }
             _ => untold,
         };
         config.slots().members().map(|(dc, member)| (dc, limit(dc, member.generation))).collect()
