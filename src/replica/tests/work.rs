@@ -99,6 +99,7 @@ fn readers_behind_a_writer_that_gives_up_follow_some_at_a_time() {
 #[test]
 fn a_writer_that_comes_and_goes_does_not_make_blocked_readers_be_looked_at() {
     let mut c = Cluster::new(1, 0, 0);
+    c.checks_itself = true;
     let holder = c.lock(0, "x");
     let held = c.granted(0, holder);
     let readers: Vec<u64> = (0..MANY).map(|_| c.share(0, "x")).collect();
@@ -111,17 +112,20 @@ fn a_writer_that_comes_and_goes_does_not_make_blocked_readers_be_looked_at() {
     c.release(0, held.request);
     c.do_the_rest(0);
     readers.iter().for_each(|reader| drop(c.granted(0, *reader)));
+    c.nodes[0].replica.check();
 }
 
 #[test]
 fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     let mut c = Cluster::new(2, 0, 0);
+    c.checks_itself = true;
     c.open_lease(0, Duration::from_secs(60));
     c.cut(0, 1);
     let tags: Vec<u64> = (0..MANY).map(|n| c.lock(0, &format!("x{n}"))).collect();
     let parked = |c: &Cluster| c.inspect(0).counts().parked;
     c.pass(4_000);
     assert_eq!(parked(&c), MANY);
+    c.nodes[0].replica.check();
     c.most_work = 0;
     c.link(0, 1);
     c.pass(3_000);
@@ -129,6 +133,7 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     assert!(c.most_work < 8_000, "a step looked at {}", c.most_work);
     assert_eq!(parked(&c), 0);
     tags.iter().for_each(|tag| drop(c.granted(0, *tag)));
+    c.nodes[0].replica.check();
 }
 
 /// Tombstones are kept while a member is away that may add the elements, and compacted when it is back.
