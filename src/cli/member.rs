@@ -21,7 +21,7 @@ use super::print::{number, print, table};
 use super::recover::{Recover, recover};
 use super::witnesses;
 use crate::base::time::brief;
-use crate::replica::MAX_LEASE_TTL;
+use crate::server::config::MAX_LEASE_TTL;
 use evict::{evict, replace};
 use geolock_api::names::DcId;
 use geolock_api::proto::{

@@ -287,13 +287,6 @@ impl Store {
         Ok(())
     }
 
-    /// Returns true if a change by this datacenter that has seen these entries would have an effect: the key
-    /// was not ended by another one.
-    pub fn may_change(&self, key: &Key, seen: &VersionVector) -> bool {
-        let record = self.records.find(key).map(|row| &self.records[row]);
-        record.is_none_or(|record| record.newest_tombstones().lets_in(&uncommitted(self.me, 0, seen)))
-    }
-
     fn check_one(&mut self, key: &Key, action: &Action, at: &At<'_>) -> Result<(), ChangeError> {
         let me = self.me;
         let record = self.records.find(key).map(|row| &mut self.records[row]);

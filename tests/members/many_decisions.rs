@@ -12,6 +12,8 @@ use geolock_api::proto::{EvictPolicy, MemberPolicy};
 const RULES: usize = 256;
 const PREFIX: usize = 1_024;
 const DECISIONS: u64 = 1_000;
+/// Decisions before the rules: with all of them, each takes a debug build long.
+const BEFORE: u64 = 650;
 
 fn prefix(n: usize) -> Vec<u8> {
     format!("{n:0>PREFIX$}").into_bytes()
@@ -21,6 +23,19 @@ fn prefix(n: usize) -> Vec<u8> {
 const BUSY: &str =
     "[cluster]\nheartbeat_interval = \"20 ms\"\npeer_timeout = \"1 s\"\njoin_policy = \"auto\"\n";
 
+/// Sets one policy after the other up to this decision. Returns the last one.
+async fn decided(admin: &AdminClient, until: u64) -> u64 {
+    let mut decision = 0;
+    for turn in [EvictPolicy::Operator, EvictPolicy::Wait].into_iter().cycle() {
+        if decision >= until {
+            break;
+        }
+        let policy = MemberPolicy { evict: Some(turn.into()), ..MemberPolicy::default() };
+        decision = admin.set_policy(policy).await.expect("it is decided");
+    }
+    decision
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_decisions_and_all_the_rules_that_fit_stop_nothing() {
     let mut cluster = prepared_with(BUSY, "[cluster]\nheartbeat_interval = \"20 ms\"\n");
@@ -28,6 +43,7 @@ async fn a_thousand_decisions_and_all_the_rules_that_fit_stop_nothing() {
     cluster.server(0).line("listening");
     joined(&mut cluster, 1).await;
     let admin = within(AdminClient::connect(cluster.client_config(0))).await.expect("it is up");
+    decided(&admin, BEFORE).await;
     for n in 0..RULES {
         admin.set_home(&prefix(n), Some((n % 2) as u32)).await.expect("there is room");
     }
@@ -40,14 +56,7 @@ async fn a_thousand_decisions_and_all_the_rules_that_fit_stop_nothing() {
     }
     let after = admin.members().await.expect("it is up");
     assert_eq!((after.homes.len(), &after.homes), (RULES, &before.homes), "nothing has changed");
-    let mut decision = 0;
-    for turn in [EvictPolicy::Operator, EvictPolicy::Wait].into_iter().cycle() {
-        if decision >= DECISIONS {
-            break;
-        }
-        let policy = MemberPolicy { evict: Some(turn.into()), ..MemberPolicy::default() };
-        decision = admin.set_policy(policy).await.expect("it is decided");
-    }
+    let decision = decided(&admin, DECISIONS).await;
     for dc in 0..2 {
         cluster.kill(dc);
     }

@@ -5,6 +5,7 @@
 //! for some, outside the log. They come as a commit in the log. The client tries again.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use super::transactions::{TxnCalls, can_commit};
 use crate::base::time::Instant;
@@ -79,7 +80,8 @@ impl CounterEscrow {
         }
     }
 
-    /// Returns true if the next step continues to hand rights over. `durable`: the end of the journal on disk.
+    /// Returns true if the next step continues to hand rights over. `durable`: the end of the journal on
+    /// disk.
     #[inline]
     pub fn is_handing(&self, durable: Position) -> bool {
         self.handing.is_some_and(|handing| handing.begins_at <= durable)
@@ -136,23 +138,22 @@ impl Writer<'_> {
         self.give_rights(peer, vec![(key, amount)]);
     }
 
-    /// Gives rights to another member. The commit has seen what is on disk, so it can give no rights to a
-    /// counter whose key was ended by an entry that is applied and not yet on disk: these stay here.
-    fn give_rights(&mut self, to: DcId, mut rights: Vec<(Key, u64)>) {
+    /// Gives rights to another member. The commit has seen what is on disk, so it changes no counter whose key
+    /// was ended by an entry that is applied and not yet on disk: rights to that one stay here.
+    fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
         assert!(to != self.config.dc, "rights go to another datacenter");
         assert!(self.members.entered.contains(to), "rights go to {to}, which is a member");
         let seen = (**self.log.durable()).clone();
-        rights.retain(|(key, _)| self.data.store.may_change(key, &seen));
-        if rights.is_empty() {
-            return;
-        }
-        self.out.counts.rights_transferred += rights.len() as u64;
         let change = |(key, amount)| {
             let action = Action::Update(Update::of(value::Op::TransferRights { to, amount }));
             Change { key, action }
         };
-        let changes = rights.into_iter().map(change).collect();
-        self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+        let mut changes: Vec<Change> = rights.into_iter().map(change).collect();
+        changes.retain(|change| self.data.store.check(slice::from_ref(change), &seen).is_ok());
+        if !changes.is_empty() {
+            self.out.counts.rights_transferred += changes.len() as u64;
+            self.make_entry(vec![Op::Commit(Commit { seen, client: None, changes })]);
+        }
     }
 
     /// This datacenter leaves: hands its rights to another member, those of some keys in each step. Returns

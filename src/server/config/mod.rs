@@ -39,6 +39,7 @@ use geolock_api::names::{ClusterId, DcId};
 pub use error::ConfigError;
 pub use hold::HoldEntry;
 pub use options::Options;
+pub use crate::replica::MAX_LEASE_TTL;
 pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.
