@@ -34,6 +34,14 @@ pub struct AccessFiles {
     pub anonymous: bool,
 }
 
+/// The digests of the files (SHA-256): equal if they mean the same, in whatever order the files have it.
+/// `None` without the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileDigests {
+    pub rules: Option<[u8; 32]>,
+    pub tokens: Option<[u8; 32]>,
+}
+
 /// The rules in force, see the head of `mod.rs`.
 #[derive(Debug)]
 pub struct Access {
@@ -83,6 +91,13 @@ impl Access {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the digests of the rules and of the tokens in force.
+    pub fn digests(&self) -> FileDigests {
+        let policy = Arc::clone(&self.policy.read().expect("nothing panics while it holds the policy"));
+        let (rules, tokens) = (policy.rules.as_ref(), policy.tokens.as_ref());
+        FileDigests { rules: rules.map(Rules::digest), tokens: tokens.map(Tokens::digest) }
     }
 
     /// Returns true if there is a file to read again.

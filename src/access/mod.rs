@@ -20,10 +20,12 @@
 //! | `refused.rs` | refusals: in words, in the log, in metrics |
 //! | `refused_operators.rs` | refused calls of operators, for the audit |
 //! | `log_limit.rs` | [`LogLimit`]: strangers cannot fill the log |
+//! | `digest.rs` | digests, by which servers compare their files |
 //! | `error.rs` | errors in a file |
 
 mod action;
 mod active_rules;
+mod digest;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -40,7 +42,7 @@ mod tokens;
 mod tests;
 
 pub use action::Action;
-pub use active_rules::{Access, AccessFiles, Authorizer};
+pub use active_rules::{Access, AccessFiles, Authorizer, FileDigests};
 pub use error::AccessError;
 pub use log_limit::LogLimit;
 pub use principal::Principal;

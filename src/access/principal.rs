@@ -64,6 +64,27 @@ impl PrincipalPattern {
     }
 }
 
+/// As in the file.
+impl fmt::Display for PrincipalPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrincipalPattern::Client(name) => write!(f, "client:{name}"),
+            PrincipalPattern::Token(name) => write!(f, "token:{name}"),
+            PrincipalPattern::Anonymous => f.write_str("anonymous"),
+            PrincipalPattern::Everybody => f.write_str("*"),
+        }
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NamePattern::Exactly(name) => f.write_str(name),
+            NamePattern::BeginsWith(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
 impl NamePattern {
     fn parse(text: &str) -> Result<NamePattern, &'static str> {
         const WRONG: &str =

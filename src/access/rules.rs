@@ -9,6 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::action::{Action, On};
+use super::digest::{digest_in_order, digest_of_all};
 use super::error::AccessError;
 use super::principal::{Principal, PrincipalPattern};
 use super::rights::Rights;
@@ -94,9 +95,26 @@ impl Rules {
         rights.sorted()
     }
 
+    /// Returns the digest of all rules.
+    pub fn digest(&self) -> [u8; 32] {
+        digest_of_all(self.0.iter().map(Rule::digest).map(Vec::from).collect())
+    }
+
     /// Returns the number of rules.
     pub fn count(&self) -> usize {
         self.0.len()
+    }
+}
+
+impl Rule {
+    fn digest(&self) -> [u8; 32] {
+        let principals = self.principals.iter().map(|pattern| pattern.to_string().into_bytes());
+        let allowed = self
+            .allow
+            .iter()
+            .map(|(action, prefixes)| [action.name().as_bytes(), &digest_of_all(prefixes.clone())].concat());
+        let halves = [digest_of_all(principals.collect()), digest_of_all(allowed.collect())];
+        digest_in_order(&halves)
     }
 }
 

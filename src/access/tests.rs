@@ -396,3 +396,39 @@ fn files_that_are_none_are_not_read() {
     let error = Access::open(place.files.clone()).expect_err("too large").to_string();
     assert!(error.contains("at most 1 MiB"), "{error}");
 }
+
+#[test]
+fn digests_tell_what_files_mean_and_not_how_they_are_written() {
+    let other_order = r#"
+[[rule]]
+who = ["client:ops"]
+allow = ["force-release", "admin", "write"]
+keys = [{}]
+locks = ["x"]
+
+[[rule]]
+who = ["token:batch-*", "client:payments"]
+allow = ["describe", "acquire-exclusive"]
+locks = ["audit", "payments/"]
+"#;
+    let first_and_last = {
+        let rules: Vec<&str> = RULES.split("[[rule]]").collect();
+        format!("[[rule]]{}[[rule]]{}", rules[1], rules[4])
+    };
+    let digest = |text: &str| rules(text).expect("good rules").digest();
+    assert_eq!(digest(other_order), digest(&first_and_last));
+    // One word makes another meaning.
+    for (word, other) in
+        [("batch-*", "batch-"), ("token:", "client:"), ("admin", "read"), ("audit", "audits")]
+    {
+        assert_ne!(digest(other_order), digest(&other_order.replace(word, other)), "{word}");
+    }
+    assert_ne!(digest(other_order), digest(RULES));
+
+    let line = |name| NewToken::generate(name).expect("a good name").line().to_owned();
+    let (a, b) = (line("a"), line("b"));
+    let tokens = |text: &str| Tokens::parse(Path::new("tokens"), text).expect("good tokens").digest();
+    assert_eq!(tokens(&format!("{a}\n{b}\n")), tokens(&format!("# two\n{b}\n\n{a} # the first\n")));
+    assert_ne!(tokens(&a), tokens(&format!("{a}\n{b}\n")));
+    assert_ne!(tokens(&a), tokens(&line("a")), "of the same name, with another secret");
+}

@@ -16,6 +16,7 @@ use ring::digest::{SHA256, digest};
 use rustls::crypto::ring as provider;
 use subtle::{Choice, ConstantTimeEq as _};
 
+use super::digest::digest_of_all;
 use super::error::AccessError;
 use crate::pki::{IdentityError, check_label};
 
@@ -109,6 +110,13 @@ impl Tokens {
         let of_name = self.0.get(&*shown.name).map_or(&[][..], Vec::as_slice);
         let equal = of_name.iter().map(|known| known.0.ct_eq(&shown.hash.0));
         equal.fold(Choice::from(0), |any, this| any | this).into()
+    }
+
+    /// Returns the digest of all tokens. It reveals none of them.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let of = |name: &str, hash: &TokenHash| [name.as_bytes(), b" ", &hash.0].concat();
+        let all = self.0.iter().flat_map(|(name, hashes)| hashes.iter().map(|hash| of(name, hash)));
+        digest_of_all(all.collect())
     }
 
     pub(super) fn count(&self) -> usize {

@@ -108,6 +108,7 @@ impl<M: Machine, S: Store, L: Links> Engine<M, S, L> {
                 let id = self.outlets.sessions.add_unary(reply);
                 self.event(Event::Client { call: id, client, request: call })
             }
+            Input::AccessRules(digests) => self.event(Event::AccessRules { digests }),
             Input::Probe => {
                 self.overload.came_out(self.now.mono);
                 Ok(())

@@ -11,6 +11,7 @@ use super::combiner::Combine;
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
+use crate::replica::AccessDigests;
 use crate::replica::call::{Call, ClientId, Reply, SessionId};
 use crate::telemetry::Board;
 
@@ -38,6 +39,8 @@ pub(super) enum Input {
         reply: oneshot::Sender<Reply>,
         _charge: Option<Charge>,
     },
+    /// The server's files of access rules were read.
+    AccessRules(AccessDigests),
     /// Sent by the server itself to measure how long inputs wait in the mailbox.
     Probe,
 }
@@ -172,6 +175,13 @@ impl LockServerHandle {
         self.shared.mailbox.send(Input::Unary { client, call, reply, _charge }).await.map_err(|_| Stopped)?;
         self.shared.combiner.notify_submitted();
         answer.await.map_err(|_| Stopped)
+    }
+
+    /// Tells the server the digests of its files of access rules, which the others compare with theirs.
+    pub async fn show_access_rules(&self, digests: AccessDigests) -> Result<(), Stopped> {
+        self.shared.mailbox.send(Input::AccessRules(digests)).await.map_err(|_| Stopped)?;
+        self.shared.combiner.notify_submitted();
+        Ok(())
     }
 
     /// Asks the server to stop: at once if no lock is held, after `drain_timeout` at the latest.

@@ -166,7 +166,7 @@ impl HeldBack {
 fn must_wait(input: &Input, disk: DiskPace, held_back: &FxHashMap<SessionId, usize>) -> bool {
     let is_behind_own = || session(input).is_some_and(|session| held_back.contains_key(&session));
     match input {
-        Input::Open { .. } => false,
+        Input::Open { .. } | Input::AccessRules(_) => false,
         Input::Close { .. } => is_behind_own(),
         // A probe measures how long calls wait, so it waits like one.
         Input::Probe => true,
@@ -184,14 +184,14 @@ fn session(input: &Input) -> Option<SessionId> {
         Input::Open { session, .. } | Input::Call { session, .. } | Input::Close { session, .. } => {
             Some(*session)
         }
-        Input::Unary { .. } | Input::Probe => None,
+        Input::Unary { .. } | Input::AccessRules(_) | Input::Probe => None,
     }
 }
 
 fn call(input: &Input) -> Option<&Call> {
     match input {
         Input::Call { call, .. } | Input::Unary { call, .. } => Some(call),
-        Input::Open { .. } | Input::Close { .. } | Input::Probe => None,
+        Input::Open { .. } | Input::Close { .. } | Input::AccessRules(_) | Input::Probe => None,
     }
 }
 

@@ -85,6 +85,9 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             %peer, option, ours_ms = ours, theirs_ms = theirs,
             "an option that all datacenters should have in common differs: make it the same in all"
         ),
+        Report::AccessDiffers { peer, option, ours, theirs } => {
+            tracing::warn!(%peer, option, files = files(*ours, *theirs), "clients may do one thing here and another there: give all servers the same file, then SIGHUP");
+        }
         Report::ClockDrifts { peer, ahead_ms } => {
             tracing::warn!(%peer, ahead_ms, "clocks drift apart: check time synchronisation");
         }
@@ -134,6 +137,15 @@ pub(super) fn log(report: &Report, expired: &mut Expired) {
             );
         }
         Report::Forked(fork) => log_fork(fork),
+    }
+}
+
+/// Describes two files that differ, of which at least one is there.
+fn files(ours: bool, theirs: bool) -> &'static str {
+    match (ours, theirs) {
+        (true, true) => "the two do not mean the same",
+        (true, false) => "only this datacenter has one",
+        (false, _) => "only the other datacenter has one",
     }
 }
 

@@ -96,6 +96,7 @@ impl Replica {
                 lend!(FailureDetector, self).on_heartbeat_acks(peer, &own, &of_receiver)
             }
             Message::LongestLeases { of } => lend!(Decisions, self).on_longest_leases(&of),
+            Message::AccessRules(digests) => lend!(Peering, self).on_access_rules_of(peer, digests),
             Message::Recovery(message) => lend!(ForcedRecovery, self).on_recovery(peer, *message),
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)

@@ -82,6 +82,9 @@ pub enum Report {
     /// `peer` has another value of the option with this name, which must be equal in the cluster. Values are
     /// in milliseconds.
     OptionDiffers { peer: DcId, option: &'static str, ours: u32, theirs: u32 },
+    /// `peer` has another file of this option, which should have the same meaning everywhere. `ours`,
+    /// `theirs`: there is a file.
+    AccessDiffers { peer: DcId, option: &'static str, ours: bool, theirs: bool },
     /// The clock of `peer` is ahead of ours, or behind (negative), by more than half of `max_clock_skew`.
     ClockDrifts { peer: DcId, ahead_ms: i64 },
     /// Entry `seq` of `dc` is stamped `ahead_ms` milliseconds ahead of our clock and is held back on the link

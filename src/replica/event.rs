@@ -4,6 +4,7 @@ use crate::base::capacity::{DiskSpace, Load};
 use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan};
 use crate::replica::call::{Call, CallId, ClientId, SessionId};
 use crate::replica::message::Message;
+use crate::replica::peers::access_rules::AccessDigests;
 use geolock_api::names::{DcId, Position};
 
 /// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries
@@ -19,6 +20,8 @@ pub enum Event {
     Disk { room: DiskSpace },
     /// Tells the machine if this server keeps up with the calls of its clients. Initially it does.
     Load { load: Load },
+    /// The digests of the files that say what clients may do, as read at the start or since.
+    AccessRules { digests: AccessDigests },
     /// A link to `peer` is up: both sides have checked cluster and epoch, and agreed on `version` of the
     /// protocol.
     LinkUp { peer: DcId, version: u16 },

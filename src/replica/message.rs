@@ -12,6 +12,7 @@ use crate::crdt::VersionVector;
 use crate::membership::{Generation, Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::members::RecoveryMessage;
+use crate::replica::peers::access_rules::AccessDigests;
 use crate::replica::peers::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
@@ -90,6 +91,8 @@ pub enum Message {
     /// How long the leases of the clients of these members may be, in milliseconds: of the sender, and of
     /// others as far as it knows. From version 5 on.
     LongestLeases { of: Vec<(DcId, Generation, u32)> },
+    /// The digests of the files that say what clients of the sender may do. From version 5 on.
+    AccessRules(AccessDigests),
 }
 
 /// The state of a datacenter, and its reports of others.

@@ -44,6 +44,7 @@ pub use lifecycle::{Fork, NotServing};
 pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView, StayView};
 pub use members::{Witness, WitnessConfig, WitnessRecoveryError};
 pub use message::{Heartbeat, Message, Urgency};
+pub use peers::access_rules::AccessDigests;
 pub use peers::anti_entropy::Summed;
 pub use peers::stability::Floor;
 pub use peers::sums::SumAt;
@@ -127,6 +128,7 @@ impl Replica {
             Event::Durable { position } => self.on_durable(position),
             Event::Disk { room } => self.on_disk_space(room),
             Event::Load { load } => self.lifecycle.admission.set_load(load),
+            Event::AccessRules { digests } => lend!(Peering, self).on_access_rules(digests),
             Event::LinkUp { peer, version } => lend!(Peering, self).on_link_up(peer, version),
             Event::LinkDown { peer } => self.on_link_down(peer),
             Event::Received { peer, message } => self.on_received(peer, message),

@@ -27,12 +27,13 @@ use crate::lock_server::{
 };
 use crate::membership::TextError;
 use crate::pki::Credentials;
+use crate::replica::AccessDigests;
 use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
 use crate::server::members::{Group, JoinError, JoinedFileError, MembersApi, ReturningError};
-use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
+use crate::server::reload::{FileDigests, InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
 use departure::Departing;
 pub use departure::Departure;
@@ -146,6 +147,17 @@ impl Sockets {
 // The socket options are set through `rustix`, which the server has for files and signals, and not through
 // `socket2`: both make the same calls to the kernel, and one dependency is enough.
 
+/// Tells the server which rules are in force, at the start and after each reload, until either has ended.
+async fn tell_access_rules(mut digests: watch::Receiver<FileDigests>, server: LockServerHandle) {
+    loop {
+        let FileDigests { rules, tokens } = *digests.borrow_and_update();
+        let told = server.show_access_rules(AccessDigests { rules, tokens }).await;
+        if told.is_err() || digests.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // The standard library passes 128; a second call replaces that.
@@ -231,7 +243,8 @@ impl Node {
             }
         };
         let handle = server.handle();
-        let InUse { access, api: tls, .. } = in_use;
+        let InUse { access, digests, api: tls, .. } = in_use;
+        let _told = spawn(tell_access_rules(digests, handle.clone()));
         let api = spawn(api::serve(grpc, tls, access, handle.clone(), info, api_options));
         let server = spawn(LockServer::stopped(server));
         let (stop_keeper, keeper_stopped) = oneshot::channel();

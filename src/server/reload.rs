@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 
+pub(crate) use crate::access::FileDigests;
 use crate::access::{Access, AccessError};
 use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
 use crate::runtime::tasks::joined;
@@ -86,10 +87,12 @@ impl Loaded {
             warned: None,
         };
         let (orders, taken) = mpsc::channel(WAITING);
+        let (digests, told) = watch::channel(access.digests());
         let keeper = Keeper {
             cluster: config.cluster_name.clone(),
             role: Role::Dc(config.replica.dc),
             access: Arc::clone(&access),
+            digests,
             certificates: vec![
                 keep(LINKS, &config.tls.dc, links, Use::Links(links_use)),
                 keep(API, &config.tls.api, api, Use::Api(api_use, showing)),
@@ -98,7 +101,7 @@ impl Loaded {
             check_interval: config.tls.check_interval,
             orders: taken,
         };
-        Ok((InUse { access, links: links_used, api: api_used }, Reloader(orders), keeper))
+        Ok((InUse { access, digests: told, links: links_used, api: api_used }, Reloader(orders), keeper))
     }
 }
 
@@ -115,6 +118,8 @@ fn load(dir: &std::path::Path, cluster: &str, role: &Role) -> Result<Credentials
 /// The values in use at each moment.
 pub(crate) struct InUse {
     pub access: Arc<Access>,
+    /// Of the rules and tokens.
+    pub digests: watch::Receiver<FileDigests>,
     pub links: watch::Receiver<Credentials>,
     pub api: watch::Receiver<Arc<ServerConfig>>,
 }
@@ -140,6 +145,7 @@ pub(crate) struct Keeper {
     cluster: String,
     role: Role,
     access: Arc<Access>,
+    digests: watch::Sender<FileDigests>,
     certificates: Vec<Kept>,
     board: Arc<Board>,
     check_interval: Duration,
@@ -191,6 +197,7 @@ impl Keeper {
                 _ = look.tick() => drop(self.look_at_certificates(Asked::ByTime).await),
                 Some(answer) = self.orders.recv() => {
                     let failures = self.reload().await;
+                    self.digests.send_replace(self.access.digests());
                     // The caller may be gone.
                     let _ = answer.send(failures);
                 }

@@ -392,7 +392,12 @@ impl Page<'_> {
         self.by_peer(gauge, None, help, series(|peer| f64::from(u8::from(peer.paused_by_skew))))?;
         let help =
             ("peer_clock_ahead", "Clock of the peer minus the clock of this server, at the last message");
-        self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.clock_ahead_ms as f64 / 1e3))
+        self.by_peer(gauge, Some(&Unit::Seconds), help, series(|peer| peer.clock_ahead_ms as f64 / 1e3))?;
+        let help = (
+            "peer_options_differ",
+            "Options that should be equal in all datacenters, and differ between these two",
+        );
+        self.by_peer(gauge, None, help, series(|peer| peer.differing.len() as f64))
     }
 
     fn certificates(&mut self, certificates: &[CertificateFigures]) -> fmt::Result {

@@ -43,6 +43,7 @@ fn snapshot(phase: Phase, draining: bool) -> Snapshot {
         clock_ahead_ms: -250,
         paused_by_skew: false,
         not_serving: None,
+        differing: vec!["api.acl"],
         at_stake: AtStake { away_locks: 6, waiting: 2, heard_ms: Some(1_500), silent: DcSet::only(dc(0)) },
     };
     let status = Status {
@@ -176,7 +177,7 @@ async fn a_server_is_ready_only_while_it_serves() {
 }
 
 /// Lines of the page, examples of each kind.
-const METRICS: [&str; 48] = [
+const METRICS: [&str; 49] = [
     "geolock_members_decision 9",
     "geolock_members_epoch 7",
     "geolock_entries_only_here 3",
@@ -205,6 +206,7 @@ const METRICS: [&str; 48] = [
     "geolock_disk_free_bytes 77.0",
     "geolock_checkpoint_position 40",
     "geolock_peer_clock_ahead_seconds{peer=\"dc1\"} -0.25",
+    "geolock_peer_options_differ{peer=\"dc1\"} 1.0",
     "geolock_link_messages_sent_total{peer=\"dc2\"} 7.0",
     "geolock_link_sent_bytes_total{peer=\"dc2\"} 900.0",
     "geolock_certificate_expiry_seconds{certificate=\"tls.dc\"} 0.0",

@@ -5,7 +5,9 @@ use std::fs;
 use geolock::pki;
 use geolock_api::names::DcId;
 
+use crate::fixture::history::serving_at;
 use crate::fixture::said::run;
+use crate::fixture::{Output, Running, until};
 use crate::growth::{AUTO, INVITED, all_settled, joined, listed, prepared, refused};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,5 +107,33 @@ async fn a_lone_founder_that_forgot_the_others_stops() {
         let server = cluster.server(0);
         server.line("is not known here");
         assert_ne!(server.wait(), 0);
+    }
+}
+
+/// Everybody may do everything: what differs is that there are rules at all.
+const RULES: &str = "[[rule]]\nwho = [\"*\"]\nallow = [\"acquire-exclusive\", \"acquire-shared\", \"describe\", \
+                     \"read\", \"write\", \"admin\"]\nlocks = [\"\"]\nkeys = [{}]\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_rules_joins_members_with_rules_only_if_it_is_told_to() {
+    let mut cluster = prepared(AUTO);
+    let acl = cluster.dir().join("acl.toml");
+    fs::write(&acl, RULES).expect("the folder is writable");
+    let api = format!("[api]\nacl = \"{}\"\n", acl.display());
+    cluster.write_founders(0, 1, &[AUTO, &api].concat());
+    cluster.launch(0);
+    cluster.server(0).line("listening");
+    let said = refused(&cluster, 1, &[]);
+    assert!(said.code != 0 && said.stderr.contains("--join-without-rules"), "{said:?}");
+    let mut without_rules =
+        Running::start(cluster.server_command(1).args(["--join-without-rules", "true"]), Output::Stderr);
+    without_rules.line("listening");
+    serving_at(&cluster, 1).await;
+    cluster.server(0).line("only this datacenter has one");
+    for dc in [0, 1] {
+        until("a difference in the status", || {
+            let said = run(&mut cluster.command(dc, ["status"]));
+            said.stdout.contains("differ in api.acl").then_some(())
+        });
     }
 }

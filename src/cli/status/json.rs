@@ -32,6 +32,7 @@ pub(super) fn status(status: &Status) -> Value {
             "bytes_sent": peer.bytes_sent,
             "bytes_received": peer.bytes_received,
             "silent": peer.silent,
+            "differing": peer.differing,
             "at_stake": at_stake::json(peer.at_stake.as_ref()),
         })
     };

@@ -159,6 +159,10 @@ fn about_peer(peer: &PeerStatus, name: &str, is_behind: bool) -> Vec<String> {
             "{name} lacks entries that are not kept here any more: it gets a copy of the state"
         ));
     }
+    if !peer.differing.is_empty() {
+        let options = peer.differing.join(", ");
+        warnings.push(format!("{name} and this datacenter differ in {options}: make them the same"));
+    }
     if peer.paused_by_skew && !is_behind {
         warnings.push(format!("{name} is too far ahead: its entries wait until our clock has reached them"));
     }
@@ -365,6 +369,16 @@ held          12";
         let text = text(&behind);
         assert!(text.contains("! its clock is behind most others by 59 min 58 s: "), "{text}");
         assert!(!text.contains("! dc1") && !text.contains("! dc2"), "{text}");
+    }
+
+    #[test]
+    fn options_that_differ_are_a_warning() {
+        let mut differing = status();
+        differing.peers[0].differing = vec!["cluster.max_clock_skew".into(), "api.acl".into()];
+        let text = text(&differing);
+        let warning =
+            "! dc1 (city1) and this datacenter differ in cluster.max_clock_skew, api.acl: make them the same";
+        assert!(text.contains(warning), "{text}");
     }
 
     #[test]

@@ -148,6 +148,8 @@ pub struct PeerStatus {
     pub not_serving: Option<NotServing>,
     /// The consequences if it died now.
     pub at_stake: AtStake,
+    /// Options that should be equal in all datacenters, and differ between these two: by their names.
+    pub differing: Vec<&'static str>,
 }
 
 /// Gauges, and from `grants` on counters since the start of the process. The edge publishes them as metrics.

@@ -18,6 +18,7 @@ use crate::replica::lifecycle::Lifecycle;
 use crate::replica::members::Members;
 use crate::replica::outputs::Outputs;
 use crate::replica::peers::Peers;
+use crate::replica::peers::terms::Terms;
 use crate::replica::watches::Watches;
 use geolock_api::names::{DcId, DcSet};
 
@@ -101,6 +102,15 @@ impl StatusView<'_> {
         }
     }
 
+    /// Returns the options that should be equal and differ, as far as it was told.
+    fn differing_options(&self, peer: DcId) -> Vec<&'static str> {
+        let ours = Terms::of(self.members.configured(), &self.config.agreed);
+        let theirs = self.peers.links.terms(peer);
+        let terms = theirs.into_iter().flat_map(|theirs| ours.differing(&theirs));
+        let terms = terms.map(|(option, ..)| option);
+        terms.chain(self.peers.access_rules.differing(peer).map(|(option, ..)| option)).collect()
+    }
+
     fn peer_status(&self, peer: DcId, waiting: &WaitingFor) -> PeerStatus {
         let acknowledged = self.log.peer(peer).acknowledged();
         let lag = acknowledged.lag(self.log.applied(), self.log.entries());
@@ -119,6 +129,7 @@ impl StatusView<'_> {
             paused_by_skew: self.peers.links.is_paused(peer),
             not_serving: self.peers.not_serving(peer, self.log, self.now.mono),
             at_stake: self.at_stake(peer, waiting),
+            differing: self.differing_options(peer),
         }
     }
 

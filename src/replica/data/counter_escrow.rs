@@ -138,8 +138,8 @@ impl Writer<'_> {
         self.give_rights(peer, vec![(key, amount)]);
     }
 
-    /// Gives rights to another member. The commit has seen what is on disk, so it changes no counter whose key
-    /// was ended by an entry that is applied and not yet on disk: rights to that one stay here.
+    /// Gives rights to another member. The commit has seen what is on disk, so it changes no counter whose
+    /// key was ended by an entry that is applied and not yet on disk: rights to that one stay here.
     fn give_rights(&mut self, to: DcId, rights: Vec<(Key, u64)>) {
         assert!(to != self.config.dc, "rights go to another datacenter");
         assert!(self.members.entered.contains(to), "rights go to {to}, which is a member");

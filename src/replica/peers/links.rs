@@ -174,6 +174,11 @@ impl Links {
         self.rows[peer.index()].told_heads
     }
 
+    /// Returns the terms in the last heartbeat on the present link.
+    pub fn terms(&self, peer: DcId) -> Option<Terms> {
+        self.rows[peer.index()].terms
+    }
+
     pub fn clock_ahead_ms(&self, peer: DcId) -> Option<i64> {
         self.rows[peer.index()].clock_ahead_ms
     }

@@ -1,5 +1,6 @@
 //! The state that concerns the other datacenters: links, reachability, clocks, and comparisons of data.
 
+pub(super) mod access_rules;
 pub(super) mod anti_entropy;
 mod check;
 pub(super) mod clock_skew;
@@ -22,6 +23,7 @@ use crate::base::time::{Instant, Now};
 use crate::causal_log::{Inbox, Log};
 use crate::lock_state::Locks;
 use crate::replica::members::member_lease::MemberLease;
+use crate::replica::peers::access_rules::AccessRules;
 use crate::replica::peers::anti_entropy::AntiEntropy;
 use crate::replica::peers::links::Links;
 use crate::replica::peers::reachability::Reachability;
@@ -40,6 +42,7 @@ pub(super) struct Peers {
     pub witnesses: Witnesses,
     pub stability: Stability,
     pub anti_entropy: AntiEntropy,
+    pub access_rules: AccessRules,
     pub heartbeat_at: Instant,
 }
 
@@ -54,6 +57,7 @@ impl Peers {
             witnesses: Witnesses::default(),
             stability: Stability::default(),
             anti_entropy: AntiEntropy::new(now.mono + config.local.anti_entropy_interval),
+            access_rules: AccessRules::default(),
             heartbeat_at: now.mono,
         }
     }

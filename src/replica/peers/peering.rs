@@ -57,6 +57,7 @@ impl Peering<'_> {
         self.log.peers_mut().link_up(peer);
         self.members.asking.note_link_up(peer, version);
         self.members.lease_limits.note_link_up(peer, version);
+        self.peers.access_rules.note_link_up(peer, version);
         lend!(Clocks, self).tell_wall_clock(peer);
         lend!(Decisions, self).tell_decisions_to(peer);
         lend!(LinkHandler, self).tell_links();
@@ -109,6 +110,7 @@ impl Peering<'_> {
         lend!(Decisions, self).propose_cancel();
         lend!(Decisions, self).propose_version();
         lend!(Decisions, self).tell_lease_limits();
+        self.tell_access_rules();
         lend!(ForcedRecovery, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
         lend!(FailureDetector, self).drive_silence();

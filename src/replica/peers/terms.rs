@@ -38,6 +38,16 @@ impl Terms {
         }
     }
 
+    /// Returns the options that differ, each by name with both values in milliseconds.
+    pub(in crate::replica) fn differing(
+        &self,
+        theirs: &Terms,
+    ) -> impl Iterator<Item = (&'static str, u32, u32)> + use<> {
+        let both = self.options().into_iter().zip(theirs.options());
+        both.filter(|(ours, theirs)| ours != theirs)
+            .map(|((option, ours), (_, theirs))| (option, ours, theirs))
+    }
+
     /// Returns the options by name, in milliseconds.
     fn options(&self) -> [(&'static str, u32); 3] {
         [
@@ -66,10 +76,8 @@ impl LinkHandler<'_> {
         if theirs.members != ours.members && !is_decided {
             return Err(Violation::Members { theirs: theirs.members, ours: ours.members });
         }
-        for ((option, ours), (_, theirs)) in ours.options().into_iter().zip(theirs.options()) {
-            if ours != theirs {
-                self.out.report(Report::OptionDiffers { peer, option, ours, theirs });
-            }
+        for (option, ours, theirs) in ours.differing(theirs) {
+            self.out.report(Report::OptionDiffers { peer, option, ours, theirs });
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! A cluster in one thread: effects are performed when the story says so.
 
+use super::terms::is_difference;
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::capacity::DiskSpace;
 use crate::base::time::{Instant, Now, Wall};
@@ -272,13 +273,8 @@ impl Cluster {
                     self.wires.remove(&(dc(id), peer));
                 }
                 Effect::Checkpoint(checkpoint) => node.checkpoint = Some(*checkpoint),
-                Effect::Report(
-                    report @ (Report::DigestsDiffer { .. }
-                    | Report::SumsDiffer { .. }
-                    | Report::OptionDiffers { .. }),
-                ) => self.reports.push(report),
+                Effect::Report(report) => self.reports.extend(Some(report).filter(is_difference)),
                 Effect::Propose(proposal) => self.proposed.push(*proposal),
-                Effect::Report(_) => {}
             }
         }
         if !self.checks_itself {

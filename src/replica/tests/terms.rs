@@ -1,9 +1,16 @@
 //! Stories about options that must be equal in the cluster: both sides of a link compare them.
 
 use super::cluster::{Cluster, dc};
+use crate::base::wire::LEASES_VERSION;
 use crate::causal_log::Violation;
-use crate::replica::{Message, Report, Terms};
+use crate::replica::{AccessDigests, Event, Message, Report, Terms};
 use geolock_api::names::DcSet;
+
+/// Returns true if it reports that two datacenters differ.
+pub fn is_difference(report: &Report) -> bool {
+    let of_data = matches!(report, Report::DigestsDiffer { .. } | Report::SumsDiffer { .. });
+    of_data || matches!(report, Report::OptionDiffers { .. } | Report::AccessDiffers { .. })
+}
 
 impl Cluster {
     /// Links both anew, and changes the terms of dc1 in flight.
@@ -61,4 +68,52 @@ fn an_option_that_differs_is_named_once_with_both_values_and_stops_nothing() {
     assert_eq!(c.reports, [differs]);
     assert!(c.nodes.iter().all(|node| node.violations.is_empty()));
     c.use_lock(0, "a");
+}
+
+fn rules(n: u8) -> AccessDigests {
+    AccessDigests { rules: Some([n; 32]), tokens: None }
+}
+
+fn differing(c: &Cluster, id: usize) -> Vec<&'static str> {
+    c.inspect(id).status().peers[0].differing.clone()
+}
+
+#[test]
+fn access_rules_that_differ_are_named_until_they_are_the_same() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.version = LEASES_VERSION;
+    (c.cut(0, 1), c.link(0, 1));
+    c.handle(0, Event::AccessRules { digests: rules(1) });
+    c.pass(1_000);
+    assert!(differing(&c, 0).is_empty() && differing(&c, 1).is_empty(), "dc1 has not read its files yet");
+    c.handle(1, Event::AccessRules { digests: AccessDigests::default() });
+    c.pass(1_000);
+    assert_eq!((differing(&c, 0), differing(&c, 1)), (vec!["api.acl"], vec!["api.acl"]));
+    let only_in =
+        |peer, ours| Report::AccessDiffers { peer: dc(peer), option: "api.acl", ours, theirs: !ours };
+    assert_eq!(c.reports, [only_in(0, false), only_in(1, true)]);
+    // An operator gives dc1 the same file, and has it read again.
+    c.handle(1, Event::AccessRules { digests: rules(1) });
+    c.pass(1_000);
+    assert!(differing(&c, 0).is_empty() && differing(&c, 1).is_empty());
+    assert_eq!(c.reports.len(), 2);
+    // It counts as long as the link: on the next one it is told again.
+    c.handle(1, Event::AccessRules { digests: rules(2) });
+    c.cut(0, 1);
+    assert_eq!(c.reports.len(), 3, "dc1 compares at once: {:?}", c.reports);
+    c.link(0, 1);
+    c.pass(1_000);
+    assert_eq!((differing(&c, 0), c.reports.len()), (vec!["api.acl"], 5));
+}
+
+#[test]
+fn a_peer_of_before_is_told_no_access_rules() {
+    let mut c = Cluster::new(2, 0, 0);
+    c.version = LEASES_VERSION - 1;
+    (c.cut(0, 1), c.link(0, 1));
+    for id in [0, 1] {
+        c.handle(id, Event::AccessRules { digests: rules(id) });
+        c.pass(1_000);
+    }
+    assert!(differing(&c, 0).is_empty() && c.reports.is_empty());
 }

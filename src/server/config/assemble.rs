@@ -48,6 +48,9 @@ pub(super) fn assemble(from: &Sources<'_>) -> Result<Config, ConfigError> {
     let server = server(from)?;
     Ok(Config {
         join,
+        join_without_rules: from
+            .optional("join_without_rules", |o| &o.join_without_rules)
+            .is_some_and(|given| *given.value),
         join_policy: join::policy(from)?,
         replica,
         listen: listen(from)?,

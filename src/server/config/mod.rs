@@ -36,10 +36,10 @@ use crate::server::api::ApiOptions;
 use crate::telemetry::LogOptions;
 use geolock_api::names::{ClusterId, DcId};
 
+pub use crate::replica::MAX_LEASE_TTL;
 pub use error::ConfigError;
 pub use hold::HoldEntry;
 pub use options::Options;
-pub use crate::replica::MAX_LEASE_TTL;
 pub use units::{parse_duration, units_of_durations};
 
 /// The flags of `geolock server`.
@@ -70,6 +70,8 @@ pub struct Config {
     pub members: Vec<Member>,
     /// The member to ask, if this server joins a running cluster: `host:port` of its QUIC listener.
     pub join: Option<String>,
+    /// It may join members that have access rules without having some.
+    pub join_without_rules: bool,
     /// The policy for servers that join later, if this server founds the cluster.
     pub join_policy: JoinPolicy,
     pub listen: Listen,
@@ -168,6 +170,7 @@ impl Config {
             replica: ReplicaConfig::new(dc, agreed, LocalConfig { hash_seed, ..LocalConfig::default() }),
             members,
             join: None,
+            join_without_rules: false,
             join_policy: JoinPolicy::default(),
             listen: Listen::default(),
             tls: Tls::of(tls),

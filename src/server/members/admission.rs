@@ -15,28 +15,47 @@ use geolock_api::names::DcId;
 const NO_LIST: &str =
     "the cluster has no list of decisions yet: that needs all its members, running this release";
 
+const WITHOUT_RULES: &str = "the members have access rules (api.acl) and this server has none: here every client could do everything. Give it \
+     the same file, or --join-without-rules true";
+
+/// The member that is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub dc: DcId,
+    /// It has access rules.
+    pub has_rules: bool,
+}
+
 /// The answer to a request, and the command to be proposed for it.
 pub(super) struct Response {
     pub answer: Bytes,
     pub propose: Option<Command>,
 }
 
-/// Answers a request of the server with the certificate of `from`. `me`: the member that is asked. `last`:
-/// why the last command could not be proposed, if one could not. `newest`: the state after all decisions that
+/// Answers a request of the server with the certificate of `from`. `last`: why the last command could not
+/// be proposed, if one could not. `newest`: the state after all decisions that
 /// were made, some of which the machine may not know yet.
 pub(super) fn respond(
     view: &MembersView,
     newest: &Config,
-    me: DcId,
+    Asked { dc: me, has_rules }: Asked,
     from: DcId,
     request: &[u8],
     last: Option<String>,
 ) -> Response {
     let (answer, propose) = match wire::decode::<JoinRequest>("join request", request) {
-        Ok(JoinRequest::V1(_) | JoinRequest::Witness(_)) if newer(view, newest).cluster().is_none() => {
+        Ok(JoinRequest::V1(_) | JoinRequest::WithoutRules(_) | JoinRequest::Witness(_))
+            if newer(view, newest).cluster().is_none() =>
+        {
             (JoinAnswer::Wait(NO_LIST.into()), None)
         }
         Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, last),
+        Ok(JoinRequest::WithoutRules(applicant))
+            if has_rules && !is_member(view, newest, from, &applicant) =>
+        {
+            (JoinAnswer::Refused(WITHOUT_RULES.into()), None)
+        }
+        Ok(JoinRequest::WithoutRules(applicant)) => decide(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::Witness(applicant)) => decide_witness(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::EndOf(server)) => (JoinAnswer::End(ServerEnd::of(newer(view, newest), server)), None),
         Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
@@ -48,6 +67,11 @@ pub(super) fn respond(
 /// Returns the state after the most decisions.
 fn newer<'a>(view: &'a MembersView, newest: &'a Config) -> &'a Config {
     if is_newer(newest, &view.config) { newest } else { &view.config }
+}
+
+fn is_member(view: &MembersView, newest: &Config, from: DcId, applicant: &Applicant) -> bool {
+    let member = newer(view, newest).slots().member(from);
+    member.is_some_and(|member| member.server == applicant.server)
 }
 
 fn decide(

@@ -12,6 +12,7 @@ use tokio::runtime;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::admission::Asked;
 use super::decisions::DecisionList;
 use super::lanes::Lanes;
 use super::leading::Leading;
@@ -65,6 +66,8 @@ pub struct GroupConfig {
     pub file: Option<ControlFile>,
     pub founders: Founders,
     pub timing: Timing,
+    /// Its server has access rules.
+    pub has_rules: bool,
 }
 
 /// Where the links put what is for the control group.
@@ -148,7 +151,7 @@ async fn run(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), GroupError> {
     let (me, dir) = (config.me, config.dir.clone());
-    let timing = config.timing;
+    let (timing, has_rules) = (config.timing, config.has_rules);
     loop {
         let running = Running::start(config, &sources).await?;
         let lineage = running.lineage;
@@ -168,7 +171,7 @@ async fn run(
         let file = begun.map_err(StartError::from)?;
         tracing::warn!(dc = %me.dc, "a new control group begins: the cluster was recovered by force");
         let founders = Founders::Joins;
-        config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing };
+        config = GroupConfig { me, dir: dir.clone(), file: Some(file), founders, timing, has_rules };
     }
 }
 
@@ -209,7 +212,7 @@ impl Running {
     /// Opens or founds this server's part, and starts its tasks. Returns before there is a leader.
     async fn start(config: GroupConfig, sources: &Sources) -> Result<Running, GroupError> {
         let Sources { frames: arrived, calls: asked, outputs, inputs, view, links } = sources.clone();
-        let GroupConfig { me, dir, file, founders, timing } = config;
+        let GroupConfig { me, dir, file, founders, timing, has_rules } = config;
         let (start, founding) = match founders {
             Founders::Configured(founding) => {
                 let founding = founding.map_err(GroupError::Text)?;
@@ -242,7 +245,7 @@ impl Running {
         };
         let calls = Calls {
             control: control(),
-            me: me.dc,
+            asked: Asked { dc: me.dc, has_rules },
             view,
             inputs: inputs.clone(),
             last_refusal: Arc::clone(&last_refusal),

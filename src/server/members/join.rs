@@ -38,6 +38,8 @@ pub struct JoinOptions {
     pub is_patient: bool,
     /// It is to be a witness, and no member.
     pub is_witness: bool,
+    /// It has no access rules, and may not join members that have some.
+    pub without_rules: bool,
     pub cluster: String,
     pub dc: DcId,
     pub name: MemberName,
@@ -81,14 +83,10 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
         let (dir, dc) = (options.data_dir.clone(), options.dc);
         joined(spawn_blocking(move || identify(&dir, dc)).await)?
     };
-    let JoinOptions { members, is_patient, is_witness, cluster, dc, name, address, data_dir, version } =
-        options;
+    let JoinOptions { members, is_patient, is_witness, cluster, dc, data_dir, .. } = options.clone();
     let mut to_ask = members.iter().cycle();
     let mut member = to_ask.next().expect("there is a member to ask");
-    let credentials = Statement { cluster: ClusterId::of(&cluster), lineage: None, version };
-    let applicant = Applicant { server, name, address, credentials };
-    let request = if is_witness { JoinRequest::Witness(applicant) } else { JoinRequest::V1(applicant) };
-    let request = wire::encode("join request", &request);
+    let request = wire::encode("join request", &request(options, server));
     let request = request.expect("its texts are limited");
     debug_assert!(request.len() <= MAX_JOIN_REQUEST, "a name and an address");
     let (mut told, mut failures, mut has_answered) = (None, 0, false);
@@ -138,6 +136,17 @@ pub async fn join(options: JoinOptions, tls: &Credentials) -> Result<(Joined, Co
     )?;
     tracing::info!(%dc, members = now.members.len(), "admitted: this server is {}", if is_witness { "a witness" } else { "a member, and gets its state" });
     Ok((now, file))
+}
+
+fn request(options: JoinOptions, server: ServerId) -> JoinRequest {
+    let JoinOptions { is_witness, without_rules, cluster, name, address, version, .. } = options;
+    let credentials = Statement { cluster: ClusterId::of(&cluster), lineage: None, version };
+    let applicant = Applicant { server, name, address, credentials };
+    match (is_witness, without_rules) {
+        (true, _) => JoinRequest::Witness(applicant),
+        (false, true) => JoinRequest::WithoutRules(applicant),
+        (false, false) => JoinRequest::V1(applicant),
+    }
 }
 
 fn tell(told: &mut Option<String>, state: &str, why: String) {

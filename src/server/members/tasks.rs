@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::admission::{Response, respond};
+use super::admission::{Asked, Response, respond};
 use super::decisions::DecisionList;
 use super::lanes::Lanes;
 use crate::control::{ControlGroup, Decided, Relay};
@@ -14,7 +14,7 @@ use crate::interdc::{ControlFrame, JoinCall, Links};
 use crate::lock_server::{MembersInput, MembersOutput, MembersView};
 use crate::membership::{Command, Index, Proposal};
 use crate::runtime::tasks::joined;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::DcSet;
 
 /// Most requests of other members that are being answered.
 const HANDLED: usize = 128;
@@ -154,7 +154,7 @@ fn note(last: &LastRefusal, why: Option<String>) {
 /// Requests of servers that want to join.
 pub(super) struct Calls {
     pub control: ControlGroup<DecisionList>,
-    pub me: DcId,
+    pub asked: Asked,
     pub view: watch::Receiver<MembersView>,
     pub inputs: mpsc::Sender<MembersInput>,
     pub last_refusal: LastRefusal,
@@ -167,7 +167,7 @@ impl Calls {
             let last = self.last_refusal.lock().expect("nothing panics while it holds a text").clone();
             let newest = self.control.state().0;
             let Response { answer, propose } =
-                respond(&self.view.borrow(), &newest, self.me, from, &request, last);
+                respond(&self.view.borrow(), &newest, self.asked, from, &request, last);
             if let Some(command) = propose
                 && proposed_at.is_none_or(|at| at.elapsed() >= PROPOSE_AGAIN)
             {

@@ -1,7 +1,7 @@
 //! Tests of the members of a running cluster: answers to servers that ask to join, their messages, and the
 //! file of a server that joined. Real servers: `tests/members`.
 
-use super::admission::{Response, respond};
+use super::admission::{Asked, Response, respond};
 use super::joined_file::{self, Joined, JoinedFileError};
 use super::leading::next_vote;
 use super::wire::{Admitted, AdmittedMember, Applicant, JoinAnswer, JoinRequest};
@@ -101,9 +101,14 @@ impl Members {
     }
 }
 
+/// Datacenter 0, which has access rules.
+fn here() -> Asked {
+    Asked { dc: dc(0), has_rules: true }
+}
+
 fn asked(view: &MembersView, from: u8, request: &JoinRequest) -> (JoinAnswer, Option<Command>) {
     let request = wire::encode("request", request).expect("it is small");
-    let Response { answer, propose } = respond(view, &view.config, dc(0), dc(from), &request, None);
+    let Response { answer, propose } = respond(view, &view.config, here(), dc(from), &request, None);
     (wire::decode("answer", &answer).expect("it can be read"), propose)
 }
 
@@ -216,10 +221,29 @@ fn requests_that_do_not_fit_are_refused() {
     let (answer, _) = members.ask(1, &JoinRequest::V1(Applicant { credentials: other, ..asks }));
     assert!(matches!(answer, JoinAnswer::Refused(_)) && why(&answer).contains("cluster"), "{answer:?}");
     for bytes in [&[][..], &[9], &[0; 5], &[0xff; 64]] {
-        let Response { answer, propose } = respond(&members.view(), &members.0.0, dc(0), dc(1), bytes, None);
+        let Response { answer, propose } = respond(&members.view(), &members.0.0, here(), dc(1), bytes, None);
         let answer: JoinAnswer = wire::decode("answer", &answer).expect("it can be read");
         assert!(matches!(answer, JoinAnswer::Refused(_)) && propose.is_none(), "{answer:?}");
     }
+}
+
+#[test]
+fn a_server_without_rules_does_not_join_members_with_rules_by_mistake() {
+    let mut members = Members::founded(JoinPolicy::Auto);
+    let asks = || JoinRequest::WithoutRules(applicant(7, "city1"));
+    let (answer, propose) = members.ask(1, &asks());
+    assert!(matches!(answer, JoinAnswer::Refused(_)) && propose.is_none(), "{answer:?}");
+    assert!(why(&answer).contains("--join-without-rules"), "{answer:?}");
+    let of = |has_rules, members: &Members| {
+        let request = wire::encode("request", &asks()).expect("it is small");
+        let asked = Asked { has_rules, ..here() };
+        respond(&members.view(), &members.0.0, asked, dc(1), &request, None)
+    };
+    let admission = of(false, &members).propose.expect("members without rules admit it");
+    members.decide(admission);
+    // A decision is told by members with rules, too.
+    let answer: JoinAnswer = wire::decode("answer", &of(true, &members).answer).expect("it can be read");
+    assert!(matches!(answer, JoinAnswer::Admitted(_)), "{answer:?}");
 }
 
 #[test]
@@ -238,7 +262,10 @@ fn the_messages_of_servers_that_join_never_change() {
     let asked = JoinRequest::V1(applicant.clone());
     assert_eq!(wire::encode("request", &asked).expect("it is small"), golden);
     let of_witness = [&[2][..], &golden[1..]].concat();
+    let without_rules = JoinRequest::WithoutRules(applicant.clone());
     assert_eq!(wire::encode("request", &JoinRequest::Witness(applicant)).expect("it is small"), of_witness);
+    let of_ruleless = [&[3][..], &golden[1..]].concat();
+    assert_eq!(wire::encode("request", &without_rules).expect("it is small"), of_ruleless);
     assert_eq!(wire::encode("request", &end_of).expect("it is small"), [&[1][..], &[7; 16]].concat());
     let member = AdmittedMember { dc: dc(1), name: name("a"), address: self::address(1) };
     let options = AgreedOptions { heartbeat_ms: 1, peer_timeout_ms: 2, max_clock_skew_ms: 3 };

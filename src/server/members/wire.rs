@@ -16,6 +16,9 @@ pub(super) enum JoinRequest {
     EndOf(ServerId),
     /// It asks to become a witness: a voter without data.
     Witness(Applicant),
+    /// As `V1`, of a server that lets its clients do everything, and was not told to do so beside members
+    /// that have access rules.
+    WithoutRules(Applicant),
 }
 
 /// A server that asks to become a member.

@@ -137,6 +137,7 @@ impl Place {
                 None => Founders::Configured(founding(&config)),
             },
             peer_timeout: config.replica.agreed.peer_timeout,
+            has_rules: config.access.acl.is_some(),
         };
         let mut replica = config.replica;
         if !has_joined {
@@ -157,6 +158,7 @@ pub(super) struct GroupPlan {
     file: Option<ControlFile>,
     founders: Founders,
     peer_timeout: Duration,
+    has_rules: bool,
 }
 
 impl GroupPlan {
@@ -168,6 +170,7 @@ impl GroupPlan {
             founders: self.founders,
             // A member that is silent for that long counts as unreachable, and so does a leader.
             timing: Timing::for_round_trip(self.peer_timeout / 10),
+            has_rules: self.has_rules,
         };
         Group::start(config, channels, links, members)
     }
@@ -225,6 +228,7 @@ fn join_options(
         members,
         is_patient,
         is_witness,
+        without_rules: config.access.acl.is_none() && !config.join_without_rules,
         cluster: config.cluster_name.clone(),
         dc: this.dc,
         name: MemberName::new(&this.name)?,

@@ -83,6 +83,7 @@ impl WitnessNode {
             file,
             founders: Founders::Joins,
             timing: Timing::for_round_trip(peer_timeout / 10),
+            has_rules: false,
         };
         let server = WitnessServerConfig { witness, journal: config.journal, links, server: config.server };
         let (port, members) = members_port();

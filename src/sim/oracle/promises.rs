@@ -123,6 +123,7 @@ impl Promises {
             | Message::Recovery(_)
             | Message::WitnessHears { .. }
             | Message::LongestLeases { .. }
+            | Message::AccessRules(_)
             | Message::AskState { .. }
             | Message::AskLog { .. }
             | Message::WallClock { .. }

@@ -104,6 +104,7 @@ fn peer_status(info: &ServerInfo, peer: &PeerStatus, links: &[LinkFigures]) -> p
         grace_remaining_ms,
         at_stake: Some(stake_of(peer)),
         silent: ids(peer.at_stake.silent),
+        differing: peer.differing.iter().map(|option| (*option).into()).collect(),
         dc: peer.dc.get().into(),
         dc_name: info.name(peer.dc),
         connected: peer.connected,

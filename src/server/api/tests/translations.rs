@@ -273,6 +273,7 @@ fn status() -> Status {
             clock_ahead_ms: -7,
             paused_by_skew: false,
             not_serving: Some(NotServing::Grace { for_ms: 1_500 }),
+            differing: vec!["api.acl"],
             at_stake: AtStake { away_locks: 6, waiting: 2, heard_ms: Some(90), silent: DcSet::only(dc(2)) },
         }],
         counts: Counts { grants: 5, held: 1, ..Counts::default() },
