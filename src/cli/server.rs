@@ -67,7 +67,7 @@ async fn run_once(
     );
     let manager = Arc::new(ServiceManager::of_environment());
     manager.ready();
-    let (handle, reloader) = (node.handle(), node.reloader());
+    let (handle, reloader, members) = (node.handle(), node.reloader(), node.members());
     spawn(Arc::clone(&manager).say_alive(handle.clone()));
     let mut ended = pin!(node.ended());
     loop {
@@ -80,9 +80,13 @@ async fn run_once(
         }
     }
     manager.stopping();
-    handle.drain();
+    let stopped = async {
+        members.hand_over().await;
+        handle.drain();
+        ended.await
+    };
     tokio::select! {
-        ended = ended => drop(ended?),
+        ended = stopped => drop(ended?),
         code = signals.stop.next() => {
             tracing::warn!("asked again to stop: exiting at once");
             flush_log();

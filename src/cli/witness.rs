@@ -35,16 +35,20 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         _ = signals.next() => return Ok(()),
     };
     tracing::info!(%dc, name, cluster, quic = %listen, "listening, as a witness");
-    let handle = node.handle();
+    let (handle, members) = (node.handle(), node.members());
     let mut ended = pin!(node.ended());
     tokio::select! {
         ended = &mut ended => {
             ended?;
         }
         _ = signals.next() => {
-            handle.drain();
+            let stopped = async {
+                members.hand_over().await;
+                handle.drain();
+                ended.await
+            };
             tokio::select! {
-                ended = ended => drop(ended?),
+                ended = stopped => drop(ended?),
                 code = signals.next() => {
                     tracing::warn!("asked again to stop: exiting at once");
                     flush_log();

@@ -206,6 +206,11 @@ impl<F: Fold> ControlGroup<F> {
         self.0.hand_over(to).await
     }
 
+    /// Waits until another member leads, or none.
+    pub async fn led_elsewhere(&self) {
+        self.0.led_elsewhere().await;
+    }
+
     /// Returns a reader of the decisions after decision `seen`; 0 for all.
     pub fn applied(&self, seen: u64) -> Applied<F> {
         Applied { seen, list: self.0.list.clone(), decided: self.0.decided.clone() }

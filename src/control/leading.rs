@@ -110,6 +110,16 @@ impl<F: Fold> Core<F> {
         Some(successor)
     }
 
+    /// Waits until this member does not lead.
+    pub(super) async fn led_elsewhere(&self) {
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_watched().current_leader == Some(self.caller.me) {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Carries out a request as the leader.
     pub(super) async fn lead(&self, request: LeaderRequest) -> Result<u64, Refusal> {
         match request {

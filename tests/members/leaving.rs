@@ -6,6 +6,8 @@ use crate::fixture::said::run;
 use crate::fixture::{Cluster, lock, until};
 use crate::growth::{AUTO, all_settled, joined, listed, prepared};
 use geolock::client::{AcquireRequest, Client};
+use rustix::process::Signal;
+use serde_json::Value;
 
 /// Three datacenters, grown from one, and a client of each.
 pub async fn three(tables: &str) -> (Cluster, Vec<Client>) {
@@ -47,6 +49,22 @@ async fn one_that_leaves_hands_the_control_group_over() {
     cluster.server(leader).line("has left the cluster");
     assert_eq!(cluster.server(leader).wait(), 0);
     listed(&cluster, other, "two settled members", |list| all_settled(list, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_stops_hands_the_control_group_over() {
+    let (mut cluster, clients) = three(AUTO).await;
+    drop(clients);
+    let leader = listed(&cluster, 0, "a leader", |list| list["leader"].is_u64())["leader"].as_u64();
+    let leader = leader.and_then(|dc| u8::try_from(dc).ok()).expect("the id of a datacenter");
+    cluster.server(leader).signal(Signal::TERM);
+    cluster.server(leader).line("this server stops: it hands the control group over");
+    assert_eq!(cluster.server(leader).wait(), 0);
+    let other = (leader + 1) % 3;
+    let is_led = |list: &Value| list["leader"].as_u64().is_some_and(|dc| dc != u64::from(leader));
+    listed(&cluster, other, "another leader", is_led);
+    let said = run(&mut cluster.command(other, ["member", "policy", "--evict", "wait"]));
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,12 +130,19 @@ pub(super) fn successors(
     me: MemberId,
     view: &MembersView,
 ) -> BTreeSet<MemberId> {
-    let leaves =
-        |it: MemberId| config.slots().member(it.dc).is_some_and(|member| member.phase == Phase::Leaving);
-    if !is_over(config, me) && !leaves(me) {
-        return BTreeSet::new();
+    match is_over(config, me) || leaves(config, me) {
+        true => others(config, status, me.dc, view),
+        false => BTreeSet::new(),
     }
-    let stays = |it: &&MemberId| **it != me && !is_over(config, **it) && !leaves(**it);
+}
+
+fn leaves(config: &Config, it: MemberId) -> bool {
+    config.slots().member(it.dc).is_some_and(|member| member.phase == Phase::Leaving)
+}
+
+/// Returns the voters that can be reached, stay, and could lead instead of `me`.
+pub(super) fn others(config: &Config, status: &Status, me: DcId, view: &MembersView) -> BTreeSet<MemberId> {
+    let stays = |it: &&MemberId| it.dc != me && !is_over(config, **it) && !leaves(config, **it);
     let (witnesses, members): (BTreeSet<MemberId>, BTreeSet<MemberId>) = status
         .settled_voters
         .iter()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::decisions::DecisionList;
-use super::leading::is_over;
+use super::leading::{is_over, others};
 use crate::base::time::Timestamp;
 use crate::control::{ControlGroup, ProposeError};
 use crate::lock_server::{MembersInput, MembersView};
@@ -23,6 +23,8 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a command waits until a majority is heard: this server, or others, may just have started.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
+/// How long a server that stops waits until another one leads the control group.
+const HAND_OVER: Duration = Duration::from_secs(2);
 /// How often a command of an operator is checked again because others were decided meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -94,6 +96,19 @@ impl MembersApi {
             view.config = config;
         }
         (view, control.status().leader.map(|leader| leader.dc))
+    }
+
+    /// Hands the control group over before this server stops, if it leads and another voter can be reached:
+    /// otherwise nothing could be decided until the others have noticed that it is gone.
+    pub async fn hand_over(&self) {
+        let Some(control) = self.control.borrow().clone() else { return };
+        let successors = others(&control.state().0, &control.status(), self.me, &self.view.borrow());
+        if let Some(successor) = control.hand_over(&successors).await {
+            tracing::info!(%successor, "this server stops: it hands the control group over");
+            if timeout(HAND_OVER, control.led_elsewhere()).await.is_err() {
+                tracing::warn!(%successor, "it does not lead yet: the others elect one of them");
+            }
+        }
     }
 
     /// Returns the members whose votes the control group counts by now: it follows the decisions. `None` if

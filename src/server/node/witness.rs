@@ -23,7 +23,7 @@ use crate::pki::Credentials;
 use crate::replica::WitnessConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
-use crate::server::members::{Founders, Group, GroupConfig, channels};
+use crate::server::members::{Founders, Group, GroupConfig, MembersApi, channels};
 use crate::server::reload::Loaded;
 use crate::telemetry::Board;
 
@@ -104,6 +104,11 @@ impl WitnessNode {
     /// Returns the handle with which to stop it.
     pub fn handle(&self) -> LockServerHandle {
         self.handle.clone()
+    }
+
+    /// Returns the members of its cluster, as an operator sees them.
+    pub fn members(&self) -> MembersApi {
+        self.group.api()
     }
 
     /// Waits until it has stopped. Returns true if it was removed from its cluster.
