@@ -97,7 +97,7 @@ impl Locker {
     async fn open(handle: &LockServerHandle, task: usize) -> Result<Locker, AnyError> {
         let mut session = handle.open_session().await?;
         let (secret, ttl) = (Secret::new([7; 16]), Duration::from_secs(30));
-        let lease = Call::OpenLease { secret, ttl, on_disconnect: OnDisconnect::Release };
+        let lease = Call::OpenLease { secret, ttl: Some(ttl), on_disconnect: OnDisconnect::Release };
         session.call(1, lease).await?;
         let lease = match session.next().await? {
             Output::Reply { reply: Reply::LeaseOpened { lease, .. }, .. } => lease,

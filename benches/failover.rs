@@ -62,7 +62,7 @@ async fn hold() -> Result<(), AnyError> {
     let [server, tls, keeps] = HOLDER.map(|name| std::env::var(name).unwrap_or_default());
     let tls = geolock::client::ClientTls::from_dir(tls)?;
     let on_disconnect = if keeps.is_empty() { OnDisconnect::Release } else { OnDisconnect::Keep };
-    let config = ClientConfig { ttl: TTL, on_disconnect, ..ClientConfig::new([server], tls) };
+    let config = ClientConfig { ttl: Some(TTL), on_disconnect, ..ClientConfig::new([server], tls) };
     let client = Client::connect(config).await?;
     let guard = client.acquire(AcquireRequest::exclusive(lock("hot"))).await?;
     println!("held");

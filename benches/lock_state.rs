@@ -130,7 +130,7 @@ impl Bench {
     fn open_lease(&mut self) {
         let open = Call::OpenLease {
             secret: Secret::new([1; 16]),
-            ttl: Duration::from_secs(60),
+            ttl: Some(Duration::from_secs(60)),
             on_disconnect: OnDisconnect::Keep,
         };
         match self.call(0, open) {

@@ -91,7 +91,7 @@ impl Bench {
     fn open_lease(&mut self) {
         let secret = Secret::new([1; 16]);
         let ttl = Duration::from_secs(60);
-        match self.call(Call::OpenLease { secret, ttl, on_disconnect: OnDisconnect::Keep }) {
+        match self.call(Call::OpenLease { secret, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep }) {
             Some(Reply::LeaseOpened { lease, .. }) => self.lease = lease,
             other => panic!("no lease but {other:?}"),
         }

@@ -89,7 +89,7 @@ fn write(journal: &mut Journal, events: &Receiver<JournalEvent>) -> Result<(Repl
     bench.handle(journal, Event::Tick)?;
     let open = Call::OpenLease {
         secret: Secret::new([7; 16]),
-        ttl: Duration::from_secs(60),
+        ttl: Some(Duration::from_secs(60)),
         on_disconnect: OnDisconnect::Keep,
     };
     let call = CallId { session, tag: 0 };

@@ -70,7 +70,7 @@ impl Bench {
 
     fn open_lease(&mut self, ttl: Duration) {
         let secret = Secret::new([7; 16]);
-        match self.call(Call::OpenLease { secret, ttl, on_disconnect: OnDisconnect::Keep }) {
+        match self.call(Call::OpenLease { secret, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep }) {
             Some(Reply::LeaseOpened { lease, .. }) => self.lease = lease,
             other => panic!("no lease but {other:?}"),
         }

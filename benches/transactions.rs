@@ -63,7 +63,7 @@ impl Bench {
             keys: (0..WORKING_SET).map(|i| key(&format!("tenant/{i}/total"))).collect(),
         };
         let (secret, ttl) = (Secret::new([1; 16]), Duration::from_secs(60));
-        bench.call(Call::OpenLease { secret, ttl, on_disconnect: OnDisconnect::Keep });
+        bench.call(Call::OpenLease { secret, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep });
         bench.sync();
         match bench.last.take() {
             Some(Reply::LeaseOpened { lease, .. }) => bench.lease = lease,

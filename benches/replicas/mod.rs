@@ -148,7 +148,7 @@ impl Replicas {
 
     pub fn open_lease(&mut self) {
         let secret = Secret::new([7; 16]);
-        self.call(Call::OpenLease { secret, ttl: TTL, on_disconnect: OnDisconnect::Keep });
+        self.call(Call::OpenLease { secret, ttl: Some(TTL), on_disconnect: OnDisconnect::Keep });
         self.deliver(|_| {});
         let Some(Reply::LeaseOpened { lease, .. }) = self.last.take() else { panic!("no lease was opened") };
         self.lease = lease;

@@ -22,8 +22,8 @@ pub struct ClientConfig {
     pub token: Option<ClientToken>,
     /// Time to live of the lease without a renewal: 1 s to the server's `max_lease_ttl` (60 s unless
     /// configured). Short: the locks of a client that died are free sooner. Long: the client survives longer
-    /// network failures. Default 10 s.
-    pub ttl: Duration,
+    /// network failures. Default: 10 s, or the server's limit if that is shorter.
+    pub ttl: Option<Duration>,
     /// Action of the server on the locks when the connection breaks. Default [`OnDisconnect::Keep`].
     pub on_disconnect: OnDisconnect,
     /// Name of the client, for the server's log and for requests without a label. At most 256 bytes. Default:
@@ -44,7 +44,7 @@ impl ClientConfig {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             tls,
             token: None,
-            ttl: Duration::from_secs(10),
+            ttl: None,
             on_disconnect: OnDisconnect::Keep,
             name: String::new(),
             transport: Transport::default(),

@@ -30,7 +30,6 @@ pub(super) struct Handle {
     pub current: Arc<Current>,
     pub endpoints: Arc<[Dialled]>,
     pub connect_timeout: Duration,
-    ttl: Duration,
     driver: Mutex<Option<JoinHandle<Ending>>>,
 }
 
@@ -59,9 +58,9 @@ impl Client {
             alarm: Alarm::new(),
         };
         let driver = Mutex::new(Some(tokio::spawn(driver.run())));
-        let (connect_timeout, ttl) = (config.connect_timeout, config.ttl);
+        let connect_timeout = config.connect_timeout;
         // From here on, dropping this future closes the session.
-        let handle = Arc::new(Handle { shared, current, endpoints, connect_timeout, ttl, driver });
+        let handle = Arc::new(Handle { shared, current, endpoints, connect_timeout, driver });
         opened.await.unwrap_or(Err(ClientError::Closed))?;
         Ok(Client { handle })
     }
@@ -79,9 +78,9 @@ impl Client {
         Ok(LockGuard::new(waiting.into_handle(), number, grant))
     }
 
-    /// Returns the time to live of the lease ([`ClientConfig::ttl`]).
+    /// Returns the time to live of the present lease, or of the last one ([`ClientConfig::ttl`]).
     pub fn ttl(&self) -> Duration {
-        self.handle.ttl
+        self.handle.shared.ttl()
     }
 
     /// Releases everything, closes the lease and ends the client, for its clones as well. For guards that

@@ -36,6 +36,10 @@ impl LeaseClock {
         LeaseClock { ttl, renewed: sent, sent: None }
     }
 
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// Notes that a renewal is about to be sent.
     pub(super) fn sending(&mut self, now: Instant) {
         self.sent = Some(now);

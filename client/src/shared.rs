@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -106,6 +107,10 @@ impl Shared {
             self.driver.notify_one();
         }
         result
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.lock().session.ttl()
     }
 
     pub(super) fn acquire(

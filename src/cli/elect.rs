@@ -117,7 +117,7 @@ impl ElectArgs {
             signal = signals.wish_to_end() => return Err(ended_by(signal)),
         };
         match elected {
-            Ok(leader) => run_under(leader, &self.command, self.runner.ttl, signals).await,
+            Ok(leader) => run_under(leader, &self.command, client.ttl(), signals).await,
             Err(HeldError::Acquire(error)) => Err(not_acquired(error, client).await),
             Err(error) => Err(explained(error)),
         }

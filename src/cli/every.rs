@@ -87,7 +87,7 @@ impl EveryArgs {
         options.home = self.runner.home;
         options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
-        let shared = Arc::new(Shared::new(self.runner.ttl));
+        let shared = Arc::new(Shared::new(client.ttl()));
         let command = Command { args: &self.command, needed: None, max_runtime: None };
         let outcome = tokio::select! {
             biased;

@@ -79,9 +79,10 @@ pub struct LockArgs {
     /// While waiting, print the holders to standard error even if that is no terminal
     #[arg(long)]
     verbose: bool,
-    /// Time without contact to the server after which the locks are lost
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    ttl: Duration,
+    /// Time without contact to the server after which the locks are lost [default: 10s, or the server's limit
+    /// if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
     #[command(flatten)]
     home: HomeArgs,
     #[command(flatten)]
@@ -124,7 +125,7 @@ pub async fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         }
     };
     let outcome = match acquired {
-        Ok(guard) => run_under(guard, &args.command, args.ttl, signals).await,
+        Ok(guard) => run_under(guard, &args.command, client.ttl(), signals).await,
         Err(error) => Err(not_acquired(error, &client).await),
     };
     if !matches!(outcome, Ok((_, Release::GivenUp))) {

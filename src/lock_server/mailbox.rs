@@ -272,7 +272,7 @@ mod tests {
 
     fn open() -> Call {
         let ttl = Duration::from_secs(10);
-        Call::OpenLease { secret: Secret::new([7; 16]), ttl, on_disconnect: OnDisconnect::Keep }
+        Call::OpenLease { secret: Secret::new([7; 16]), ttl: Some(ttl), on_disconnect: OnDisconnect::Keep }
     }
 
     fn reclaim() -> Call {

@@ -42,7 +42,7 @@ fn release() -> Call {
 fn open_lease() -> Call {
     Call::OpenLease {
         secret: Secret::new([7; 16]),
-        ttl: Duration::from_secs(10),
+        ttl: Some(Duration::from_secs(10)),
         on_disconnect: OnDisconnect::Keep,
     }
 }

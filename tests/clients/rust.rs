@@ -237,7 +237,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_and_replaced() -> Result<(), Any
     let datacenter = Datacenter::start().await?;
     let proxy = Proxy::start(datacenter.address).await?;
     let mut config = datacenter.client_config(&[proxy.address])?;
-    config.ttl = Duration::from_secs(2);
+    config.ttl = Some(Duration::from_secs(2));
     config.connect_timeout = Duration::from_secs(1);
     let client = Client::connect(config).await?;
     let guard = client.acquire(exclusive("a")).await?;
@@ -268,7 +268,7 @@ async fn leaves_the_dead_line(datacenter: &Datacenter, transport: Transport) -> 
     let ttl = Duration::from_secs(8);
     let proxy = Proxy::start(datacenter.address).await?;
     let endpoints = [proxy.address, datacenter.address];
-    let config = ClientConfig { transport, ttl, ..datacenter.client_config(&endpoints)? };
+    let config = ClientConfig { transport, ttl: Some(ttl), ..datacenter.client_config(&endpoints)? };
     let client = Client::connect(config).await?;
     let held = client.acquire(exclusive(&format!("held {transport:?}"))).await?;
     proxy.silence();
@@ -368,7 +368,7 @@ async fn what_cannot_work_is_told_at_once() -> Result<(), AnyError> {
     let good = datacenter.client_config(&[datacenter.address])?;
 
     let mut config = good.clone();
-    config.ttl = Duration::from_millis(10);
+    config.ttl = Some(Duration::from_millis(10));
     let refused = Client::connect(config).await;
     assert!(matches!(refused, Err(ClientError::Refused(Reason::TtlOutOfRange, _))), "{refused:?}");
 

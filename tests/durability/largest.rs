@@ -76,7 +76,7 @@ async fn the_largest_commits_are_read_elsewhere_and_after_a_restart() {
     let options = "[limits]\nmax_transaction_time = \"300 s\"\n";
     let (mut cluster, clients) = servers(3).with(options).serving().await;
     // Preparing a step takes seconds on a busy machine.
-    let config = ClientConfig { ttl: Duration::from_secs(60), ..cluster.client_config(0) };
+    let config = ClientConfig { ttl: Some(Duration::from_secs(60)), ..cluster.client_config(0) };
     let writer = within(Client::connect(config)).await.expect("it serves");
     let set = largest_set(&writer).await;
     let both = merged([&set, &deepest_counters(&writer).await]);

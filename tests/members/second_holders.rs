@@ -67,7 +67,7 @@ async fn one_that_was_evicted_under_a_policy_that_it_does_not_know_serves_nothin
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_learns_of_its_eviction_ends_the_locks_of_its_clients_before_it_stops() {
     let (mut cluster, clients) = three(AUTO).await;
-    let config = ClientConfig { ttl: Duration::from_secs(60), ..cluster.client_config(2) };
+    let config = ClientConfig { ttl: Some(Duration::from_secs(60)), ..cluster.client_config(2) };
     let client = within(Client::connect(config)).await.expect("it serves");
     let held = acquire(&client, AcquireRequest::exclusive(lock("held there"))).await;
     cluster.server(2).signal(Signal::STOP);

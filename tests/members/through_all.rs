@@ -47,7 +47,7 @@ fn tables() -> String {
 
 fn client_config(cluster: &Cluster, dc: u8) -> ClientConfig {
     let mut config = cluster.client_config(dc);
-    config.ttl = Duration::from_secs(TTL_SECS);
+    config.ttl = Some(Duration::from_secs(TTL_SECS));
     config
 }
 

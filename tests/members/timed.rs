@@ -87,4 +87,21 @@ async fn a_policy_that_contradicts_itself_is_refused_and_the_policy_is_shown() {
     assert!(said.code == 0 && said.stdout.contains("The policy is set (decision "), "{said:?}");
     let said = run(&mut cluster.command(0, ["member", "home", "jobs/", "1"]));
     assert_eq!(said.code, 0, "another change is possible at once: {said:?}");
+
+    // Clients that ask for no time to live get a lease that is as short as it has to be.
+    let said = policy(&cluster, &["--max-lease-ttl", "4s"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    until("a limit below the default", || {
+        let said = run(&mut cluster.command(0, ["lock", "--ttl", "10s", "x", "--", "true"]));
+        (said.code == 64 && said.stderr.contains("a lease lives 1.0 s to 4.0 s")).then_some(())
+    });
+    for command in [
+        ["lock", "x", "--", "true"].as_slice(),
+        &["kv", "put", "k", "v"],
+        &["once", "x", "--", "true"],
+        &["every", "1h", "x", "--", "true"],
+    ] {
+        let said = run(&mut cluster.command(0, command));
+        assert_eq!(said.code, 0, "{command:?}: {said:?}");
+    }
 }

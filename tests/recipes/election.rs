@@ -107,7 +107,7 @@ async fn observers_see_what_the_leader_proclaims_and_that_it_resigns() {
 async fn a_leader_outlives_its_record_and_a_dropped_one_resigns() {
     let (cluster, clients) = servers(2).patient().quick().serving().await;
     let mut config = cluster.client_config(0);
-    config.ttl = Duration::from_secs(2);
+    config.ttl = Some(Duration::from_secs(2));
     let client = Client::connect(config).await.expect("the server listens");
     let leader = within(election(&client, "ann").campaign("v")).await.expect("it is elected");
     let mut observer = election(&clients[1], "").observe();

@@ -144,7 +144,7 @@ async fn client_process() {
     let var = |name| std::env::var(name).expect("the other test sets it");
     let tls = ClientTls::from_dir(var("CLIENT_TLS")).expect("the certificates are there");
     let config =
-        ClientConfig { ttl: Duration::from_secs(1), ..ClientConfig::new([var("CLIENT_SERVER")], tls) };
+        ClientConfig { ttl: Some(Duration::from_secs(1)), ..ClientConfig::new([var("CLIENT_SERVER")], tls) };
     let client = Client::connect(config).await.expect("the server listens");
     let mut outside = Outside::connect(var("CLIENT_RESOURCE").parse().expect("an address"));
     let (name, mut orders) = (var("CLIENT_NAME"), Orders::listen());

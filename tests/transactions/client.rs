@@ -71,7 +71,7 @@ async fn large_values_over(transport: Transport, datacenter: &Datacenter) -> Res
     let slow = Proxy::slow(datacenter.address, 150_000).await?;
     let mut config = ClientConfig { transport, ..datacenter.client_config(&[slow.address])? };
     // A client that reconnects has lost its lease.
-    (config.ttl, config.on_disconnect) = (Duration::from_secs(8), OnDisconnect::Release);
+    (config.ttl, config.on_disconnect) = (Some(Duration::from_secs(8)), OnDisconnect::Release);
     let client = Client::connect(config).await?;
     let guard = client.acquire(AcquireRequest::exclusive(name(&format!("{transport:?}")))).await?;
     let (value, key) = (vec![7; 1_000_000], key(&format!("{transport:?}")));

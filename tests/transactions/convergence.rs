@@ -39,7 +39,7 @@ async fn ten_thousand_increments_converge_along_a_chain() {
     const INCREMENTS: usize = 10_000;
     /// Concurrent tasks in each datacenter.
     const TASKS: usize = 16;
-    let (mut wan, clients) = servers(3).quick().relayed().cut(0, 2).serving().await;
+    let (mut wan, clients) = servers(3).quick().patient().relayed().cut(0, 2).serving().await;
     let committed = Arc::new(Mutex::new(Snapshot::default()));
     let mut tasks = JoinSet::new();
     for worker in 0..3 * TASKS {

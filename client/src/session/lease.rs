@@ -20,7 +20,7 @@ impl Session {
     pub(super) fn open_if_wanted(&mut self, now: Instant) {
         if self.lease_wanted && self.link == Link::Up && matches!(self.lease, Lease::None) {
             let open = proto::OpenLeaseRequest {
-                ttl_ms: millis(self.settings.ttl),
+                ttl_ms: self.settings.ttl.map_or(0, millis),
                 on_disconnect: self.settings.on_disconnect.into(),
             };
             self.send(Tag::OpenLease, Call::OpenLease(open));
@@ -32,6 +32,7 @@ impl Session {
     pub(super) fn on_lease_opened(&mut self, now: Instant, opened: proto::OpenLeaseResponse) {
         let Lease::Opening { sent } = self.lease else { return };
         let ttl = Duration::from_millis(opened.ttl_ms);
+        self.last_ttl = ttl;
         self.lease = Lease::Open(OpenLease {
             id: opened.lease,
             of: Arc::clone(&self.answers),

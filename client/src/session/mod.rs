@@ -61,10 +61,14 @@ use downgrades::Downgrade;
 pub(super) use downgrades::Downgrading;
 use transactions::Txn;
 
+/// Time to live of a lease by the server's default, unless its limit is shorter.
+const DEFAULT_TTL: Duration = Duration::from_secs(10);
+
 /// The settings of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    pub ttl: Duration,
+    /// `None`: the server's default.
+    pub ttl: Option<Duration>,
     pub on_disconnect: OnDisconnect,
     pub name: String,
     pub connect_timeout: Duration,
@@ -139,6 +143,8 @@ pub(super) struct Grant {
 /// The decisions of one client, across its streams and leases.
 pub(super) struct Session {
     settings: Settings,
+    /// Time to live of the last lease; of one that may come, before there was one.
+    last_ttl: Duration,
     link: Link,
     /// The datacenter that answers on this stream, by its name for people; empty until it has introduced
     /// itself.
@@ -269,6 +275,7 @@ struct Held {
 impl Session {
     pub(super) fn new(settings: Settings) -> Session {
         Session {
+            last_ttl: settings.ttl.unwrap_or(DEFAULT_TTL),
             settings,
             link: Link::Down,
             answers: Arc::default(),
@@ -287,6 +294,14 @@ impl Session {
             outputs: Vec::new(),
             drained: 0,
             lifecycle: Lifecycle::Running,
+        }
+    }
+
+    /// Returns the time to live of the present lease, or of the last one.
+    pub(super) fn ttl(&self) -> Duration {
+        match &self.lease {
+            Lease::Open(lease) => lease.clock.ttl(),
+            Lease::None | Lease::Opening { .. } => self.last_ttl,
         }
     }
 
@@ -383,7 +398,8 @@ impl Session {
                 if lease.clock.renewal_due().is_some_and(|due| due <= now) {
                     self.renew(now);
                 } else if lease.clock.renewal_overdue(self.moved).is_some_and(|overdue| overdue <= now) {
-                    self.leave(Why::Silent(self.settings.ttl / 4));
+                    let overdue = lease.clock.ttl() / 4;
+                    self.leave(Why::Silent(overdue));
                 }
             }
             Lease::Opening { sent } if now >= self.moved.max(*sent) + self.settings.connect_timeout => {

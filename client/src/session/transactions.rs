@@ -266,7 +266,7 @@ impl Session {
                 TxnStage::Lost(_) => {}
                 _ if txn.may_have_committed() && *reason != LostReason::Closed => {
                     txn.stage = TxnStage::Orphan;
-                    let until = now + self.settings.ttl + self.settings.connect_timeout + txn.majority_wait();
+                    let until = now + self.last_ttl + self.settings.connect_timeout + txn.majority_wait();
                     self.orphans.insert((until, number));
                     self.ask_orphan(number);
                 }

@@ -102,7 +102,7 @@ impl Playground {
 pub async fn connect(base: u16, tls: &Path, dc: u8, name: &str) -> Result<Client, String> {
     let tls = ClientTls::from_dir(tls).map_err(|error| error.to_string())?;
     let mut config = ClientConfig::new([format!("127.0.0.1:{}", base + 10 * u16::from(dc))], tls);
-    config.ttl = Duration::from_secs(3);
+    config.ttl = Some(Duration::from_secs(3));
     config.name = name.to_owned();
     loop {
         match Client::connect(config.clone()).await {

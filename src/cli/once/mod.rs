@@ -161,7 +161,7 @@ impl OnceArgs {
         section: CriticalSection,
         mut signals: Signals,
     ) -> Result<ExitCode, Failure> {
-        let shared = Arc::new(Shared::new(self.runner.ttl));
+        let shared = Arc::new(Shared::new(client.ttl()));
         let section = section.on_progress({
             let (shared, verbose) = (Arc::clone(&shared), self.verbose);
             move |progress| {

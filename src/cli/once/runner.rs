@@ -20,9 +20,10 @@ pub struct RunnerArgs {
     /// The home of the lock, such as 1: then only that datacenter has to be up [default: none]
     #[arg(long, value_name = "DC", value_parser = dc_names::parse)]
     pub home: Option<DcId>,
-    /// Time without contact to the server after which the lock is lost
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    pub ttl: Duration,
+    /// Time without contact to the server after which the lock is lost [default: 10s, or the server's limit
+    /// if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
     /// The name of this machine, shown to people (default: user@host: command)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,

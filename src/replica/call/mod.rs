@@ -64,7 +64,7 @@ pub enum Call {
     /// Opens a lease with a time to live of `ttl`, from [`super::MIN_LEASE_TTL`] to
     /// [`super::LocalConfig::max_lease_ttl`], and attaches it to the session. The edge makes `secret`.
     /// `on_disconnect`: the effect on the lease when the session closes. Reply: [`Reply::LeaseOpened`].
-    OpenLease { secret: Secret, ttl: Duration, on_disconnect: OnDisconnect },
+    OpenLease { secret: Secret, ttl: Option<Duration>, on_disconnect: OnDisconnect },
     /// Attaches an existing lease to this session and renews it. Reply: [`Reply::LeaseAttached`].
     AttachLease { lease: LeaseId, secret: Secret },
     /// Renews a lease. Reply: [`Reply::Renewed`].

@@ -13,7 +13,7 @@ use crate::leases::{ClientId, LeaseError, LeaseIndex, OnDisconnect, Proof, Sessi
 use crate::lock_state::{HeldRequest, Locks, NewRequest};
 use crate::replica::call::{CallId, Limit, Reclaim, Refusal, Reply};
 use crate::replica::clients::{Clients, admit_load};
-use crate::replica::config::{MIN_LEASE_TTL, ReplicaConfig};
+use crate::replica::config::{DEFAULT_LEASE_TTL, MIN_LEASE_TTL, ReplicaConfig};
 use crate::replica::data::Data;
 use crate::replica::effect::{Effect, Notice, Report};
 use crate::replica::ids::Ids;
@@ -63,9 +63,10 @@ impl LeaseCalls<'_> {
         &mut self,
         call: CallId,
         client: ClientId,
-        (secret, ttl, on_disconnect): (Secret, Duration, OnDisconnect),
+        (secret, ttl, on_disconnect): (Secret, Option<Duration>, OnDisconnect),
     ) {
         let (min, max) = (MIN_LEASE_TTL, self.longest_lease());
+        let ttl = ttl.unwrap_or(DEFAULT_LEASE_TTL.min(max));
         if ttl < min || ttl > max {
             return self.out.refuse(call, Refusal::TtlOutOfRange { asked: ttl, min, max });
         }

@@ -58,7 +58,7 @@ impl Cluster {
         }
         let (secret, ttl, on_disconnect) =
             (SECRET, Duration::from_secs(10), crate::leases::OnDisconnect::Keep);
-        self.call(0, Call::OpenLease { secret, ttl, on_disconnect });
+        self.call(0, Call::OpenLease { secret, ttl: Some(ttl), on_disconnect });
         assert!(self.nodes[0].checkpoint.is_none(), "it takes many steps");
         loop {
             if let Some(checkpoint) = self.nodes[0].checkpoint.take() {

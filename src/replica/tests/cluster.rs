@@ -417,7 +417,8 @@ impl Cluster {
     }
 
     pub fn open_lease(&mut self, id: u8, ttl: Duration) {
-        let tag = self.call(id, Call::OpenLease { secret: SECRET, ttl, on_disconnect: OnDisconnect::Keep });
+        let tag = self
+            .call(id, Call::OpenLease { secret: SECRET, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep });
         self.sync(id);
         let Some(Reply::LeaseOpened { lease, .. }) = self.reply(id, tag) else {
             panic!("no lease at dc{id}")

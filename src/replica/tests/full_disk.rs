@@ -34,7 +34,7 @@ fn while_there_is_little_room_clients_have_nothing_written() {
             0,
             Call::OpenLease {
                 secret: SECRET,
-                ttl: Duration::from_secs(10),
+                ttl: Some(Duration::from_secs(10)),
                 on_disconnect: OnDisconnect::Keep,
             },
         ),

@@ -19,7 +19,7 @@ impl Cluster {
 
     fn new_lease(&mut self) -> u64 {
         let ttl = Duration::from_secs(10);
-        self.call(0, Call::OpenLease { secret: SECRET, ttl, on_disconnect: OnDisconnect::Keep })
+        self.call(0, Call::OpenLease { secret: SECRET, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep })
     }
 
     fn new_watch(&mut self) -> u64 {
@@ -127,6 +127,7 @@ fn a_call_that_is_wrong_is_told_so() {
     let tag = c.call(0, Call::KeepAlive { lease: unknown, proof: Proof::Secret(SECRET) });
     assert_eq!(c.refused(0, tag), Refusal::UnknownLease(unknown));
     let ttl = Duration::ZERO;
-    let tag = c.call(0, Call::OpenLease { secret: SECRET, ttl, on_disconnect: OnDisconnect::Keep });
+    let tag =
+        c.call(0, Call::OpenLease { secret: SECRET, ttl: Some(ttl), on_disconnect: OnDisconnect::Keep });
     assert!(matches!(c.refused(0, tag), Refusal::TtlOutOfRange { .. }), "coming back would not help");
 }

@@ -10,7 +10,7 @@ use crate::leases::Proof;
 use crate::membership::{
     Command, EvictPolicy, Evictee, Eviction, Generation, Index, Lineage, Policy, Proposal, Revision, Vouch,
 };
-use crate::replica::call::{Call, Phase, Refusal, Reply};
+use crate::replica::call::{Call, OnDisconnect, Phase, Refusal, Reply};
 use crate::replica::{Event, MAX_LEASE_TTL, Notice};
 
 fn policy(evict: EvictPolicy) -> Command {
@@ -203,6 +203,24 @@ fn with_limits(version: u16, bug: Option<Bug>) -> Cluster {
     }
     c.pass(20_000);
     c
+}
+
+#[test]
+fn a_lease_without_a_time_to_live_is_no_longer_than_the_limit() {
+    let mut c = Cluster::new(1, 0, 0);
+    let mut opened = |longest| {
+        c.local.max_lease_ttl = Duration::from_secs(longest);
+        c.restart(0);
+        c.pass(2_000);
+        let open = Call::OpenLease { secret: SECRET, ttl: None, on_disconnect: OnDisconnect::Keep };
+        let tag = c.call(0, open);
+        c.sync(0);
+        match c.reply(0, tag) {
+            Some(Reply::LeaseOpened { ttl, .. }) => ttl,
+            other => panic!("a lease is opened, not {other:?}"),
+        }
+    };
+    assert_eq!([opened(60), opened(4)], [Duration::from_secs(10), Duration::from_secs(4)]);
 }
 
 #[test]

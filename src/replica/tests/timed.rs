@@ -283,8 +283,11 @@ fn unbacked_no_lease_is_opened_and_a_lease_of_an_earlier_run_is_not_attached() {
     let lease = s.c.lease(2);
     let attach = s.c.call(2, Call::AttachLease { lease, secret: SECRET });
     assert!(matches!(s.c.refused(2, attach), Refusal::NotBacked { .. }));
-    let open =
-        Call::OpenLease { secret: SECRET, ttl: Duration::from_secs(5), on_disconnect: OnDisconnect::Keep };
+    let open = Call::OpenLease {
+        secret: SECRET,
+        ttl: Some(Duration::from_secs(5)),
+        on_disconnect: OnDisconnect::Keep,
+    };
     let open = s.c.call(2, open);
     assert!(matches!(s.c.refused(2, open), Refusal::NotBacked { .. }));
 }
@@ -292,8 +295,11 @@ fn unbacked_no_lease_is_opened_and_a_lease_of_an_earlier_run_is_not_attached() {
 #[test]
 fn leases_are_no_longer_than_the_policy_permits() {
     let mut s = Story::new(None);
-    let open =
-        Call::OpenLease { secret: SECRET, ttl: Duration::from_secs(16), on_disconnect: OnDisconnect::Keep };
+    let open = Call::OpenLease {
+        secret: SECRET,
+        ttl: Some(Duration::from_secs(16)),
+        on_disconnect: OnDisconnect::Keep,
+    };
     let open = s.c.call(0, open);
     let max = Duration::from_secs(15);
     assert!(matches!(s.c.refused(0, open), Refusal::TtlOutOfRange { max: most, .. } if most == max));

@@ -58,8 +58,6 @@ pub(super) const PAGE: u32 = 100;
 pub(super) const MAX_PAGE: u32 = 1_000;
 /// Default number of hot locks in an answer.
 pub(super) const TOP: u32 = 20;
-/// Default time to live of a lease.
-pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// Most bytes of reclaims in several messages that a stream may collect.
 pub(super) const MAX_GATHERED: usize = 64 << 20;
 /// The same for all streams together: about the total of a server at its limits, since after its restart all

@@ -391,7 +391,11 @@ impl Client {
         bytes[8..].copy_from_slice(&self.next_tag.to_le_bytes());
         let secret = Secret::new(bytes);
         let Manner { ttl, on_disconnect, .. } = self.manner;
-        self.call(Pending::Open { sent: now, secret }, Call::OpenLease { secret, ttl, on_disconnect }, out);
+        self.call(
+            Pending::Open { sent: now, secret },
+            Call::OpenLease { secret, ttl: Some(ttl), on_disconnect },
+            out,
+        );
     }
 
     /// Opens a lease once more, unless it has one by now.

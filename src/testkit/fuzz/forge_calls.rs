@@ -41,7 +41,7 @@ impl Client {
         match choices.below(22) {
             0 => {
                 let on_disconnect = choices.pick(&[OnDisconnect::Keep, OnDisconnect::Release]);
-                Call::OpenLease { secret: SECRET, ttl: millis(choices, 5_000), on_disconnect }
+                Call::OpenLease { secret: SECRET, ttl: Some(millis(choices, 5_000)), on_disconnect }
             }
             1 => Call::AttachLease { lease, secret: SECRET },
             2 => Call::KeepAlive { lease, proof },

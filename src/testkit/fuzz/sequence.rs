@@ -182,7 +182,7 @@ impl<'a> World<'a> {
         let (ttl, on_disconnect) = (Duration::from_secs(30), OnDisconnect::Keep);
         self.tag += 1;
         let call = CallId { session, tag: self.tag };
-        self.handle(id, by_client(call, Call::OpenLease { secret: SECRET, ttl, on_disconnect }));
+        self.handle(id, by_client(call, Call::OpenLease { secret: SECRET, ttl: Some(ttl), on_disconnect }));
     }
 
     fn now(&self) -> Now {

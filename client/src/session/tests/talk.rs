@@ -28,7 +28,7 @@ pub(super) struct Talk {
 impl Talk {
     pub(super) fn new(endpoints: usize, on_disconnect: OnDisconnect) -> Talk {
         let session = Session::new(Settings {
-            ttl: TTL,
+            ttl: Some(TTL),
             on_disconnect,
             name: "test".into(),
             connect_timeout: CONNECT,

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::fields::{self, ProofBy, lease, millis, proof};
 use crate::replica::call::{Call, OnDisconnect, Proof};
 use crate::server::api::error::BorderError;
-use crate::server::api::options::DEFAULT_TTL;
 use crate::server::api::server_info::{self, ServerInfo};
 use geolock_api::names::{LeaseId, Secret};
 use geolock_api::proto;
@@ -17,10 +16,7 @@ pub(in crate::server::api) fn open_lease(
     message: &proto::OpenLeaseRequest,
     by: ProofBy,
 ) -> Result<(Call, Secret), BorderError> {
-    let ttl = match message.ttl_ms {
-        0 => DEFAULT_TTL,
-        millis => Duration::from_millis(millis),
-    };
+    let ttl = Some(Duration::from_millis(message.ttl_ms)).filter(|ttl| !ttl.is_zero());
     let on_disconnect = match (message.on_disconnect(), by) {
         (proto::OnDisconnect::Release, ProofBy::SecretOrStream) => OnDisconnect::Release,
         _ => OnDisconnect::Keep,

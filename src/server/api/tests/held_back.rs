@@ -56,7 +56,7 @@ async fn behind() -> (Rig, LocksService) {
         handle
             .call(crate::replica::call::Call::OpenLease {
                 secret: Secret::new([7; 16]),
-                ttl: Duration::from_secs(10),
+                ttl: Some(Duration::from_secs(10)),
                 on_disconnect: OnDisconnect::Keep,
             })
             .await

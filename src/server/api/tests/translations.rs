@@ -128,12 +128,16 @@ fn leases_are_opened_with_secrets_of_their_own() {
     let open = |message, by| lease::open_lease(&message, by).expect("it is well formed");
     let (call, secret) = open(message(0, proto::OnDisconnect::Release), ProofBy::SecretOrStream);
     let expected = |secret, ttl, on_disconnect| Call::OpenLease { secret, ttl, on_disconnect };
-    assert_eq!(call, expected(secret, Duration::from_secs(10), OnDisconnect::Release));
+    assert_eq!(call, expected(secret, None, OnDisconnect::Release));
     let (call, other) = open(message(1, proto::OnDisconnect::Unspecified), ProofBy::SecretOrStream);
-    assert_eq!(call, expected(other, Duration::from_millis(1), OnDisconnect::Keep));
+    assert_eq!(call, expected(other, Some(Duration::from_millis(1)), OnDisconnect::Keep));
     assert!(!secret.matches(&other));
     let (call, unary) = open(message(1, proto::OnDisconnect::Release), ProofBy::Secret);
-    assert_eq!(call, expected(unary, Duration::from_millis(1), OnDisconnect::Keep), "there is no stream");
+    assert_eq!(
+        call,
+        expected(unary, Some(Duration::from_millis(1)), OnDisconnect::Keep),
+        "there is no stream"
+    );
 }
 
 #[test]
