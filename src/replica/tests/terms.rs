@@ -82,7 +82,8 @@ fn differing(c: &Cluster, id: usize) -> Vec<&'static str> {
 fn access_rules_that_differ_are_named_until_they_are_the_same() {
     let mut c = Cluster::new(2, 0, 0);
     c.version = LEASES_VERSION;
-    (c.cut(0, 1), c.link(0, 1));
+    c.cut(0, 1);
+    c.link(0, 1);
     c.handle(0, Event::AccessRules { digests: rules(1) });
     c.pass(1_000);
     assert!(differing(&c, 0).is_empty() && differing(&c, 1).is_empty(), "dc1 has not read its files yet");
@@ -110,7 +111,8 @@ fn access_rules_that_differ_are_named_until_they_are_the_same() {
 fn a_peer_of_before_is_told_no_access_rules() {
     let mut c = Cluster::new(2, 0, 0);
     c.version = LEASES_VERSION - 1;
-    (c.cut(0, 1), c.link(0, 1));
+    c.cut(0, 1);
+    c.link(0, 1);
     for id in [0, 1] {
         c.handle(id, Event::AccessRules { digests: rules(id) });
         c.pass(1_000);
