@@ -216,7 +216,7 @@ impl FakeMachine {
                 let lease = LeaseId::new(dc(0), self.last.0);
                 let record = Record::LeaseEnded { lease };
                 self.effects.push_back(Effect::Persist { position: self.last, record });
-                let ttl = ttl.expect("tests ask for a time");
+                let ttl = ttl.unwrap_or(Duration::from_secs(10));
                 self.committing.push_back((self.last, call, Reply::LeaseOpened { lease, ttl }));
             }
             Call::Acquire(acquire) => self.acquire(call, acquire),
