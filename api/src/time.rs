@@ -3,6 +3,9 @@
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
+/// Time to live of a lease whose client asks for none, unless the server permits only a shorter one.
+pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(10);
+
 /// A point on the monotonic clock of one process, in nanoseconds since an origin that the reader of the clock
 /// chooses. The clock continues during suspend. The value has no meaning in another process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

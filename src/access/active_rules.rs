@@ -17,6 +17,7 @@ use super::refused_operators::{RefusedOperator, RefusedOperators};
 use super::rights::Rights;
 use super::rules::{self, Rules};
 use super::tokens::{self, PresentedToken, Tokens};
+use crate::base::access_digests::AccessDigests;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -32,14 +33,6 @@ pub struct AccessFiles {
     pub tokens: Option<PathBuf>,
     /// Callers without certificate and token are admitted. Default no.
     pub anonymous: bool,
-}
-
-/// The digests of the files (SHA-256): equal if they mean the same, in whatever order the files have it.
-/// `None` without the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileDigests {
-    pub rules: Option<[u8; 32]>,
-    pub tokens: Option<[u8; 32]>,
 }
 
 /// The rules in force, see the head of `mod.rs`.
@@ -94,10 +87,10 @@ impl Access {
     }
 
     /// Returns the digests of the rules and of the tokens in force.
-    pub fn digests(&self) -> FileDigests {
+    pub fn digests(&self) -> AccessDigests {
         let policy = Arc::clone(&self.policy.read().expect("nothing panics while it holds the policy"));
         let (rules, tokens) = (policy.rules.as_ref(), policy.tokens.as_ref());
-        FileDigests { rules: rules.map(Rules::digest), tokens: tokens.map(Tokens::digest) }
+        AccessDigests { rules: rules.map(Rules::digest), tokens: tokens.map(Tokens::digest) }
     }
 
     /// Returns true if there is a file to read again.

@@ -42,7 +42,7 @@ mod tokens;
 mod tests;
 
 pub use action::Action;
-pub use active_rules::{Access, AccessFiles, Authorizer, FileDigests};
+pub use active_rules::{Access, AccessFiles, Authorizer};
 pub use error::AccessError;
 pub use log_limit::LogLimit;
 pub use principal::Principal;

@@ -3,6 +3,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]
 
+pub mod access_digests;
 pub mod bugs;
 pub mod capacity;
 pub mod deadlines;

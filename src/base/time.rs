@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Of the client, too.
-pub use geolock_api::time::{Instant, brief};
+pub use geolock_api::time::{DEFAULT_LEASE_TTL, Instant, brief};
 
 /// A reading of the wall clock: milliseconds since the Unix epoch. It may jump; only the hybrid clock reads
 /// it.

@@ -317,7 +317,7 @@ mod tests {
         golden(&acks, "160102fb2c010101fb2c01");
         let limits = Message::LongestLeases { of: vec![(dc(1), crate::membership::Generation(2), 300)] };
         golden(&limits, "19010102fb2c01");
-        let rules = crate::replica::AccessDigests { rules: Some([7; 32]), tokens: None };
+        let rules = crate::base::access_digests::AccessDigests { rules: Some([7; 32]), tokens: None };
         golden(&Message::AccessRules(rules), &format!("1a01{}00", "07".repeat(32)));
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");

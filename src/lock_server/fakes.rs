@@ -11,7 +11,7 @@ use super::{
 };
 use crate::base::capacity::{DiskSpace, Load};
 use crate::base::histogram::Histogram;
-use crate::base::time::{Instant, Now, Timestamp};
+use crate::base::time::{DEFAULT_LEASE_TTL, Instant, Now, Timestamp};
 use crate::causal_log::{Entry, Op, Wants};
 use crate::crdt::{Ownership, VersionVector};
 use crate::journal::{Figures, JournalError, JournalEvent, LogSize};
@@ -216,7 +216,7 @@ impl FakeMachine {
                 let lease = LeaseId::new(dc(0), self.last.0);
                 let record = Record::LeaseEnded { lease };
                 self.effects.push_back(Effect::Persist { position: self.last, record });
-                let ttl = ttl.unwrap_or(Duration::from_secs(10));
+                let ttl = ttl.unwrap_or(DEFAULT_LEASE_TTL);
                 self.committing.push_back((self.last, call, Reply::LeaseOpened { lease, ttl }));
             }
             Call::Acquire(acquire) => self.acquire(call, acquire),

@@ -11,7 +11,7 @@ use super::combiner::Combine;
 use super::mailbox;
 use super::outbox::{ByteCount, Feed, Outbox};
 use super::session::{Session, WayIn};
-use crate::replica::AccessDigests;
+use crate::base::access_digests::AccessDigests;
 use crate::replica::call::{Call, ClientId, Reply, SessionId};
 use crate::telemetry::Board;
 

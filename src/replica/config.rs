@@ -156,8 +156,6 @@ impl BucketPattern {
     }
 }
 
-/// Time to live of a lease whose client asks for none, unless the server permits only a shorter one.
-pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(10);
 /// Shortest time to live of a lease.
 pub const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 /// Longest time to live that a server may permit (`limits.max_lease_ttl`).

@@ -1,10 +1,10 @@
 //! All inputs of a datacenter.
 
+use crate::base::access_digests::AccessDigests;
 use crate::base::capacity::{DiskSpace, Load};
 use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan};
 use crate::replica::call::{Call, CallId, ClientId, SessionId};
 use crate::replica::message::Message;
-use crate::replica::peers::access_rules::AccessDigests;
 use geolock_api::names::{DcId, Position};
 
 /// An input of [`super::Replica::handle`]. The passing of time is not an event of its own: every call carries

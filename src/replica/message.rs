@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::access_digests::AccessDigests;
 use crate::base::time::Timestamp;
 use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::membership::{Generation, Index, Proposal};
 use crate::replica::call::HolderInfo;
 use crate::replica::members::RecoveryMessage;
-use crate::replica::peers::access_rules::AccessDigests;
 use crate::replica::peers::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;

@@ -44,7 +44,6 @@ pub use lifecycle::{Fork, NotServing};
 pub use members::{Decision, JoinState, MAX_LISTED, MembersState, RecoveryMessage, RecoveryView, StayView};
 pub use members::{Witness, WitnessConfig, WitnessRecoveryError};
 pub use message::{Heartbeat, Message, Urgency};
-pub use peers::access_rules::AccessDigests;
 pub use peers::anti_entropy::Summed;
 pub use peers::stability::Floor;
 pub use peers::sums::SumAt;

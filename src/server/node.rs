@@ -21,19 +21,19 @@ use rustix::net::sockopt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn, spawn_blocking};
 
+use crate::base::access_digests::AccessDigests;
 pub use crate::interdc::Wan;
 use crate::lock_server::{
     Datacenter, LockServer, LockServerHandle, StartError, StopError, members_port, start_datacenter,
 };
 use crate::membership::TextError;
 use crate::pki::Credentials;
-use crate::replica::AccessDigests;
 use crate::runtime::memory::return_freed_pages;
 use crate::runtime::tasks::joined;
 use crate::server::api::{self, ServeError, ServerInfo};
 use crate::server::config::{Config, Listen};
 use crate::server::members::{Group, JoinError, JoinedFileError, MembersApi, ReturningError};
-use crate::server::reload::{FileDigests, InUse, Loaded, ReloadError, Reloader};
+use crate::server::reload::{InUse, Loaded, ReloadError, Reloader};
 use crate::telemetry::{self, Board};
 use departure::Departing;
 pub use departure::Departure;
@@ -148,10 +148,10 @@ impl Sockets {
 // `socket2`: both make the same calls to the kernel, and one dependency is enough.
 
 /// Tells the server which rules are in force, at the start and after each reload, until either has ended.
-async fn tell_access_rules(mut digests: watch::Receiver<FileDigests>, server: LockServerHandle) {
+async fn tell_access_rules(mut digests: watch::Receiver<AccessDigests>, server: LockServerHandle) {
     loop {
-        let FileDigests { rules, tokens } = *digests.borrow_and_update();
-        let told = server.show_access_rules(AccessDigests { rules, tokens }).await;
+        let now = *digests.borrow_and_update();
+        let told = server.show_access_rules(now).await;
         if told.is_err() || digests.changed().await.is_err() {
             return;
         }
@@ -206,6 +206,7 @@ pub struct Node {
     reloader: Reloader,
     keeper: JoinHandle<()>,
     stop_keeper: oneshot::Sender<()>,
+    access_rules: JoinHandle<()>,
     memory: JoinHandle<()>,
 }
 
@@ -244,7 +245,7 @@ impl Node {
         };
         let handle = server.handle();
         let InUse { access, digests, api: tls, .. } = in_use;
-        let _told = spawn(tell_access_rules(digests, handle.clone()));
+        let access_rules = spawn(tell_access_rules(digests, handle.clone()));
         let api = spawn(api::serve(grpc, tls, access, handle.clone(), info, api_options));
         let server = spawn(LockServer::stopped(server));
         let (stop_keeper, keeper_stopped) = oneshot::channel();
@@ -263,6 +264,7 @@ impl Node {
             reloader,
             keeper,
             stop_keeper,
+            access_rules,
             memory,
         })
     }
@@ -305,6 +307,7 @@ impl Node {
         self.group.shutdown().await;
         drop(self.stop_keeper);
         joined(self.keeper.await);
+        joined(self.access_rules.await);
         drop(self.stop_http);
         joined(self.http.await);
         if let Some(lost) = joined(self.lost_history.await) {

@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 
-pub(crate) use crate::access::FileDigests;
 use crate::access::{Access, AccessError};
+use crate::base::access_digests::AccessDigests;
 use crate::pki::{ClientCertificates, Credentials, PkiError, Role, day};
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
@@ -119,7 +119,7 @@ fn load(dir: &std::path::Path, cluster: &str, role: &Role) -> Result<Credentials
 pub(crate) struct InUse {
     pub access: Arc<Access>,
     /// Of the rules and tokens.
-    pub digests: watch::Receiver<FileDigests>,
+    pub digests: watch::Receiver<AccessDigests>,
     pub links: watch::Receiver<Credentials>,
     pub api: watch::Receiver<Arc<ServerConfig>>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct Keeper {
     cluster: String,
     role: Role,
     access: Arc<Access>,
-    digests: watch::Sender<FileDigests>,
+    digests: watch::Sender<AccessDigests>,
     certificates: Vec<Kept>,
     board: Arc<Board>,
     check_interval: Duration,

@@ -53,16 +53,13 @@ use geolock_api::proto::client_message::Call;
 use geolock_api::proto::{
     ClientMessage, Enough, KeepAliveRequest, LockMode, OnDisconnect, Reason, Snapshot, StepResponse,
 };
-use geolock_api::time::Instant;
+use geolock_api::time::{DEFAULT_LEASE_TTL, Instant};
 
 use amendments::Amendment;
 pub(super) use calls::Releasing;
 use downgrades::Downgrade;
 pub(super) use downgrades::Downgrading;
 use transactions::Txn;
-
-/// Time to live of a lease by the server's default, unless its limit is shorter.
-const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
 /// The settings of a session.
 #[derive(Clone, Debug)]
@@ -275,7 +272,7 @@ struct Held {
 impl Session {
     pub(super) fn new(settings: Settings) -> Session {
         Session {
-            last_ttl: settings.ttl.unwrap_or(DEFAULT_TTL),
+            last_ttl: settings.ttl.unwrap_or(DEFAULT_LEASE_TTL),
             settings,
             link: Link::Down,
             answers: Arc::default(),

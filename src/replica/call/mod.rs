@@ -62,7 +62,8 @@ pub enum Target {
 #[expect(missing_docs, reason = "each variant explains its fields")]
 pub enum Call {
     /// Opens a lease with a time to live of `ttl`, from [`super::MIN_LEASE_TTL`] to
-    /// [`super::LocalConfig::max_lease_ttl`], and attaches it to the session. The edge makes `secret`.
+    /// [`super::LocalConfig::max_lease_ttl`], and attaches it to the session. `None`: 10 s, or
+    /// as long as this datacenter permits if that is shorter. The edge makes `secret`.
     /// `on_disconnect`: the effect on the lease when the session closes. Reply: [`Reply::LeaseOpened`].
     OpenLease { secret: Secret, ttl: Option<Duration>, on_disconnect: OnDisconnect },
     /// Attaches an existing lease to this session and renews it. Reply: [`Reply::LeaseAttached`].

@@ -14,7 +14,8 @@ use crate::base::wire::LEASES_VERSION;
 use crate::membership::{Config, Generation};
 use crate::replica::config::{MAX_LEASE_TTL, ReplicaConfig};
 use crate::replica::message::Message;
-use geolock_api::names::{DcId, DcSet};
+use crate::replica::peers::told::Told;
+use geolock_api::names::DcId;
 
 /// The limits of all members, as far as they are known.
 #[derive(Default)]
@@ -22,25 +23,18 @@ pub(in crate::replica) struct LeaseLimits {
     /// The highest limit that the last server of each slot has told, in milliseconds: leases from before a
     /// restart with a lower one may still be relied on.
     told: BTreeMap<DcId, (Generation, u32)>,
-    /// The peers that understand the message on their present link.
-    understood_by: DcSet,
-    /// Of these, those that were told all of it.
-    informed: DcSet,
+    peers: Told,
 }
 
 impl LeaseLimits {
     pub(in crate::replica) fn note_link_up(&mut self, peer: DcId, version: u16) {
-        self.informed.remove(peer);
-        match version >= LEASES_VERSION {
-            true => self.understood_by.insert(peer),
-            false => self.understood_by.remove(peer),
-        };
+        self.peers.note_link_up(peer, version >= LEASES_VERSION);
     }
 
     fn note(&mut self, dc: DcId, generation: Generation, longest_ms: u32) {
         if self.told.get(&dc).is_none_or(|known| *known < (generation, longest_ms)) {
             self.told.insert(dc, (generation, longest_ms));
-            self.informed = DcSet::EMPTY;
+            self.peers.renew();
         }
     }
 
@@ -74,9 +68,7 @@ impl Decisions<'_> {
         let longest = self.config.local.max_lease_ttl.min(MAX_LEASE_TTL);
         let limits = &mut self.members.lease_limits;
         limits.note(self.config.dc, generation, longest.as_millis() as u32);
-        let uninformed = self.log.peers().linked().intersection(limits.understood_by);
-        for peer in uninformed.difference(limits.informed).iter() {
-            limits.informed.insert(peer);
+        for peer in limits.peers.take_untold(self.log.peers().linked()).iter() {
             self.out.send(self.log, peer, Message::LongestLeases { of: limits.rows() });
         }
     }

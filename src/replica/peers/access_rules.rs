@@ -8,27 +8,17 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::peering::Peering;
+use super::told::Told;
+use crate::base::access_digests::AccessDigests;
 use crate::base::wire::LEASES_VERSION;
 use crate::replica::effect::Report;
 use crate::replica::message::Message;
-use geolock_api::names::{DcId, DcSet};
+use geolock_api::names::DcId;
 
-/// Digests of the meaning of a server's files (SHA-256); `None` without the file. Wire type.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct AccessDigests {
-    /// Of the rules (`api.acl`).
-    pub rules: Option<[u8; 32]>,
-    /// Of the tokens (`api.tokens`).
-    pub tokens: Option<[u8; 32]>,
-}
-
-impl AccessDigests {
-    fn files(&self) -> [(&'static str, Option<[u8; 32]>); 2] {
-        [("api.acl", self.rules), ("api.tokens", self.tokens)]
-    }
+/// Returns the files by the options that name them.
+fn files(digests: &AccessDigests) -> [(&'static str, Option<[u8; 32]>); 2] {
+    [("api.acl", digests.rules), ("api.tokens", digests.tokens)]
 }
 
 /// The digests of this server and of its peers.
@@ -37,20 +27,13 @@ pub(in crate::replica) struct AccessRules {
     own: Option<AccessDigests>,
     /// By peer, as told on the present link.
     theirs: BTreeMap<DcId, AccessDigests>,
-    /// The peers that understand the message on their present link.
-    understood_by: DcSet,
-    /// Of these, those that were told.
-    informed: DcSet,
+    told: Told,
 }
 
 impl AccessRules {
     pub(in crate::replica) fn note_link_up(&mut self, peer: DcId, version: u16) {
         self.theirs.remove(&peer);
-        self.informed.remove(peer);
-        match version >= LEASES_VERSION {
-            true => self.understood_by.insert(peer),
-            false => self.understood_by.remove(peer),
-        };
+        self.told.note_link_up(peer, version >= LEASES_VERSION);
     }
 
     /// Returns the options whose files differ, each with true if there is a file here, and at the peer.
@@ -59,7 +42,7 @@ impl AccessRules {
         peer: DcId,
     ) -> impl Iterator<Item = (&'static str, bool, bool)> {
         let both = self.own.as_ref().zip(self.theirs.get(&peer));
-        let files = both.into_iter().flat_map(|(ours, theirs)| ours.files().into_iter().zip(theirs.files()));
+        let files = both.into_iter().flat_map(|(ours, theirs)| files(ours).into_iter().zip(files(theirs)));
         files
             .filter(|((_, ours), (_, theirs))| ours != theirs)
             .map(|((option, ours), (_, theirs))| (option, ours.is_some(), theirs.is_some()))
@@ -72,7 +55,7 @@ impl Peering<'_> {
         let rules = &mut self.peers.access_rules;
         if rules.own != Some(digests) {
             rules.own = Some(digests);
-            rules.informed = DcSet::EMPTY;
+            rules.told.renew();
             let known: Vec<DcId> = rules.theirs.keys().copied().collect();
             known.into_iter().for_each(|peer| self.report_access_rules(peer));
         }
@@ -82,9 +65,7 @@ impl Peering<'_> {
     pub(in crate::replica) fn tell_access_rules(&mut self) {
         let rules = &mut self.peers.access_rules;
         let Some(own) = rules.own else { return };
-        let uninformed = self.log.peers().linked().intersection(rules.understood_by);
-        for peer in uninformed.difference(rules.informed).iter() {
-            rules.informed.insert(peer);
+        for peer in rules.told.take_untold(self.log.peers().linked()).iter() {
             self.out.send(self.log, peer, Message::AccessRules(own));
         }
     }

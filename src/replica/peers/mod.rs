@@ -13,6 +13,7 @@ pub(super) mod round_trips;
 pub(super) mod stability;
 pub(super) mod sums;
 pub(super) mod terms;
+pub(super) mod told;
 pub(super) mod transfer;
 pub(super) mod witnesses;
 

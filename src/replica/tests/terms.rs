@@ -1,9 +1,10 @@
 //! Stories about options that must be equal in the cluster: both sides of a link compare them.
 
 use super::cluster::{Cluster, dc};
+use crate::base::access_digests::AccessDigests;
 use crate::base::wire::LEASES_VERSION;
 use crate::causal_log::Violation;
-use crate::replica::{AccessDigests, Event, Message, Report, Terms};
+use crate::replica::{Event, Message, Report, Terms};
 use geolock_api::names::DcSet;
 
 /// Returns true if it reports that two datacenters differ.

@@ -33,8 +33,8 @@ pub(super) struct Response {
 }
 
 /// Answers a request of the server with the certificate of `from`. `last`: why the last command could not
-/// be proposed, if one could not. `newest`: the state after all decisions that
-/// were made, some of which the machine may not know yet.
+/// be proposed, if one could not. `newest`: the state after all decisions that were made, some of which the
+/// machine may not know yet.
 pub(super) fn respond(
     view: &MembersView,
     newest: &Config,
@@ -49,13 +49,11 @@ pub(super) fn respond(
         {
             (JoinAnswer::Wait(NO_LIST.into()), None)
         }
-        Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, last),
-        Ok(JoinRequest::WithoutRules(applicant))
-            if has_rules && !is_member(view, newest, from, &applicant) =>
-        {
-            (JoinAnswer::Refused(WITHOUT_RULES.into()), None)
+        Ok(JoinRequest::V1(applicant)) => decide(view, newest, (me, from), applicant, None, last),
+        Ok(JoinRequest::WithoutRules(applicant)) => {
+            let refusal = has_rules.then_some(WITHOUT_RULES);
+            decide(view, newest, (me, from), applicant, refusal, last)
         }
-        Ok(JoinRequest::WithoutRules(applicant)) => decide(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::Witness(applicant)) => decide_witness(view, newest, (me, from), applicant, last),
         Ok(JoinRequest::EndOf(server)) => (JoinAnswer::End(ServerEnd::of(newer(view, newest), server)), None),
         Err(error) => (JoinAnswer::Refused(format!("the request cannot be read: {error}")), None),
@@ -69,16 +67,13 @@ fn newer<'a>(view: &'a MembersView, newest: &'a Config) -> &'a Config {
     if is_newer(newest, &view.config) { newest } else { &view.config }
 }
 
-fn is_member(view: &MembersView, newest: &Config, from: DcId, applicant: &Applicant) -> bool {
-    let member = newer(view, newest).slots().member(from);
-    member.is_some_and(|member| member.server == applicant.server)
-}
-
+/// `refusal`: why the server may not become a member, if it is none yet.
 fn decide(
     view: &MembersView,
     newest: &Config,
     (me, from): (DcId, DcId),
     Applicant { server, name, address, credentials }: Applicant,
+    refusal: Option<&str>,
     last: Option<String>,
 ) -> (JoinAnswer, Option<Command>) {
     let config = newer(view, newest);
@@ -90,6 +85,9 @@ fn decide(
             }
             _ => (JoinAnswer::Wait("its admission is decided".into()), None),
         };
+    }
+    if let Some(why) = refusal {
+        return (JoinAnswer::Refused(why.into()), None);
     }
     let invited = config.invitations().find(|(invited, _)| **invited == name);
     let sponsor = invited.and_then(|(_, sponsor)| sponsor).or_else(|| sponsor(config, me));
