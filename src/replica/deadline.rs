@@ -63,7 +63,7 @@ fn beside_locks(replica: &Replica) -> Instant {
         return now.mono;
     }
     let next = peers.heartbeat_at.min(ids.renew_reservation_at).min(peers.anti_entropy.next_at);
-    let next = next.min(clients.descriptions.next_deadline());
+    let next = next.min(clients.descriptions.next_deadline()).min(clients.deferred.next_deadline());
     let next = next.min(lifecycle.next_deadline(log.peers().linked()));
     let keys = data.expiry.next_deadline(Keepers { config, members, peers });
     let sooner = [peers.links.retry_at(), peers.reachability.next_deadline(), keys];

@@ -68,6 +68,7 @@ impl Replica {
         self.locks.expire(now.mono);
         lend!(LeaseCalls, self).expire_leases();
         lend!(Timeouts, self).expire_waits();
+        lend!(ClientCalls, self).expire_deferred();
         if self.members.decided.is_leaving() {
             lend!(Requests, self).turn_waiters_away();
         }

@@ -3,13 +3,15 @@
 //!
 //! Guarantees: docs/guarantees.md#mutual-exclusion, docs/guarantees.md#not-promised.
 
-use geolock::client::{AcquireRequest, LockGuard, Wait};
+use std::time::Duration;
+
+use geolock::client::{AcquireError, AcquireRequest, Batch, LockGuard, TxnRequest, Update, Wait};
 use geolock_api::proto::{NotServing, Phase};
 
 use crate::fixture::calls::acquire;
 use crate::fixture::lists::{HOLD, Lists};
 use crate::fixture::trouble::{Dice, some_progress};
-use crate::fixture::{lock, servers, within};
+use crate::fixture::{key, lock, servers, within};
 
 /// The clocks of each datacenter in turn: hours ahead, hours behind, and twice as fast.
 const CLOCKS: [&str; 3] = [
@@ -83,7 +85,18 @@ async fn a_server_that_restarts_with_a_clock_hours_ahead_waits_until_it_is_right
     let peer = status.peers.iter().find(|peer| peer.dc == 2).expect("it is a member");
     assert!(peer.clock_ahead_ms > 3_600_000, "{peer:?}");
     acquire(&clients[0], AcquireRequest::shared(lock("other"))).await.release().await.expect("it was held");
-    clients[2].acquire(request().wait(Wait::Try)).await.expect_err("nothing is granted in this phase");
+    // Each call ends when it says, and names the clock.
+    let tried =
+        clients[2].acquire(request().wait(Wait::Try)).await.expect_err("nothing is granted in this phase");
+    let AcquireError::Refused(_, why) = &tried else { panic!("{tried:?}") };
+    assert!(why.contains("clock that is too far ahead"), "{why}");
+    let waited = clients[2].acquire(request().wait(Wait::AtMost(Duration::from_secs(1)))).await;
+    let Err(AcquireError::TimedOut { locks, .. }) = &waited else { panic!("{waited:?}") };
+    assert_eq!(locks[0].not_serving[0].reason(), NotServing::ClockSkew, "{locks:?}");
+    let batch = Batch::new().update(&key("n"), Update::counter(1));
+    let added =
+        clients[2].transact(TxnRequest::new(), batch).await.expect_err("nothing is committed in this phase");
+    assert!(added.to_string().contains("clock that is too far ahead"), "{added}");
 
     wan.cluster.befall(2, "");
     within(acquire(&clients[2], request())).await.release().await.expect("it was held");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{AnyOfError, LockDescription};
 use crate::base::time::brief;
+use crate::replica::NotServing;
 use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::watch::WatchRefusal;
 use crate::replica::clients::force_release::ForceReleased;
@@ -49,6 +50,9 @@ pub enum Refusal {
     /// An acquire with [`Wait::Try`](super::Wait::Try) would have to wait.
     #[error("not free in this datacenter at this moment (try)")]
     NotFree,
+    /// The same while this datacenter does not serve yet, and says why.
+    #[error("this datacenter {0}: acquire in another one, or wait")]
+    NotServing(NotServing),
     /// The same of a request for enough locks.
     #[error("not enough is free in this datacenter at this moment (try): only {free}")]
     NotEnoughFree { free: u128 },

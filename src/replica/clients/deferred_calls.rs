@@ -7,10 +7,12 @@
 //! calls that may ask for a commit of before (`docs/algorithm.md#65-restart-grace-and-reclaim`,
 //! `docs/algorithm.md#74-outcomes-at-most-once`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::deferral::knows_earlier_runs;
+use super::early_calls::limit_wait;
 use super::lease_calls::LeaseCalls;
+use crate::base::time::Instant;
 use crate::base::work;
 use crate::causal_log::Wants;
 use crate::leases::{ClientId, Leases};
@@ -30,14 +32,26 @@ const JUDGED_PER_STEP: usize = 16 << 10;
 /// Most calls that wait at a time, without reclaims.
 const MAX_DEFERRED: usize = 10_000;
 
+/// A call that waits for the clock.
+pub(super) struct Deferred {
+    pub call: CallId,
+    pub request: Call,
+    /// Then it is refused.
+    until: Option<Instant>,
+}
+
 /// The deferred calls.
 #[derive(Default)]
 pub(in crate::replica) struct DeferredCalls {
-    /// In the order of arrival.
-    calls: VecDeque<(CallId, Call)>,
-    /// The number of the first of these that need to wait no longer. They are judged bit by bit, and until
-    /// that is done, further calls wait behind them.
-    ready: usize,
+    /// By their numbers, in the order of arrival.
+    calls: BTreeMap<u64, Deferred>,
+    /// The number of the next one.
+    next: u64,
+    /// Those with lower numbers need to wait no longer. They are judged bit by bit, and until that is done,
+    /// further calls wait behind them.
+    ready: u64,
+    /// The ends of the waits of some of `calls`.
+    ends: BTreeSet<(Instant, u64)>,
     /// The bytes that this step has judged, as in [`JUDGED_PER_STEP`].
     judged: usize,
     /// Begins under guards that their leases have not reclaimed yet, in the order of arrival.
@@ -74,28 +88,19 @@ impl DeferredCalls {
     /// another session.
     pub fn close_session(&mut self, session: SessionId) {
         let mut gone = Vec::new();
-        let is_gone = |(call, _): &mut (CallId, Call)| call.session == session;
         let looked_at = self.calls.len() + self.guarded_calls;
-        let (mut calls, ready) = (Vec::new(), std::mem::take(&mut self.ready));
-        for (at, mut call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
-            if is_gone(&mut call) {
-                calls.push(call);
-            } else {
-                self.ready += usize::from(at < ready);
-                self.calls.push_back(call);
-            }
-        }
+        let ended = self.calls.iter().filter(|(_, waiting)| waiting.call.session == session);
+        let ended: Vec<u64> = ended.map(|(number, _)| *number).collect();
+        let mut calls: Vec<Call> = ended.into_iter().map(|number| self.remove(number).request).collect();
+        let is_gone = |(call, _): &mut (CallId, Call)| call.session == session;
         let guarded = self.guarded.values_mut().flat_map(|calls| calls.extract_if(.., is_gone));
-        let waited = calls.len();
+        let guarded: Vec<Call> = guarded.map(|(_, request)| request).collect();
+        self.guarded_calls -= guarded.len();
+        self.bytes -= guarded.iter().map(weight).sum::<usize>();
         calls.extend(guarded);
-        self.guarded_calls -= calls.len() - waited;
-        for (_, request) in calls {
-            self.bytes -= weight(&request);
-            gone.extend(key_of(&request).filter(|id| self.turns.contains(id)));
-        }
+        gone.extend(calls.iter().filter_map(key_of).filter(|id| self.turns.contains(id)));
         if !gone.is_empty() {
-            let calls = self.calls.iter().chain(self.guarded.values().flatten());
-            let copies: BTreeSet<TxnId> = calls.filter_map(|(_, request)| key_of(request)).collect();
+            let copies: BTreeSet<TxnId> = self.requests().filter_map(key_of).collect();
             for id in gone.iter().filter(|id| !copies.contains(id)) {
                 self.turns.remove(id);
             }
@@ -149,12 +154,17 @@ impl DeferredCalls {
         assert_eq!(self.guarded_calls, guarded, "the begins that wait for a reclaim");
         let calls = self.calls.len() + guarded;
         assert!(calls <= MAX_DEFERRED, "{calls} calls are deferred");
-        assert!(self.ready <= self.calls.len(), "the calls that can be judged wait");
-        let all = self.calls.iter().chain(self.guarded.values().flatten());
-        let bytes: usize = all.map(|(_, request)| weight(request)).sum();
+        assert!(self.calls.keys().all(|number| *number < self.next), "{} is the next number", self.next);
+        let bytes: usize = self.requests().map(weight).sum();
         assert_eq!(self.bytes, bytes, "the bytes of all deferred calls");
         let reclaimed: usize = self.reclaims.values().map(|(_, held)| held.len()).sum();
         assert_eq!(self.reclaimed, reclaimed, "the requests in all deferred reclaims");
+        for (number, waiting) in &self.calls {
+            let is_listed = waiting.until.is_some_and(|until| self.ends.contains(&(until, *number)));
+            assert_eq!(is_listed, waiting.until.is_some(), "the end of the wait of call {number}");
+        }
+        let ends = self.calls.values().filter(|waiting| waiting.until.is_some()).count();
+        assert_eq!(self.ends.len(), ends, "the ends of waits of calls that wait");
         assert_eq!(self.by_session.len(), self.reclaims.len(), "each reclaim is listed under its session");
         for (lease, (call, _)) in &self.reclaims {
             let is_listed = self.by_session.contains(&(call.session, *lease));
@@ -167,12 +177,25 @@ impl DeferredCalls {
         }
     }
 
-    fn push(&mut self, call: CallId, request: Call) {
+    fn push(&mut self, call: CallId, request: Call, until: Option<Instant>) {
         self.bytes += weight(&request);
-        self.calls.push_back((call, request));
-        if self.are_ready() {
-            self.ready = self.calls.len();
+        let are_ready = self.are_ready();
+        self.insert(Deferred { call, request, until });
+        if are_ready {
+            self.ready = self.next;
         }
+    }
+
+    fn insert(&mut self, waiting: Deferred) {
+        self.ends.extend(waiting.until.map(|until| (until, self.next)));
+        self.calls.insert(self.next, waiting);
+        self.next += 1;
+    }
+
+    /// Returns all that waits, apart from reclaims.
+    fn requests(&self) -> impl Iterator<Item = &Call> {
+        let guarded = self.guarded.values().flatten().map(|(_, request)| request);
+        self.calls.values().map(|waiting| &waiting.request).chain(guarded)
     }
 
     /// Inserts a begin that waits for the reclaim of its lease.
@@ -186,7 +209,7 @@ impl DeferredCalls {
     pub fn on_reclaimed(&mut self, lease: LeaseId) {
         let calls = self.guarded.remove(&lease).unwrap_or_default();
         self.guarded_calls -= calls.len();
-        self.calls.extend(calls);
+        calls.into_iter().for_each(|(call, request)| self.insert(Deferred { call, request, until: None }));
     }
 
     /// Forgets the turns of calls that wait no longer.
@@ -195,11 +218,36 @@ impl DeferredCalls {
         self.turns.retain(|id| guarded.contains_key(&id.lease));
     }
 
-    fn remove(&mut self, index: usize) -> (CallId, Call) {
-        let (call, request) = self.calls.remove(index).expect("it waits");
-        self.ready -= usize::from(index < self.ready);
-        self.bytes -= weight(&request);
-        (call, request)
+    pub(super) fn remove(&mut self, number: u64) -> Deferred {
+        let waiting = self.calls.remove(&number).expect("it waits");
+        self.bytes -= weight(&waiting.request);
+        if let Some(until) = waiting.until {
+            self.ends.remove(&(until, number));
+        }
+        waiting
+    }
+
+    /// Returns when the first wait ends; never if none does.
+    pub fn next_deadline(&self) -> Instant {
+        self.ends.first().map_or(Instant::FAR_FUTURE, |(until, _)| *until)
+    }
+
+    /// Returns the number of a call whose wait is over.
+    pub(super) fn first_expired(&self, now: Instant) -> Option<u64> {
+        self.ends.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number)
+    }
+
+    /// Returns a call that waits for the clock.
+    pub(super) fn request(&self, number: u64) -> &Call {
+        &self.calls[&number].request
+    }
+
+    /// The call waits for something else, for as long as that takes.
+    pub(super) fn forget_end(&mut self, number: u64) {
+        let waiting = self.calls.get_mut(&number).expect("it waits");
+        if let Some(until) = waiting.until.take() {
+            self.ends.remove(&(until, number));
+        }
     }
 
     /// A step begins, which may judge some of the calls that can be judged.
@@ -211,7 +259,7 @@ impl DeferredCalls {
     /// Returns true if calls wait only until the steps before have judged the earlier ones.
     #[inline]
     pub fn are_ready(&self) -> bool {
-        self.ready > 0
+        self.calls.first_key_value().is_some_and(|(number, _)| *number < self.ready)
     }
 
     /// Returns true if no call waits, apart from begins that wait for the reclaim of their lease.
@@ -282,7 +330,10 @@ impl ClientCalls<'_> {
             lend!(Deferral, self).keep_turn(call, &request);
             match lease {
                 Some(lease) => self.clients.deferred.push_guarded(call, lease, request),
-                None => self.clients.deferred.push(call, request),
+                None => {
+                    let until = lend!(Deferral, self).waits_until(&request);
+                    self.clients.deferred.push(call, request, until);
+                }
             }
         } else if let Some(id) = lend!(Deferral, self).may_be_commit_of_before(&request) {
             self.out.refuse(call, TxnRefusal::OutcomeUnknown(id.key).into());
@@ -319,16 +370,20 @@ impl ClientCalls<'_> {
     /// Executes the calls that wait, some per step: of those that waited for the clock, some may have to wait
     /// for something else.
     pub(in crate::replica) fn run_deferred(&mut self) {
-        self.clients.deferred.ready = self.clients.deferred.calls.len();
+        self.clients.deferred.ready = self.clients.deferred.next;
         self.judge_deferred();
     }
 
     fn judge_deferred(&mut self) {
         // The calls that are executed here have waited, and wait behind no others.
-        let mut ready = std::mem::take(&mut self.clients.deferred.ready);
-        while ready > 0 && self.clients.deferred.judged < JUDGED_PER_STEP {
-            let (call, request) = self.clients.deferred.remove(0);
-            ready -= 1;
+        let ready = std::mem::take(&mut self.clients.deferred.ready);
+        while self.clients.deferred.judged < JUDGED_PER_STEP {
+            let first = self.clients.deferred.calls.first_key_value().map(|(number, _)| *number);
+            let Some(number) = first.filter(|number| *number < ready) else { break };
+            let Deferred { call, mut request, until } = self.clients.deferred.remove(number);
+            if let Some(until) = until {
+                limit_wait(&mut request, until.saturating_since(self.now.mono));
+            }
             self.clients.deferred.judged += 64 + weight(&request);
             // The client matters to calls on leases alone, and those do not wait here.
             self.on_client(call, ClientId::UNKNOWN, request);
@@ -373,16 +428,18 @@ impl AcquireCalls<'_> {
         target: Target,
     ) -> bool {
         let Target::Key(key) = target else { return false };
-        let is_it = |(other, deferred): &(CallId, Call)| {
-            let is_acquire = matches!(deferred, Call::Acquire(_) | Call::AcquireEnough(_));
-            is_acquire && other.session == call.session && key_of(deferred) == Some(TxnId { lease, key })
+        let is_it = |waiting: &Deferred| {
+            let is_acquire = matches!(waiting.request, Call::Acquire(_) | Call::AcquireEnough(_));
+            let is_of_session = waiting.call.session == call.session;
+            is_acquire && is_of_session && key_of(&waiting.request) == Some(TxnId { lease, key })
         };
-        let before = self.clients.deferred.calls.len();
-        while let Some(index) = self.clients.deferred.calls.iter().position(is_it) {
-            let (cancelled, _) = self.clients.deferred.remove(index);
+        let found = self.clients.deferred.calls.iter().filter(|(_, waiting)| is_it(waiting));
+        let found: Vec<u64> = found.map(|(number, _)| *number).collect();
+        let was_there = !found.is_empty();
+        for number in found {
+            let cancelled = self.clients.deferred.remove(number).call;
             self.out.refuse(cancelled, Refusal::Cancelled);
         }
-        let was_there = self.clients.deferred.calls.len() < before;
         if was_there && let Some(index) = self.clients.leases.find(lease) {
             self.clients.leases.get_mut(index).finished.finish(key);
         }
@@ -413,17 +470,17 @@ mod tests {
     fn what_waits_is_bounded_by_what_it_takes() {
         let mut deferred = DeferredCalls::default();
         let call = |session, tag| CallId { session: SessionId(session), tag };
-        deferred.push(call(1, 1), acquire("0123456789"));
-        deferred.push(call(2, 1), acquire("01234567"));
-        deferred.push(call(1, 2), acquire("0123456789"));
+        deferred.push(call(1, 1), acquire("0123456789"), None);
+        deferred.push(call(2, 1), acquire("01234567"), None);
+        deferred.push(call(1, 2), acquire("0123456789"), None);
         assert_eq!(deferred.bytes, 3 * 32 + 28);
         assert!(
             deferred.has_room(26, 0, 150) && !deferred.has_room(27, 0, 150) && !deferred.has_room(26, 1, 150)
         );
         deferred.close_session(SessionId(1));
-        assert_eq!((deferred.bytes, deferred.remove(0).0), (40, call(2, 1)));
+        assert_eq!((deferred.bytes, deferred.remove(1).call), (40, call(2, 1)));
         assert_eq!(deferred.bytes, 0);
-        (0..MAX_DEFERRED as u64).for_each(|tag| deferred.push(call(3, tag), acquire("a")));
+        (0..MAX_DEFERRED as u64).for_each(|tag| deferred.push(call(3, tag), acquire("a"), None));
         assert!(!deferred.has_room(0, 0, usize::MAX));
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod deferral;
 pub(super) mod deferred_calls;
 pub(super) mod describe;
 mod downgrade;
+mod early_calls;
 mod enough;
 pub mod force_release;
 pub(super) mod grants;

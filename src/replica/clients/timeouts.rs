@@ -26,7 +26,7 @@ use crate::replica::watches::Watches;
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
 /// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
-const EXPLAINED: usize = 10;
+pub(super) const EXPLAINED: usize = 10;
 /// Most waits that one step ends or asks for, because each is described. The rest follow in the next steps.
 const WAITS_PER_STEP: usize = 64;
 /// Approximate bound of the locks of these requests: one request always ends as a whole.

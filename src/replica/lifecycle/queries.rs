@@ -36,6 +36,7 @@ impl Lifecycle {
         let stall = self.stalls.first().filter(|_| phase == Phase::Serving);
         let is_behind = self.stalls.clock_behind_ms().is_some() && stall.is_none();
         match phase {
+            Phase::Starting if self.state.is_contradicted() => Some(NotServing::ClockSkew),
             Phase::Starting => Some(NotServing::Starting),
             Phase::Forked { .. } => Some(NotServing::Forked),
             Phase::ReadOnly | Phase::Grace { .. } | Phase::Serving if is_behind => {

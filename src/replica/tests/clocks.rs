@@ -7,7 +7,7 @@ use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::Violation;
 use crate::replica::call::store::Then;
-use crate::replica::call::{Call, Phase, Reply, Status, Wait};
+use crate::replica::call::{Call, Phase, Refusal, Reply, Status, Wait};
 use crate::replica::{Event, Message, NotServing};
 use geolock_api::names::Mode;
 
@@ -152,6 +152,72 @@ fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time
     let asked = c.lock(0, "a");
     c.run();
     c.granted(0, asked);
+}
+
+/// A server waits with a clock that is an hour ahead, for as long as that takes. A call that says how long it
+/// waits does not.
+#[test]
+fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.ahead.insert(0, 3_600_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(5_000);
+    c.open_lease(0, Duration::from_secs(60));
+    let wants = [("a", Mode::Exclusive)];
+    let tried = c.acquire_as(0, Some(1), &wants, Wait::Try);
+    let commits = c.begin(0, 2, None, step(vec![add("n", 1)], &[], Then::Commit));
+    let waits = c.acquire_as(0, Some(3), &wants, Wait::AtMost(Duration::from_secs(20)));
+    let goes_on = c.acquire_as(0, Some(4), &wants, Wait::AtMost(Duration::from_secs(120)));
+    c.pass(900);
+    assert!(!c.is_answered(0, tried), "a start without a fault may take as long");
+    c.pass(200);
+    assert_eq!(c.refused(0, tried), Refusal::NotServing(NotServing::ClockSkew));
+    c.pass(4_800);
+    assert!(!c.is_answered(0, commits), "the others could be down");
+    c.pass(200);
+    let refused = c.txn_refused(0, commits).to_string();
+    assert!(refused.contains("started with a clock that is too far ahead"), "{refused}");
+    c.pass(13_800);
+    assert!(!c.is_answered(0, waits), "its time is not over");
+    c.pass(200);
+    let Refusal::TimedOut(locks) = c.refused(0, waits) else { panic!("{:?}", c.refused(0, waits)) };
+    assert_eq!(locks[0].lock, name("a"));
+    assert_eq!(locks[0].not_serving, [(dc(0), NotServing::ClockSkew)]);
+
+    // Nothing begins under their keys any more, also when the clock is right.
+    c.ahead.clear();
+    c.pass(15_000);
+    c.granted(0, goes_on);
+    for (key, wait) in [(1, Wait::Try), (3, Wait::Forever)] {
+        let again = c.acquire_as(0, Some(key), &wants, wait);
+        assert_eq!(c.refused(0, again), Refusal::IdempotencyKeyFinished(key));
+    }
+}
+
+/// A wait that began before the clock was right ends when it said.
+#[test]
+fn the_time_of_a_wait_counts_from_the_call_and_not_from_the_end_of_the_start() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.ahead.insert(0, 3_600_000);
+    c.restart(0);
+    c.link_again(0);
+    c.pass(5_000);
+    c.open_lease(0, Duration::from_secs(60));
+    let waits = |seconds| Wait::AtMost(Duration::from_secs(seconds));
+    let first = c.acquire(0, &[("a", Mode::Exclusive)], waits(600));
+    let second = c.acquire(0, &[("a", Mode::Exclusive)], waits(45));
+    c.pass(20_000);
+    c.ahead.clear();
+    c.pass(15_000);
+    c.granted(0, first);
+    c.pass(9_000);
+    assert!(!c.is_answered(0, second));
+    c.pass(1_100);
+    let Refusal::TimedOut(locks) = c.refused(0, second) else { panic!("{:?}", c.refused(0, second)) };
+    assert_eq!(locks[0].not_serving, [], "dc0 serves");
 }
 
 /// Two of five have the same wrong time server, or one of them shows an arbitrary time. Neither makes the

@@ -244,7 +244,7 @@ fn status(code: Code, error: &Error) -> Status {
 fn reason(refusal: &Refusal) -> Reason {
     match refusal {
         Refusal::UnknownLease(_) => Reason::UnknownLease,
-        Refusal::NotBacked { .. } => Reason::Unavailable,
+        Refusal::NotBacked { .. } | Refusal::NotServing(_) => Reason::Unavailable,
         Refusal::ForeignLease { .. } => Reason::ForeignLease,
         Refusal::WrongSecret(_) => Reason::WrongSecret,
         Refusal::NotAttached(_) => Reason::NotAttached,

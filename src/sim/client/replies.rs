@@ -280,7 +280,9 @@ impl Client {
         let waited = now.since(request.issued);
         let is_victim = self.lost_to_operator.is_some() && self.lost_to_operator == self.lease();
         let allowed = match (refusal, request.order.wait) {
-            (Refusal::NotFree | Refusal::NotEnoughFree { .. }, wait) => wait == Wait::Try,
+            (Refusal::NotFree | Refusal::NotEnoughFree { .. } | Refusal::NotServing(_), wait) => {
+                wait == Wait::Try
+            }
             // A server's clock may run fast by 1 %.
             (Refusal::TimedOut(_) | Refusal::NotEnoughInTime { .. }, Wait::AtMost(limit)) => {
                 waited >= limit - limit / 50

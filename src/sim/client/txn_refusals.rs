@@ -157,7 +157,7 @@ fn judge(txn: &Txn, call: TxnCall, refusal: &Refusal, waited: Duration) -> Verdi
     match refusal {
         Refusal::UnknownLease(_) => only_if(in_doubt, "its lease is not known any more"),
         Refusal::LeaseEnded => only_if(in_doubt || txn.shaken, "its lease ended"),
-        Refusal::NotFree => {
+        Refusal::NotFree | Refusal::NotServing(_) => {
             let tries = matches!(order.locks, Some((_, Wait::Try)));
             only_if(first && tries, "its locks were not free")
         }

@@ -151,6 +151,9 @@ impl Applier<'_> {
 
 pub(in crate::replica) fn can_commit(lifecycle: &Lifecycle) -> Result<(), Refusal> {
     let why = match lifecycle.phase() {
+        Phase::Starting if lifecycle.state.is_contradicted() => {
+            "it has started with a clock that is too far ahead of most others: it waits until that is set right"
+        }
         Phase::Starting => "it has just started; try again in half a second",
         Phase::ReadOnly => {
             "it does not know yet whether it has all of its own log: it has just started (try again in some seconds), \
