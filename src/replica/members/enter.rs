@@ -96,17 +96,28 @@ impl Members {
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
-        if entry.epoch > self.entered.epoch().0 {
+        if entry.epoch > self.entered.epoch().0 && !self.enters_again(entry) {
             return None;
         }
         if is_first(entry.seq) && !self.decided.begins_generation(entry) {
             return Some(Err(EntryFault::Generation { epoch: entry.epoch }));
         }
         let before = self.entered.epoch_of(entry.dc).0;
-        let enters = entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch));
-        let is_wrong = entry.epoch < before || (entry.epoch > before && !enters);
+        let is_wrong = entry.epoch < before || (entry.epoch > before && !enters(entry));
         Some(if is_wrong { Err(EntryFault::Epoch { epoch: entry.epoch, before }) } else { Ok(()) })
     }
+
+    /// Returns true if a lost own entry comes back that enters the next epoch. What it waited for when it was
+    /// made, it depends on; a new entry in its place would make two histories.
+    fn enters_again(&self, entry: &Entry) -> bool {
+        let is_next = || self.pending.next().is_some_and(|change| change.epoch.0 == entry.epoch);
+        entry.dc == self.decided.me() && enters(entry) && is_next()
+    }
+}
+
+/// Returns true if the maker of this entry enters its epoch with it.
+fn enters(entry: &Entry) -> bool {
+    entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch))
 }
 
 impl Writer<'_> {

@@ -3,6 +3,7 @@
 use super::cluster::{Cluster, dc, founding};
 use crate::membership::{Command, Config, Index, Lineage, Prefix, PrefixRule, Proposal};
 use crate::replica::Event;
+use crate::replica::call::Phase;
 
 /// Three members, which learn the decisions that a story makes, each when the story says so.
 struct Story {
@@ -61,5 +62,37 @@ fn shared_requests_at_the_new_home_are_granted_once_the_last_member_has_given() 
     s.c.run();
     for tag in requests {
         s.c.granted(1, tag);
+    }
+}
+
+/// Seed 49 of profile `ruled-disks`: the entry of an epoch waited until the epoch was entered, and the epoch
+/// was to be entered by that entry.
+#[test]
+fn a_disk_of_before_a_change_gets_the_entries_back_by_which_it_has_entered_it() {
+    let mut s = Story::new();
+    s.c.use_lock(0, "a");
+    let copy = s.c.nodes[0].records.len();
+    for home in [0, 1] {
+        s.set_home(home);
+        (0..3).for_each(|id| s.learn(id));
+        s.c.run();
+    }
+    s.c.use_lock(0, "b");
+    s.c.use_lock(1, "a");
+    s.c.crash(0, copy);
+    s.c.link_again(0);
+    s.c.pass(1_000);
+    assert_eq!(s.c.inspect(0).applied(), s.c.inspect(1).applied());
+    // It does not know the leases of its clients: they may live.
+    s.c.pass(65_000);
+    for id in 0..3 {
+        assert_eq!(s.c.inspect(id).phase(), Phase::Serving, "dc{id}");
+    }
+    s.c.assert_no_violations();
+    s.c.open_lease(0, std::time::Duration::from_secs(10));
+    for lock in ["a", "b"] {
+        let asked = s.c.lock(0, lock);
+        s.c.run();
+        s.c.granted(0, asked);
     }
 }

@@ -169,3 +169,25 @@ fn what_is_released_after_a_second_reclaim_is_not_held_because_of_the_first() {
     c.pass(12_000);
     c.granted(0, next);
 }
+
+/// A token above the durable reservation could be given out once more: a run that starts with a clock that is
+/// behind begins above the reservation, not above the token.
+#[test]
+fn a_grant_is_answered_when_its_token_is_reserved_on_disk() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.nodes[0].disk_is_stuck = true;
+    let soon = c.lock(0, "a");
+    c.run();
+    let first = c.granted(0, soon);
+    c.release(0, first.request);
+    // Longer than a reservation lasts.
+    c.pass(2_000);
+    let late = c.lock(0, "a");
+    c.run();
+    assert!(!c.is_answered(0, late), "what reserves its token is not on disk");
+    c.nodes[0].disk_is_stuck = false;
+    c.sync(0);
+    c.run();
+    assert!(c.granted(0, late).token > first.token);
+}

@@ -56,6 +56,23 @@ impl Plan {
         self
     }
 
+    /// Disks are rolled back or restored while prefixes get homes: the disk lacks decisions that the others
+    /// know, and that its own entries have followed. No disk is found empty: the server of a cluster with
+    /// decisions would be another one, and its datacenter is evicted.
+    pub(super) fn ruled_disks(self, rng: &mut Rng) -> Plan {
+        let mut plan = self.disks(rng);
+        let often = plan.faults.first().map_or(2_500 * MS, |(_, often)| *often);
+        let kinds = [FaultKind::DiskRolledBack, FaultKind::DiskRestored];
+        let keeps = |(kind, _): &(FaultKind, Duration)| !FaultKind::DISKS.contains(kind);
+        plan.faults.retain(keeps);
+        plan.faults.insert(0, (*rng.pick(&kinds), often));
+        plan.clock.restart_ahead = Duration::ZERO;
+        plan.founders = plan.dcs;
+        plan.rules = *rng.pick(&[2, 4, 8]);
+        plan.hold.iter_mut().for_each(|rule| rule.idle_return_after = *rng.pick(&[500, 3_000]) * MS);
+        plan
+    }
+
     /// Returns how long a server whose disk was lost or rolled back may take until it serves, once it can
     /// reach all; it may start again meanwhile. A server that never joined, because it crashed again and
     /// again, takes its own disk for a lost one.

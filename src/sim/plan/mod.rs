@@ -181,6 +181,7 @@ impl Plan {
             Profile::Busy => Plan { habits, ..general.calm().busy() },
             Profile::Crowds => general.calm().crowds(),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
+            Profile::RuledDisks => general.calm().ruled_disks(&mut Rng::new(seed, 49)),
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
             _ => general.calm().growth(seed, &mut Rng::new(seed, 30)).of_members(profile, seed),

@@ -46,6 +46,8 @@ pub enum Profile {
     Busy,
     /// Disks are found empty, rolled back or restored from a copy after crashes.
     Disks,
+    /// Disks are rolled back, or restored from a copy, while prefixes of lock names get homes.
+    RuledDisks,
     /// Commits wait until a majority has them, among cut links, crashes and lost disks.
     Majority,
     /// Most locks have a home; otherwise as `LeftBehind`, and clients die. Idle locks return soon.
@@ -84,7 +86,7 @@ pub enum Profile {
 
 impl Profile {
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 34] = [
+    pub const NAMED: [(&str, Profile); 35] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -105,6 +107,7 @@ impl Profile {
         ("clocks", Profile::Clocks),
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
+        ("ruled-disks", Profile::RuledDisks),
         ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
         ("growth", Profile::Growth),
