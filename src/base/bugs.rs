@@ -277,4 +277,8 @@ pub enum Bug {
     RuleUnseen,
     /// The cluster uses a later version as soon as one member speaks it.
     VersionTooEarly,
+    /// An older disk waits with an epoch until its own entries that enter it are back.
+    EpochAwaitsItsEntry,
+    /// An older disk waits for members whose end is decided.
+    AwaitsTheEnded,
 }

@@ -149,6 +149,7 @@ mod tests {
     use crate::causal_log::{Action, Change, Commit, Entry, LockParts, Op, Wants};
     use crate::crdt::{Ownership, PartMove, VersionVector};
     use crate::leases::OnDisconnect;
+    use crate::membership::Epoch;
     use crate::replica::call::HolderInfo;
     use crate::replica::force_release::ForceReleased;
     use crate::replica::{
@@ -375,6 +376,7 @@ mod tests {
         golden(&Record::TokenLead { millis: 7 }, "0c07");
         let entries = VersionVector::from_iter([(dc(0), 3), (dc(1), 5)]);
         golden(&Record::Forgotten { entries }, "0d020305");
+        golden(&Record::EnteredAgain { epoch: Epoch(4) }, "1404");
     }
 
     #[test]

@@ -74,6 +74,7 @@ impl Facts {
             | Record::Silent { .. }
             | Record::RecoveryPromised(_)
             | Record::StayPromised
+            | Record::EnteredAgain { .. }
             | Record::Recovered(_)
             | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}

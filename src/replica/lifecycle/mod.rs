@@ -187,12 +187,10 @@ impl Lifecycle {
         }
     }
 
-    /// These are the other members now.
-    pub fn set_peers(&mut self, peers: DcSet) {
-        let was_asking = self.own_log.is_asking();
-        self.own_log.set_peers(peers);
+    /// These are the other members now. `to_hear`: those that have to be heard after a start.
+    pub fn set_peers(&mut self, peers: DcSet, to_hear: DcSet) {
+        self.is_pending |= self.own_log.set_peers(to_hear);
         self.versions.set_peers(peers);
-        self.is_pending |= was_asking != self.own_log.is_asking();
     }
 
     /// The disk was read. `judge_at`: when to judge the clock; `None` if the disk was empty.

@@ -68,10 +68,12 @@ impl OwnLog {
         }
     }
 
-    pub(super) fn set_peers(&mut self, peers: DcSet) {
+    /// Returns true if these are others than before.
+    pub(super) fn set_peers(&mut self, peers: DcSet) -> bool {
         assert!(!peers.contains(self.me), "nobody is a peer of itself");
-        self.peers = peers;
+        let are_others = std::mem::replace(&mut self.peers, peers) != peers;
         self.end_asking_if_all_were_heard();
+        are_others
     }
 
     /// The data here may be incomplete, and leases that it does not know may live until then.
@@ -183,7 +185,7 @@ impl OwnLog {
     }
 
     /// Returns true if everything is applied that the heard members know to have been here.
-    fn has_all_that_is_known(&self, applied: &VersionVector) -> bool {
+    pub(super) fn has_all_that_is_known(&self, applied: &VersionVector) -> bool {
         applied.get(self.me) >= self.known && self.relied_on.is_none()
     }
 

@@ -28,6 +28,11 @@ impl Lifecycle {
         self.state == State::Running && self.own_log.is_recovered() && self.stalls.first().is_none()
     }
 
+    /// Returns true if own entries are coming back that this disk has lost.
+    pub fn is_regaining(&self, applied: &VersionVector) -> bool {
+        self.state == State::Running && !self.own_log.has_all_that_is_known(applied)
+    }
+
     /// Returns the reason why this datacenter does not serve, if there is one. `grace_left`: the rest of the
     /// grace period. That its clock is behind is told from the first heartbeat on, whatever the phase: a
     /// member that hears it does not stop because it seems to be ahead.

@@ -152,7 +152,9 @@ impl Decisions<'_> {
     pub(in crate::replica) fn follow_peers(&mut self) {
         self.log.peers_mut().set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
-        self.lifecycle.set_peers(self.members.peers());
+        let awaits_ended = self.config.bugs.has(Bug::AwaitsTheEnded);
+        let to_hear = if awaits_ended { self.members.peers() } else { self.members.to_hear() };
+        self.lifecycle.set_peers(self.members.peers(), to_hear);
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);
         self.lifecycle.on_may_be_over(self.members.asking.is_open());

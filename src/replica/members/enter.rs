@@ -14,6 +14,7 @@ use crate::crdt::{AsOf, HomeRules, VersionVector};
 use crate::lock_state::{Known, Parting};
 use crate::membership::Epoch;
 use crate::replica::members::Decisions;
+use crate::replica::record::Record;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
 
@@ -51,9 +52,8 @@ impl Members {
 
     /// The own log enters the next epoch. Returns its change.
     fn enter(&mut self, epoch: Epoch) -> Kind {
-        let me = self.decided.me();
         let kind = self.pending.enter(epoch);
-        self.entered.enter(epoch, me);
+        self.entered.enter(epoch);
         match kind {
             Kind::Admits(admitted) => {
                 let older = self.entered.admit(admitted.dc);
@@ -96,40 +96,33 @@ impl Members {
     /// Checks the epoch of an entry that is the next of its datacenter. Returns `None` if it has to wait
     /// until that epoch is entered here.
     pub fn admit_entry(&self, entry: &Entry) -> Option<Result<(), EntryFault>> {
-        if entry.epoch > self.entered.epoch().0 && !self.enters_again(entry) {
+        if entry.epoch > self.entered.epoch().0 {
             return None;
         }
         if is_first(entry.seq) && !self.decided.begins_generation(entry) {
             return Some(Err(EntryFault::Generation { epoch: entry.epoch }));
         }
         let before = self.entered.epoch_of(entry.dc).0;
-        let is_wrong = entry.epoch < before || (entry.epoch > before && !enters(entry));
+        let enters = entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch));
+        let is_wrong = entry.epoch < before || (entry.epoch > before && !enters);
         Some(if is_wrong { Err(EntryFault::Epoch { epoch: entry.epoch, before }) } else { Ok(()) })
     }
-
-    /// Returns true if a lost own entry comes back that enters the next epoch. What it waited for when it was
-    /// made, it depends on; a new entry in its place would make two histories.
-    fn enters_again(&self, entry: &Entry) -> bool {
-        let is_next = || self.pending.next().is_some_and(|change| change.epoch.0 == entry.epoch);
-        entry.dc == self.decided.me() && enters(entry) && is_next()
-    }
-}
-
-/// Returns true if the maker of this entry enters its epoch with it.
-fn enters(entry: &Entry) -> bool {
-    entry.ops.iter().any(|op| matches!(op, Op::Enter { epoch } if *epoch == entry.epoch))
 }
 
 impl Writer<'_> {
     /// Enters the epochs that are known and not entered, if entries can be made. Call it when all that moved
     /// in this step is in the log.
     pub(super) fn enter_epochs(&mut self) {
-        let (bugs, now, lease) = (self.config.bugs, self.now.mono, &self.lifecycle.member_lease);
-        let leases_fit = lease.leases_fit(now) || bugs.has(Bug::LeasesOutlivePolicy);
-        let may_be_fenced = lease.would_be_backed(now) && leases_fit;
-        while let Some(epoch) = self.next_epoch(bugs, may_be_fenced) {
+        let may_be_fenced = self.may_be_fenced();
+        while let Some(epoch) = self.next_epoch(self.config.bugs, may_be_fenced) {
             self.announce_epoch(epoch);
         }
+    }
+
+    fn may_be_fenced(&self) -> bool {
+        let (now, lease) = (self.now.mono, &self.lifecycle.member_lease);
+        let leases_fit = lease.leases_fit(now) || self.config.bugs.has(Bug::LeasesOutlivePolicy);
+        lease.would_be_backed(now) && leases_fit
     }
 
     fn next_epoch(&self, bugs: Bugs, may_be_fenced: bool) -> Option<Epoch> {
@@ -143,6 +136,25 @@ impl Writer<'_> {
         // It grants nothing any more, and its clients have gone.
         while let Some(epoch) = self.next_epoch(self.config.bugs, true) {
             self.enter(epoch);
+        }
+    }
+
+    /// Follows the epochs silently while own entries come back that this disk has lost: those that enter
+    /// them are among these, and may have followed entries that others made in them. New ones in their place
+    /// would make two histories.
+    pub(super) fn follow_while_regaining(&mut self) {
+        let may_be_fenced = self.may_be_fenced();
+        while let Some(epoch) = self.next_epoch(self.config.bugs, may_be_fenced) {
+            self.out.persist(Record::EnteredAgain { epoch });
+            self.enter(epoch);
+        }
+    }
+
+    /// Reads from the journal that the epochs up to this one were entered again.
+    pub(in crate::replica) fn replay_entered_again(&mut self, epoch: Epoch) {
+        let is_due = |next: &Epoch| *next <= epoch;
+        while let Some(next) = self.members.pending.next().map(|change| change.epoch).filter(is_due) {
+            self.enter(next);
         }
     }
 

@@ -125,13 +125,10 @@ impl Entered {
         (self.all, self.ended, self.no_homes) = (members, left, no_homes);
     }
 
-    /// The log of `me` enters the next epoch; silently, if it has left.
-    pub(super) fn enter(&mut self, epoch: Epoch, me: DcId) {
+    /// This member enters the next epoch: silently, until an entry of its log says so.
+    pub(super) fn enter(&mut self, epoch: Epoch) {
         assert!(epoch > self.epoch, "epoch {epoch:?} is entered after {:?}", self.epoch);
         self.epoch = epoch;
-        if !self.has_left(me) {
-            self.by[me.index()] = epoch;
-        }
     }
 
     /// Notes that `dc` has entered an epoch, as an entry of it says.

@@ -174,6 +174,12 @@ impl Writer<'_> {
         if self.members.is_quiet() {
             return;
         }
+        if self.lifecycle.is_regaining(self.log.applied()) {
+            if !self.config.bugs.has(Bug::EpochAwaitsItsEntry) {
+                self.follow_while_regaining();
+            }
+            return;
+        }
         if !self.lifecycle.may_enter() {
             return;
         }

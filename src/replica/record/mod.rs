@@ -79,6 +79,9 @@ pub enum Record {
     /// An operator has taken the leave of this member back: it appends no `Leave` until it knows that it
     /// stays.
     StayPromised,
+    /// The epochs up to this one are entered. Own entries of before, which this disk has lost, say so, and
+    /// come back.
+    EnteredAgain { epoch: Epoch },
 }
 
 impl Checkpoint {

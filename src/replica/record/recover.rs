@@ -186,6 +186,7 @@ impl Recovery {
                     .replay_piece(&piece)
                     .map_err(|fault| refused(fault.to_string()))?;
             }
+            Record::EnteredAgain { epoch } => lend!(Writer, replica).replay_entered_again(epoch),
             Record::StateTaken { vector } => replica.replay_taken(&vector).map_err(refused)?,
             Record::ForceReleased(forced) => {
                 let next = replica.clients.audit.next_number();

@@ -22,6 +22,7 @@ mod log_recovery;
 mod majority;
 mod names;
 mod not_serving;
+mod older_disk;
 mod overload;
 mod recovering;
 mod regained;

@@ -120,6 +120,7 @@ impl World {
             | Record::Silent { .. }
             | Record::RecoveryPromised(_)
             | Record::StayPromised
+            | Record::EnteredAgain { .. }
             | Record::Recovered(_)
             | Record::EntryV1(_) => {}
         }
