@@ -53,7 +53,7 @@ impl Session {
         if self.is_ready() {
             self.ask(now, number);
         } else {
-            self.watch_deadline(number);
+            self.watch_deadline(now, number);
             self.lease_wanted = true;
             self.open_if_wanted(now);
         }
@@ -185,10 +185,16 @@ impl Session {
         self.send(Tag::Cancel(number), Call::Cancel(cancel));
     }
 
-    /// From now on a timed acquire ends some time after its deadline if no server answers.
-    pub(super) fn watch_deadline(&mut self, number: u64) {
+    /// From now on a timed acquire ends some time after its deadline if no server answers, and a begin without
+    /// locks that no server knows as soon as a commit without an answer would.
+    pub(super) fn watch_deadline(&mut self, now: Instant, number: u64) {
         let request = self.requests.get(&number).and_then(|request| request.deadline);
-        let txn = self.txns.get(&number).and_then(|txn| txn.deadline);
+        let last = now + self.last_ttl;
+        let txn = self.txns.get_mut(&number).and_then(|txn| match txn.new.locks.is_empty() {
+            true if txn.stage != TxnStage::Queued => None,
+            true => Some(*txn.deadline.get_or_insert(last)),
+            false => txn.deadline,
+        });
         if let Some(deadline) = request.or(txn) {
             self.overdue.insert((deadline + self.settings.connect_timeout, number));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::transactions::TxnStage;
+use super::transactions::{Txn, TxnStage};
 use super::{Ending, Lease, Lifecycle, Link, Session, Stage, Standing, Why};
 use crate::error::LostReason;
 use crate::tag::Tag;
@@ -57,10 +57,10 @@ impl Session {
             }
         }
         for number in self.by_key(|stage| matches!(stage, Stage::Queued | Stage::Asked)) {
-            self.watch_deadline(number);
+            self.watch_deadline(now, number);
         }
         for number in self.txns_that(|stage| matches!(stage, TxnStage::Queued | TxnStage::Beginning)) {
-            self.watch_deadline(number);
+            self.watch_deadline(now, number);
         }
     }
 
@@ -83,6 +83,8 @@ impl Session {
             lease.standing = Standing::Good;
         }
         self.overdue.clear();
+        let waits_for_none = |txn: &&mut Txn| txn.new.locks.is_empty();
+        self.txns.values_mut().filter(waits_for_none).for_each(|txn| txn.deadline = None);
         self.resume_downgrades();
         for number in self.unanswered() {
             match self.requests.get(&number).map(|request| &request.stage) {

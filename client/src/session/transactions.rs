@@ -44,7 +44,8 @@ use geolock_api::time::Instant;
 pub(super) struct Txn {
     pub key: u64,
     pub new: NewTxn,
-    /// The end of its caller's wait for locks.
+    /// The end of its caller's wait for locks. Without locks: until then it is asked for while no server
+    /// answers.
     pub deadline: Option<Instant>,
     pub stage: TxnStage,
     /// How many times it was begun under this key.
@@ -124,7 +125,7 @@ impl Session {
         if self.is_ready() {
             self.ask_begin(now, number);
         } else {
-            self.watch_deadline(number);
+            self.watch_deadline(now, number);
             self.lease_wanted = true;
             self.open_if_wanted(now);
         }

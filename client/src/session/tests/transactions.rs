@@ -294,6 +294,32 @@ fn an_outcome_is_unknown_only_when_nobody_answers_or_the_server_says_so() {
     assert!(matches!(talk.told_ill(txn), CommitError::OutcomeUnknown(_)));
 }
 
+#[test]
+fn a_transaction_without_locks_does_not_wait_for_ever_for_a_server_that_is_gone() {
+    let mut talk = Talk::ready();
+    talk.lease_expires();
+    let gone = talk.begin(new(step(1, Then::Commit)));
+    assert_eq!(talk.session.next_deadline(), talk.now + TTL + CONNECT);
+    talk.pass(TTL);
+    let late = talk.begin(new(step(1, Then::Commit)));
+    talk.pass(CONNECT);
+    let told = talk.told_ill(gone);
+    let never_begun =
+        |told| matches!(told, CommitError::NotCommitted(TxnError::NotBegun(AcquireError::Unreachable)));
+    assert!(never_begun(told));
+    talk.pass(TTL);
+    assert!(never_begun(talk.told_ill(late)));
+    assert!(talk.session.txns.is_empty() && talk.session.overdue.is_empty());
+
+    // A server that comes back in time gets it, and has any time to answer.
+    talk.begin(new(step(1, Then::Commit)));
+    talk.pass(TTL);
+    talk.session.connected(talk.now);
+    talk.hear(Tag::OpenLease, opened(8));
+    assert!(talk.session.overdue.is_empty());
+    assert!(talk.said().last().is_some_and(|last| last.starts_with("begin")));
+}
+
 /// The access rules were changed while the answer was in flight: the server refuses the retry before it looks
 /// up its key.
 #[test]
