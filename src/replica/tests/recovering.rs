@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, dc, founding, name};
 use super::store_cluster::{change, key, step};
 use crate::base::bugs::Bug;
-use crate::membership::{Command, Index, Lineage, Proposal, RecoveryPlan, Refused};
+use crate::membership::{Command, Index, Lineage, MemberName, Proposal, RecoveryPlan, Refused};
 use crate::replica::call::store::Then;
 use crate::replica::{Event, Message, RecoveryMessage};
 use geolock_api::names::DcSet;
@@ -336,4 +336,31 @@ fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
     let checkpoint = c.nodes[0].checkpoint.clone().expect("it is asked for");
     c.restart_from(0, checkpoint);
     is_named(&c);
+}
+
+/// dc1 alone learnt the last decision of the group before. A recovery without it would be another decision of
+/// the same number.
+#[test]
+fn what_only_one_survivor_knows_of_the_group_before_is_known_before_the_recovery() {
+    for at in [0, 1] {
+        let mut s = Story::new(None);
+        let cut = s.has(1);
+        s.c.cut(0, 1);
+        let invite = Command::Invite { name: MemberName::new("late").expect("a short name"), sponsor: None };
+        let revision = s.c.inspect(1).decided_members().expect("it is founded").revision();
+        let proposal = Proposal { checked: revision, command: invite };
+        s.c.handle(1, Event::Decided { lineage: Lineage(0), index: Index(2), proposal: proposal.into() });
+        s.c.sync(1);
+        // What dc1 says that it knows of decisions comes late.
+        s.c.late = |message| matches!(message, Message::KnowsDecisions { .. } | Message::Entries(_));
+        s.c.link(0, 1);
+        s.c.pass(1_000);
+        s.ask(at);
+        s.c.pass(2_000);
+        s.go_on();
+        assert_eq!(s.refused(at), None);
+        s.assert_recovered(cut);
+        let invited = s.c.inspect(0).decided_members().expect("decided").invitations().count();
+        assert_eq!(invited, 1, "the decision counts");
+    }
 }

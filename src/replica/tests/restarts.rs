@@ -10,7 +10,7 @@ use crate::leases::Proof;
 use crate::replica::Event;
 use crate::replica::call::store::{Then, TxnRefusal};
 use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target, Wait};
-use geolock_api::names::{FencingToken, Mode, RequestId};
+use geolock_api::names::{FencingToken, Mode, Position, RequestId};
 use geolock_api::value::Op;
 
 /// Both copies of a commit are deferred. The first one is refused, and the reason for that is gone when the
@@ -190,4 +190,25 @@ fn a_grant_is_answered_when_its_token_is_reserved_on_disk() {
     c.sync(0);
     c.run();
     assert!(c.granted(0, late).token > first.token);
+}
+
+/// The same for the lead of its tokens, which an entry of another datacenter has raised.
+#[test]
+fn a_grant_is_answered_when_the_lead_of_its_token_is_on_disk() {
+    let mut c = Cluster::new(3, 0, 0);
+    c.use_lock(0, "a");
+    c.use_lock(1, "b");
+    c.nodes[1].replica.ids.raise_lead(5_000, Position::default());
+    c.nodes[0].disk_is_stuck = true;
+    // Its entry says how far ahead the tokens are there.
+    let moved = c.lock(2, "b");
+    c.run();
+    c.granted(2, moved);
+    let early = c.lock(0, "a");
+    c.run();
+    assert!(!c.is_answered(0, early), "the entry is not on disk");
+    c.nodes[0].disk_is_stuck = false;
+    c.sync(0);
+    c.run();
+    c.granted(0, early);
 }

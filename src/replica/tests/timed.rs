@@ -5,8 +5,12 @@ use std::time::Duration;
 use super::cluster::{Cluster, SECRET, dc, founding};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
+use crate::base::time::Timestamp;
 use crate::leases::{OnDisconnect, Proof};
-use crate::membership::{Command, Config, EvictPolicy, Lineage, Policy, Proposal};
+use crate::membership::{
+    Command, Config, EvictPolicy, Evictee, Eviction, Generation, Lineage, Policy, Prefix, PrefixRule,
+    Proposal, Vouch,
+};
 use crate::replica::call::store::{Then, TxnRefusal, TxnState};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Message, NotServing, Record};
@@ -409,4 +413,45 @@ fn others_see_that_a_member_is_not_backed() {
     s.c.late = |_| false;
     s.pass(1_000);
     assert_eq!(s.c.why(1, 2), None);
+}
+
+/// Two groups that do not reach each other; decisions come to both. Each member renews no more than it may.
+fn parted(s: &mut Story, of: [u8; 2]) {
+    for a in of {
+        (0..5).filter(|b| !of.contains(b)).for_each(|b| s.c.cut(a, b));
+    }
+}
+
+/// It has not entered the last voters: those of before may decide, too.
+#[test]
+fn a_member_is_backed_by_each_set_of_voters_that_may_count() {
+    let mut s = Story::of(5, None);
+    parted(&mut s, [0, 2]);
+    let prefix = Prefix::new(b"x").expect("a short prefix");
+    for home in [0, 2] {
+        // The second rule waits until dc2 knows that all have given by the first one.
+        let rule = PrefixRule { home: Some(dc(home)), operator_evicts: false };
+        s.decide_command(Command::SetRule { prefix: prefix.clone(), rule });
+    }
+    for id in [3, 4] {
+        s.decide_command(Command::Vote { dc: dc(id), generation: Generation(0), votes: false });
+    }
+    assert!(!s.has_entered(2) && s.grants(2), "it is backed for 10 s");
+    // dc0 and dc2 are two of three voters of now, and two of five of before.
+    (0..12).for_each(|_| s.c.pass(1_000));
+    assert!(!s.grants(2), "three voters of before may evict it");
+}
+
+/// An eviction is under way: once the others are over, fewer voters decide.
+#[test]
+fn a_member_is_backed_by_the_voters_that_remain_after_an_eviction() {
+    let mut s = Story::of(5, None);
+    parted(&mut s, [0, 1]);
+    let evictee = |id| Evictee { dc: dc(id), generation: Generation(0), last_heard: Timestamp::default() };
+    let members = vec![evictee(3), evictee(4)];
+    s.decide_command(Command::Begin(Eviction { members, vouch: Vouch::Operator, recut: None }));
+    assert!(s.grants(2), "it is backed for 10 s");
+    // dc2, dc3 and dc4 are three of five; of those that remain dc2 is one of three.
+    (0..12).for_each(|_| s.c.pass(1_000));
+    assert!(!s.grants(2), "dc0 and dc1 decide without it, once the eviction is over");
 }
