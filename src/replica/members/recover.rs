@@ -262,11 +262,11 @@ impl ForcedRecovery<'_> {
         self.peers.links.retry_at_most(self.now.mono);
     }
 
-    /// Tells the decision of this survivor as soon as it is on disk.
+    /// Tells the decision of this survivor once it is on disk: so is all that [`Decisions::go_on`] has waited
+    /// for.
     pub(super) fn tell_recovery(&mut self) {
-        let is_on_disk = |position| self.out.output_commit.may_emit(position);
-        if self.members.recovering.decided.is_some_and(is_on_disk) {
-            self.members.recovering.decided = None;
+        if let Some(decided) = self.members.recovering.decided.take() {
+            assert!(self.out.output_commit.may_emit(decided), "a decision is told when it is on disk");
             lend!(Decisions, self).tell_decisions();
         }
     }

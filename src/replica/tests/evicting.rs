@@ -481,6 +481,8 @@ fn a_member_reports_when_its_promise_is_on_disk() {
         let of = |by: &Voter| by.dc() == Some(dc(1));
         s.c.proposed.iter().any(|it| matches!(&it.command, Command::Have { by, .. } if of(by)))
     };
+    // Nobody hears dc2 any more.
+    s.c.pass(4_000);
     s.c.nodes[1].disk_is_stuck = true;
     s.begin();
     s.c.pass(2_000);
