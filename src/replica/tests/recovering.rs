@@ -364,3 +364,29 @@ fn what_only_one_survivor_knows_of_the_group_before_is_known_before_the_recovery
         assert_eq!(invited, 1, "the decision counts");
     }
 }
+
+/// A crash would take it back, and another survivor would act by it.
+#[test]
+fn the_decision_of_a_recovery_is_told_when_it_is_on_disk() {
+    let mut s = Story::new(None);
+    let cut = s.has(1);
+    s.c.late = |message| matches!(message, Message::Recovery(it) if matches!(**it, RecoveryMessage::Promised { .. }));
+    s.ask(0);
+    s.c.pass(2_000);
+    s.c.nodes[0].disk_is_stuck = true;
+    s.c.late = |_| false;
+    s.c.run();
+    assert_eq!(
+        (s.lineage(0), s.lineage(1)),
+        (Lineage(1), Lineage(0)),
+        "dc0 has decided, and not on its disk"
+    );
+    s.c.cut(0, 1);
+    s.c.link(0, 1);
+    s.c.run();
+    assert_eq!(s.lineage(1), Lineage(0));
+    s.c.nodes[0].disk_is_stuck = false;
+    s.c.sync(0);
+    s.go_on();
+    s.assert_recovered(cut);
+}

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SECRET, dc, name};
 use super::store_cluster::{change, key, step};
+use crate::base::time::Timestamp;
 use crate::causal_log::{Action, Change, Wants};
 use crate::leases::Proof;
 use crate::replica::Event;
 use crate::replica::call::store::{Then, TxnRefusal};
-use crate::replica::call::{Call, Reclaim, Refusal, Reply, Target, Wait};
+use crate::replica::call::{Call, Grant, Reclaim, Refusal, Reply, Target, Wait};
 use geolock_api::names::{FencingToken, Mode, Position, RequestId};
 use geolock_api::value::Op;
 
@@ -211,4 +212,25 @@ fn a_grant_is_answered_when_the_lead_of_its_token_is_on_disk() {
     c.sync(0);
     c.run();
     c.granted(0, early);
+}
+
+/// Tokens of later grants would be below it.
+#[test]
+fn a_reclaim_names_no_token_above_what_is_reserved() {
+    let mut c = Cluster::new(3, 0, 0);
+    let grant = c.acquired(0, "a", Mode::Exclusive);
+    let hour = Timestamp::from_millis(3_600_000).raw();
+    let above = Grant { token: FencingToken(grant.token.0 + hour), ..grant.clone() };
+    for (claimed, is_kept) in [(&above, false), (&grant, true)] {
+        c.restart(0);
+        c.link_again(0);
+        let reclaim = c.reclaims_early(0, &[("a", Mode::Exclusive, claimed)]);
+        c.pass(1_000);
+        match c.reply(0, reclaim) {
+            Some(Reply::Reclaimed { kept, lost }) => {
+                assert_eq!((kept.len(), lost.len()), (usize::from(is_kept), usize::from(!is_kept)));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

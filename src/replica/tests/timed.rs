@@ -14,6 +14,7 @@ use crate::membership::{
 use crate::replica::call::store::{Then, TxnRefusal, TxnState};
 use crate::replica::call::{Call, Phase, Refusal, Reply};
 use crate::replica::{Event, Message, NotServing, Record};
+use geolock_api::names::Mode;
 
 /// Datacenters that evict by time (fenced after 10 s, evicted after 30 s, leases of 15 s), and the config of
 /// their control group, whose decisions all that are up learn at once.
@@ -454,4 +455,20 @@ fn a_member_is_backed_by_the_voters_that_remain_after_an_eviction() {
     // dc2, dc3 and dc4 are three of five; of those that remain dc2 is one of three.
     (0..12).for_each(|_| s.c.pass(1_000));
     assert!(!s.grants(2), "dc0 and dc1 decide without it, once the eviction is over");
+}
+
+/// A reclaim renews its lease, and the others may evict this member meanwhile.
+#[test]
+fn a_reclaim_waits_until_the_member_is_backed() {
+    let mut s = Story::new(None);
+    let grant = s.c.acquired(2, "a", Mode::Shared);
+    s.c.isolate(2);
+    s.c.restart(2);
+    s.c.pass(4_500);
+    let reclaim = s.c.reclaims_early(2, &[("a", Mode::Shared, &grant)]);
+    s.c.pass(2_000);
+    assert!(!s.c.is_answered(2, reclaim), "it has asked everybody for long enough, and nobody backs it");
+    s.c.link_again(2);
+    s.c.pass(2_000);
+    s.c.assert_kept(2, reclaim, &[&grant]);
 }
