@@ -65,15 +65,7 @@ impl Replica {
         if self.out.has_more_durable() {
             self.note_some_durable();
         }
-        self.locks.expire(now.mono);
-        lend!(LeaseCalls, self).expire_leases();
-        lend!(Timeouts, self).expire_waits();
-        lend!(ClientCalls, self).expire_deferred();
-        if self.members.decided.is_leaving() {
-            lend!(Requests, self).turn_waiters_away();
-        }
-        lend!(Describer, self).expire_descriptions();
-        lend!(TxnCalls, self).expire_transactions();
+        lend!(ClientCalls, self).expire();
         if self.peers.links.retry_at().is_some_and(|at| at <= now.mono) {
             self.drain_inbox();
         }

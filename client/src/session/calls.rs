@@ -185,8 +185,8 @@ impl Session {
         self.send(Tag::Cancel(number), Call::Cancel(cancel));
     }
 
-    /// From now on a timed acquire ends some time after its deadline if no server answers, and a begin without
-    /// locks that no server knows as soon as a commit without an answer would.
+    /// From now on a timed acquire ends some time after its deadline if no server answers, and a begin
+    /// without locks that no server knows as soon as a commit without an answer would.
     pub(super) fn watch_deadline(&mut self, now: Instant, number: u64) {
         let request = self.requests.get(&number).and_then(|request| request.deadline);
         let last = now + self.last_ttl;

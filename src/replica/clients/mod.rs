@@ -154,6 +154,19 @@ impl ClientCalls<'_> {
         self.execute(call, client, request);
     }
 
+    /// Ends leases, and calls that have waited for long enough.
+    pub(super) fn expire(&mut self) {
+        self.locks.expire(self.now.mono);
+        lend!(LeaseCalls, self).expire_leases();
+        lend!(Timeouts, self).expire_waits();
+        self.expire_deferred();
+        if self.members.decided.is_leaving() {
+            lend!(Requests, self).turn_waiters_away();
+        }
+        lend!(Describer, self).expire_descriptions();
+        lend!(TxnCalls, self).expire_transactions();
+    }
+
     pub(super) fn execute(&mut self, call: CallId, client: ClientId, request: Call) {
         match request {
             Call::OpenLease { secret, ttl, on_disconnect } => {

@@ -174,6 +174,14 @@ impl Decided {
         known_at(&self.config, epoch)
     }
 
+    /// Returns the other members that can still say what they know of the own log. `all`: the entered ones.
+    /// The end of a member is decided before it is entered here, and a disk of before it may be what keeps it
+    /// from being entered: nobody knows more of what that member knew than those that remain.
+    pub(super) fn to_hear(&self, all: DcSet) -> DcSet {
+        let members = if self.has_decisions() { self.config.slots().member_set() } else { all };
+        members.difference(DcSet::only(self.me))
+    }
+
     /// Returns this server as a member: only an admission that names its id makes it one, whoever else has
     /// its slot.
     pub(super) fn own_member(&self) -> Option<&Member> {

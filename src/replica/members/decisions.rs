@@ -153,7 +153,10 @@ impl Decisions<'_> {
         self.log.peers_mut().set_peers(self.members.peers());
         self.peers.reachability.set_peers(self.members.peers());
         let awaits_ended = self.config.bugs.has(Bug::AwaitsTheEnded);
-        let to_hear = if awaits_ended { self.members.peers() } else { self.members.to_hear() };
+        let to_hear = match awaits_ended {
+            true => self.members.peers(),
+            false => self.members.decided.to_hear(self.members.entered.all()),
+        };
         self.lifecycle.set_peers(self.members.peers(), to_hear);
         let is_early = self.config.bugs.has(Bug::ServesUnsettled) && !self.members.decided.awaits_state();
         self.lifecycle.on_may_serve(self.members.may_serve() || is_early);

@@ -133,17 +133,6 @@ impl Members {
         members.difference(DcSet::only(self.decided.me()))
     }
 
-    /// Returns the other members that can still say what they know of the own log. The end of a member is
-    /// decided before it is entered here, and a disk of before it may be what keeps it from being entered:
-    /// nobody knows more of what that member knew than those that remain.
-    pub fn to_hear(&self) -> DcSet {
-        let members = match self.decided.has_decisions() {
-            true => self.decided.config().slots().member_set(),
-            false => self.entered.all(),
-        };
-        members.difference(DcSet::only(self.decided.me()))
-    }
-
     /// Returns true if there may be a link to `dc`: it is a member as far as is known here, or was one and
     /// may not know that, or this server joins and does not know the members yet.
     pub fn may_link(&self, dc: DcId) -> bool {

@@ -48,7 +48,7 @@ impl Story {
     }
 
     /// dc2 makes an entry that only dc0 gets, and is lost. Nobody relays it yet.
-    fn lose_dc2(&mut self) {
+    pub(super) fn lose_dc2(&mut self) {
         self.c.cut(1, 2);
         self.c.run();
         self.c.late = |message| matches!(message, Message::Entries(entries) if entries[0].dc.get() == 2);
@@ -108,7 +108,7 @@ impl Story {
         }));
     }
 
-    fn has_entered(&self, id: u8) -> bool {
+    pub(super) fn has_entered(&self, id: u8) -> bool {
         self.c.inspect(usize::from(id)).entered_by(dc(id)) == self.config.epoch()
     }
 
@@ -470,49 +470,4 @@ fn is_at_majority_without_the_voter(bug: Option<Bug>) -> bool {
 fn a_majority_has_a_majority_of_the_voters_in_it() {
     assert!(!is_at_majority_without_the_voter(None));
     assert!(is_at_majority_without_the_voter(Some(Bug::VotersDoNotCount)));
-}
-
-/// A crash would take the promise back, and with it what the report says of the lost one.
-#[test]
-fn a_member_reports_when_its_promise_is_on_disk() {
-    let mut s = Story::new(3, None);
-    s.lose_dc2();
-    let has_reported = |s: &Story| {
-        let of = |by: &Voter| by.dc() == Some(dc(1));
-        s.c.proposed.iter().any(|it| matches!(&it.command, Command::Have { by, .. } if of(by)))
-    };
-    // Nobody hears dc2 any more.
-    s.c.pass(4_000);
-    s.c.nodes[1].disk_is_stuck = true;
-    s.begin();
-    s.c.pass(2_000);
-    assert!(!has_reported(&s));
-    s.c.nodes[1].disk_is_stuck = false;
-    s.c.sync(1);
-    s.c.pass(2_000);
-    assert!(has_reported(&s));
-}
-
-/// A crash would take the end back, and the parts of the ended would be its own again.
-#[test]
-fn a_grant_that_rests_on_an_end_is_answered_when_that_is_on_disk() {
-    let mut s = Story::new(3, None);
-    s.c.use_lock(2, "moved");
-    s.c.run();
-    s.c.isolate(2);
-    s.up.retain(|id| *id != 2);
-    s.c.open_lease(1, Duration::from_secs(10));
-    let attempt = s.begin();
-    let reports = [(0, s.vector(0)), (1, s.vector(1))];
-    s.c.nodes[1].disk_is_stuck = true;
-    s.end(attempt, &reports);
-    s.c.run();
-    assert!(s.has_entered(1));
-    let moved = s.c.share(1, "moved");
-    s.c.run();
-    assert!(!s.c.is_answered(1, moved));
-    s.c.nodes[1].disk_is_stuck = false;
-    s.c.sync(1);
-    s.c.run();
-    s.c.granted(1, moved);
 }

@@ -23,6 +23,7 @@ mod majority;
 mod names;
 mod not_serving;
 mod older_disk;
+mod on_disk;
 mod overload;
 mod recovering;
 mod regained;

@@ -341,7 +341,7 @@ fn the_locks_and_counters_of_the_lost_are_named_also_after_a_restart() {
 /// dc1 alone learnt the last decision of the group before. A recovery without it would be another decision of
 /// the same number.
 #[test]
-fn what_only_one_survivor_knows_of_the_group_before_is_known_before_the_recovery() {
+fn a_decision_that_only_one_survivor_knows_is_known_before_the_recovery() {
     for at in [0, 1] {
         let mut s = Story::new(None);
         let cut = s.has(1);
@@ -351,7 +351,7 @@ fn what_only_one_survivor_knows_of_the_group_before_is_known_before_the_recovery
         let proposal = Proposal { checked: revision, command: invite };
         s.c.handle(1, Event::Decided { lineage: Lineage(0), index: Index(2), proposal: proposal.into() });
         s.c.sync(1);
-        // What dc1 says that it knows of decisions comes late.
+        // It is told late how many decisions dc1 knows.
         s.c.late = |message| matches!(message, Message::KnowsDecisions { .. } | Message::Entries(_));
         s.c.link(0, 1);
         s.c.pass(1_000);
