@@ -74,3 +74,31 @@ fn many_requests_are_parked_in_several_steps() {
     assert_eq!((f.settle(), f.locks.requests().counts().parked), (Vec::new(), 2_998));
     assert!(!f.locks.has_work(f.now));
 }
+
+/// The sweep has not reached the request of a datacenter that went away: it is given nothing all the same.
+#[test]
+fn a_request_that_is_to_be_parked_is_given_nothing() {
+    let mut f = Fixture::new();
+    f.acquire(1, &[("a", SHARED)]);
+    for n in 2..6_000 {
+        f.try_acquire(n, &[("a", EXCLUSIVE)], IfNotFree::Wait);
+    }
+    f.settle();
+    f.gather("z");
+    f.acquire(6_000, &[("z", EXCLUSIVE)]);
+    f.remote(1, 6_001, &[("z", EXCLUSIVE)]);
+    assert_eq!(f.pass(ms(1_000)), [""; 0], "it is due, and the lock is held");
+    let given = |mut told: Vec<String>, f: &mut Fixture| {
+        while f.locks.has_work(f.now) {
+            told.extend(f.settle());
+        }
+        told.retain(|line| !line.starts_with("publish"));
+        told
+    };
+    f.set_away(&[1]);
+    assert!(f.locks.has_work(f.now), "the sweep goes on");
+    let told = f.release(6_000);
+    assert_eq!(given(told, &mut f), [""; 0]);
+    let told = f.set_away(&[]);
+    assert_eq!(given(told, &mut f), ["dc0+dc1+dc2 of z to dc1"]);
+}

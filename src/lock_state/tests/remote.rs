@@ -137,3 +137,18 @@ fn a_request_delay_lets_earlier_requests_of_others_go_first() {
     assert_eq!(f.acquire(6, &[("b", SHARED)]), ["grant 6"]);
     assert_eq!(f.locks.requests()[f.index(6)].at, Timestamp::from_millis(6), "its part is here");
 }
+
+/// The turn of a reader that is far away lasts longer than that of a writer that is near.
+#[test]
+fn an_exclusive_request_waits_for_an_earlier_reader_that_is_not_due() {
+    let mut f = Fixture::with(HoldRule { policy: HoldPolicy::LATENCY, ..HoldRule::default() });
+    f.gather("a");
+    f.locks.set_distance(dc(1), ms(139));
+    f.acquire(1, &[("a", EXCLUSIVE)]);
+    f.remote(1, 2, &[("a", SHARED)]);
+    f.remote(2, 3, &[("a", EXCLUSIVE)]);
+    f.release(1);
+    assert_eq!(f.next_timer(), Some(Duration::from_micros(3_250)), "then the writer is due");
+    assert_eq!(f.pass(ms(5)), [""; 0], "the reader is before it");
+    assert_eq!(f.pass(ms(20)), ["dc1 of a to dc1", "dc0+dc2 of a to dc2"]);
+}

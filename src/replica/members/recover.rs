@@ -262,7 +262,7 @@ impl ForcedRecovery<'_> {
         self.peers.links.retry_at_most(self.now.mono);
     }
 
-    /// Tells the decision of this survivor once it is on disk: so is all that [`Decisions::go_on`] has waited
+    /// Tells the decision of this survivor once it is on disk: so is all that `Decisions::go_on` has waited
     /// for.
     pub(super) fn tell_recovery(&mut self) {
         if let Some(decided) = self.members.recovering.decided.take() {
