@@ -1,7 +1,7 @@
 //! Which calls have to wait after a start, and until when (`deferred_calls.rs` keeps them).
 
 use super::Clients;
-use super::deferred_calls::key_of;
+use super::deferred_calls::{key_of, opener_of};
 use crate::base::bugs::Bug;
 use crate::base::time::Now;
 use crate::causal_log::Log;
@@ -72,14 +72,8 @@ impl Deferral<'_> {
     /// that are judged, all that begins waits in order. Cancels do not wait, and many of them end all lower
     /// keys, so such keys are marked as waiting.
     pub(super) fn keep_turn(&mut self, call: CallId, request: &Call) {
-        let (proof, id) = match (request, key_of(request)) {
-            (Call::Begin(begin), Some(id)) => (begin.proof, id),
-            (Call::Acquire(acquire), Some(id)) => (acquire.proof, id),
-            (Call::AcquireEnough(acquire), Some(id)) => (acquire.proof, id),
-            _ => return,
-        };
-        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), id.lease, proof, call)
-        else {
+        let (Some((lease, proof)), Some(id)) = (opener_of(request), key_of(request)) else { return };
+        let Ok(index) = self.clients.authorise(self.config.lease_time(self.now), lease, proof, call) else {
             return;
         };
         let in_order = self.lifecycle.state.is_starting() || self.clients.deferred.are_ready();

@@ -15,7 +15,7 @@ use super::lease_calls::LeaseCalls;
 use crate::base::time::Instant;
 use crate::base::work;
 use crate::causal_log::Wants;
-use crate::leases::{ClientId, Leases};
+use crate::leases::{ClientId, Leases, Proof};
 use crate::replica::call::store::TxnRefusal;
 use crate::replica::call::{Call, CallId, Limit, Reclaim, Refusal, SessionId, Target};
 use crate::replica::clients::{AcquireCalls, ClientCalls, Clients, RETRY_AFTER};
@@ -237,17 +237,10 @@ impl DeferredCalls {
         self.ends.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number)
     }
 
-    /// Returns a call that waits for the clock.
-    pub(super) fn request(&self, number: u64) -> &Call {
-        &self.calls[&number].request
-    }
-
-    /// The call waits for something else, for as long as that takes.
-    pub(super) fn forget_end(&mut self, number: u64) {
-        let waiting = self.calls.get_mut(&number).expect("it waits");
-        if let Some(until) = waiting.until.take() {
-            self.ends.remove(&(until, number));
-        }
+    /// Puts a call back to its place, which waits for as long as that takes.
+    pub(super) fn put_back(&mut self, number: u64, waiting: Deferred) {
+        self.bytes += weight(&waiting.request);
+        self.calls.insert(number, Deferred { until: None, ..waiting });
     }
 
     /// A step begins, which may judge some of the calls that can be judged.
@@ -274,6 +267,16 @@ pub(super) fn key_of(request: &Call) -> Option<TxnId> {
         Call::Begin(begin) => Some(TxnId { lease: begin.lease, key: begin.key }),
         Call::Acquire(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
         Call::AcquireEnough(acquire) => acquire.key.map(|key| TxnId { lease: acquire.lease, key }),
+        _ => None,
+    }
+}
+
+/// Returns the lease under which the call would begin something new, with the proof that the client shows.
+pub(super) fn opener_of(request: &Call) -> Option<(LeaseId, Proof)> {
+    match request {
+        Call::Begin(begin) => Some((begin.lease, begin.proof)),
+        Call::Acquire(acquire) => Some((acquire.lease, acquire.proof)),
+        Call::AcquireEnough(acquire) => Some((acquire.lease, acquire.proof)),
         _ => None,
     }
 }
@@ -450,7 +453,6 @@ impl AcquireCalls<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leases::Proof;
     use crate::replica::call::{Acquire, LockRequest, Wait};
     use geolock_api::names::{LockName, Mode};
 

@@ -24,6 +24,8 @@ use geolock_api::names::{DcId, DcSet, LockName};
 
 /// Most locks of one query; the reply to a timeout describes this many of the locks in the way.
 pub(in crate::replica) const MAX_EXPLAINED: usize = 8;
+/// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
+pub(super) const EXPLAINED: usize = 10;
 /// Most descriptions in progress; further ones are answered without asking other datacenters.
 pub(in crate::replica) const MAX_PENDING: usize = 1024;
 
@@ -138,6 +140,18 @@ impl Describer<'_> {
             not_serving: self.not_serving_of(all),
             owners,
         }
+    }
+
+    /// Returns the descriptions of locks that a request has waited for in vain, without what others told.
+    pub(in crate::replica) fn describe_awaited<'l>(
+        &self,
+        locks: impl IntoIterator<Item = &'l LockName>,
+    ) -> Vec<LockDescription> {
+        let describe = |name: &LockName| {
+            let lock = self.describe(name, EXPLAINED);
+            LockDescription { unknown: lock.owner_dcs().intersection(self.members.peers()), ..lock }
+        };
+        locks.into_iter().map(describe).collect()
     }
 
     pub(in crate::replica) fn waiter_info(&self, row: &WaiterRow) -> WaiterInfo {

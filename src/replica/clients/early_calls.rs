@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use crate::base::time::Instant;
 use crate::base::work;
-use crate::replica::call::store::TxnRefusal;
-use crate::replica::call::{Call, CallId, LockDescription, Refusal, Wait};
+use crate::replica::call::{Call, CallId, Refusal, Wait};
 use crate::replica::clients::ClientCalls;
 use crate::replica::clients::deferral::Deferral;
-use crate::replica::clients::deferred_calls::key_of;
+use crate::replica::clients::deferred_calls::{key_of, opener_of};
 use crate::replica::clients::describe::MAX_EXPLAINED;
-use crate::replica::clients::timeouts::EXPLAINED;
 use crate::replica::data::transactions::can_commit;
 use crate::replica::lend::lend;
 use geolock_api::names::LockName;
@@ -28,6 +26,19 @@ fn wait_of(request: &Call) -> Option<Wait> {
         Call::AcquireEnough(acquire) => Some(acquire.wait),
         Call::Begin(begin) => begin.locks.as_ref().map(|locks| locks.wait),
         _ => None,
+    }
+}
+
+/// Returns some of the locks that a call wants.
+fn names_of(request: &Call) -> Vec<&LockName> {
+    fn some<T>(locks: &[(LockName, T)]) -> Vec<&LockName> {
+        locks.iter().map(|(lock, _)| lock).take(MAX_EXPLAINED).collect()
+    }
+    match request {
+        Call::Acquire(acquire) => some(acquire.request.wants.locks()),
+        Call::Begin(begin) => begin.locks.as_ref().map_or(Vec::new(), |locks| some(locks.wants.locks())),
+        Call::AcquireEnough(acquire) => some(acquire.of.candidates()),
+        _ => Vec::new(),
     }
 }
 
@@ -73,75 +84,52 @@ impl Deferral<'_> {
 }
 
 impl ClientCalls<'_> {
-    /// Refuses calls that have waited for the clock for as long as they say.
+    /// Refuses calls that have waited for the clock for as long as they say. The others wait on, for as long
+    /// as it takes to judge them.
     pub(in crate::replica) fn expire_deferred(&mut self) {
         for _ in 0..ENDED_PER_STEP {
             let Some(number) = self.clients.deferred.first_expired(self.now.mono) else { break };
             work::count(1);
-            let deferral = lend!(Deferral, self);
-            if deferral.may_be_done(deferral.clients.deferred.request(number)) {
-                self.clients.deferred.forget_end(number);
-                continue;
-            }
             let waited = self.clients.deferred.remove(number);
-            let refusal = match self.finish_early(waited.call, &waited.request) {
-                Ok(()) => self.too_early(&waited.request),
-                Err(refusal) => refusal,
-            };
-            self.out.refuse(waited.call, refusal);
+            match self.too_early(&waited.request) {
+                Some(refusal) => {
+                    let refusal = self.finish_early(waited.call, &waited.request).err().unwrap_or(refusal);
+                    self.out.refuse(waited.call, refusal);
+                }
+                None => self.clients.deferred.put_back(number, waited),
+            }
         }
     }
 
-    /// Nothing begins under the key of this call any more.
+    /// Returns the refusal of a call whose wait is over; `None` if it can be judged, or has to be.
+    fn too_early(&mut self, request: &Call) -> Option<Refusal> {
+        if lend!(Deferral, self).may_be_done(request) {
+            return None;
+        }
+        match wait_of(request) {
+            None => can_commit(self.lifecycle).err(),
+            Some(Wait::AtMost(_)) => {
+                self.out.counts.timeouts += 1;
+                let locks = lend!(Describer, self).describe_awaited(names_of(request));
+                Some(match request {
+                    Call::AcquireEnough(_) => Refusal::NotEnoughInTime { locks, free: 0 },
+                    _ => Refusal::TimedOut(locks),
+                })
+            }
+            Some(Wait::Try | Wait::Forever) => {
+                let why = self.lifecycle.not_serving(self.clients.grace_left(self.config, self.now));
+                Some(why.map_or(Refusal::NotFree, Refusal::NotServing))
+            }
+        }
+    }
+
+    /// Nothing begins under the key of this call any more. Returns an error if it is not the client's.
     fn finish_early(&mut self, call: CallId, request: &Call) -> Result<(), Refusal> {
-        let (lease, proof) = match request {
-            Call::Acquire(acquire) => (acquire.lease, acquire.proof),
-            Call::AcquireEnough(acquire) => (acquire.lease, acquire.proof),
-            Call::Begin(begin) => (begin.lease, begin.proof),
-            other => unreachable!("a call without a wait of its own: {other:?}"),
-        };
+        let Some((lease, proof)) = opener_of(request) else { return Ok(()) };
         let index = self.clients.authorise(self.config.lease_time(self.now), lease, proof, call)?;
         if let Some(id) = key_of(request) {
             self.clients.leases.get_mut(index).finished.finish(id.key);
         }
         Ok(())
-    }
-
-    /// Returns the refusal of a call whose wait is over.
-    fn too_early(&mut self, request: &Call) -> Refusal {
-        let is_at_most = matches!(wait_of(request), Some(Wait::AtMost(_)));
-        let described = match request {
-            Call::Acquire(acquire) if is_at_most => self.described(acquire.request.wants.locks()),
-            Call::Begin(begin) if is_at_most => {
-                self.described(begin.locks.as_ref().map_or(&[], |locks| locks.wants.locks()))
-            }
-            Call::AcquireEnough(_) if is_at_most => {
-                return Refusal::NotEnoughInTime { locks: Vec::new(), free: 0 };
-            }
-            Call::Begin(begin) if begin.locks.is_none() => {
-                return match can_commit(self.lifecycle) {
-                    Err(refusal) => refusal,
-                    Ok(()) => TxnRefusal::CannotCommit("it has just started; try again").into(),
-                };
-            }
-            _ => {
-                let grace_left = self.clients.grace_left(self.config, self.now);
-                return self.lifecycle.not_serving(grace_left).map_or(Refusal::NotFree, Refusal::NotServing);
-            }
-        };
-        self.out.counts.timeouts += 1;
-        Refusal::TimedOut(described)
-    }
-
-    /// Describes some of these locks.
-    fn described<T>(&mut self, locks: &[(LockName, T)]) -> Vec<LockDescription> {
-        let peers = self.members.peers();
-        let describer = lend!(Describer, self);
-        let describe = |(name, _): &(LockName, T)| {
-            let mut lock = describer.describe(name, EXPLAINED);
-            lock.unknown = lock.owner_dcs().intersection(peers);
-            lock
-        };
-        locks.iter().take(MAX_EXPLAINED).map(describe).collect()
     }
 }

@@ -6,7 +6,7 @@ use crate::base::bugs::Bug;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::describe::{MAX_EXPLAINED, MAX_PENDING};
+use super::describe::{EXPLAINED, MAX_EXPLAINED, MAX_PENDING};
 use super::grants::Requests;
 use crate::base::time::{Instant, Now};
 use crate::base::work;
@@ -25,8 +25,6 @@ use crate::replica::peers::Peers;
 use crate::replica::watches::Watches;
 use geolock_api::names::{DcId, DcSet, LockName, RequestId};
 
-/// Most holders and waiters that a reply lists for a lock: thousands of waits may end at once.
-pub(super) const EXPLAINED: usize = 10;
 /// Most waits that one step ends or asks for, because each is described. The rest follow in the next steps.
 const WAITS_PER_STEP: usize = 64;
 /// Approximate bound of the locks of these requests: one request always ends as a whole.
@@ -236,11 +234,9 @@ impl Timeouts<'_> {
         self.clients.client_requests.get_mut(request).wait_until = None;
         self.out.counts.timeouts += 1;
         let names = self.locks.inspect().in_the_way(request, MAX_EXPLAINED);
-        let mut locks: Vec<LockDescription> =
-            names.iter().map(|name| lend!(Describer, self).describe(name, EXPLAINED)).collect();
+        let mut locks = lend!(Describer, self).describe_awaited(&names);
         let asked = self.clients.descriptions.ahead.take(self.locks.requests()[request].id);
         for lock in &mut locks {
-            lock.unknown = lock.owner_dcs().intersection(self.members.peers());
             if let Some(asked) = &asked {
                 asked.add_to(lock, self.now.mono);
             }

@@ -150,11 +150,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Reads from the journal that the epochs up to this one were entered again.
+    /// Reads from the journal that this epoch was entered again.
     pub(in crate::replica) fn replay_entered_again(&mut self, epoch: Epoch) {
-        let is_due = |next: &Epoch| *next <= epoch;
-        while let Some(next) = self.members.pending.next().map(|change| change.epoch).filter(is_due) {
-            self.enter(next);
+        if epoch > self.members.entered.epoch() {
+            self.enter(epoch);
         }
     }
 

@@ -79,8 +79,7 @@ pub enum Record {
     /// An operator has taken the leave of this member back: it appends no `Leave` until it knows that it
     /// stays.
     StayPromised,
-    /// The epochs up to this one are entered. Own entries of before, which this disk has lost, say so, and
-    /// come back.
+    /// This epoch is entered. An own entry of before, which this disk has lost, says so, and comes back.
     EnteredAgain { epoch: Epoch },
 }
 

@@ -1,13 +1,15 @@
 //! Stories about wrong clocks, and clocks that were mended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::{Cluster, dc, name};
 use super::store_cluster::{add, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::Violation;
+use crate::leases::Proof;
 use crate::replica::call::store::Then;
-use crate::replica::call::{Call, Phase, Refusal, Reply, Status, Wait};
+use crate::replica::call::{AcquireEnough, AnyOf, Call, Phase, Refusal, Reply, Status, Wait};
 use crate::replica::{Event, Message, NotServing};
 use geolock_api::names::Mode;
 
@@ -154,10 +156,8 @@ fn a_restart_with_a_clock_that_all_others_contradict_costs_no_more_than_the_time
     c.granted(0, asked);
 }
 
-/// A server waits with a clock that is an hour ahead, for as long as that takes. A call that says how long it
-/// waits does not.
-#[test]
-fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
+/// A cluster in which dc0 has started with a clock that is an hour ahead, and a client has a lease there.
+fn started_an_hour_ahead() -> Cluster {
     let mut c = Cluster::new(3, 0, 0);
     c.use_lock(0, "a");
     c.ahead.insert(0, 3_600_000);
@@ -165,11 +165,29 @@ fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
     c.link_again(0);
     c.pass(5_000);
     c.open_lease(0, Duration::from_secs(60));
+    c
+}
+
+/// A server waits with a clock that is an hour ahead, for as long as that takes. A call that says how long it
+/// waits does not.
+#[test]
+fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
+    let mut c = started_an_hour_ahead();
     let wants = [("a", Mode::Exclusive)];
     let tried = c.acquire_as(0, Some(1), &wants, Wait::Try);
     let commits = c.begin(0, 2, None, step(vec![add("n", 1)], &[], Then::Commit));
     let waits = c.acquire_as(0, Some(3), &wants, Wait::AtMost(Duration::from_secs(20)));
     let goes_on = c.acquire_as(0, Some(4), &wants, Wait::AtMost(Duration::from_secs(120)));
+    let enough = AcquireEnough {
+        lease: c.lease(0),
+        proof: Proof::Attached,
+        key: Some(5),
+        of: Arc::new(AnyOf::new(1, 2, vec![(name("a"), 1), (name("b"), 1)]).expect("two candidates")),
+        revision: 0,
+        wait: Wait::AtMost(Duration::from_secs(20)),
+        label: Arc::from("a story"),
+    };
+    let enough = c.call(0, Call::AcquireEnough(Box::new(enough)));
     c.pass(900);
     assert!(!c.is_answered(0, tried), "a start without a fault may take as long");
     c.pass(200);
@@ -185,6 +203,11 @@ fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
     let Refusal::TimedOut(locks) = c.refused(0, waits) else { panic!("{:?}", c.refused(0, waits)) };
     assert_eq!(locks[0].lock, name("a"));
     assert_eq!(locks[0].not_serving, [(dc(0), NotServing::ClockSkew)]);
+    let Refusal::NotEnoughInTime { locks, free: 0 } = c.refused(0, enough) else {
+        panic!("{:?}", c.refused(0, enough))
+    };
+    assert_eq!(locks.len(), 2);
+    assert_eq!(locks[1].not_serving, [(dc(0), NotServing::ClockSkew)]);
 
     // Nothing begins under their keys any more, also when the clock is right.
     c.ahead.clear();
@@ -199,13 +222,7 @@ fn a_call_to_a_server_that_waits_for_its_clock_waits_no_longer_than_it_says() {
 /// A wait that began before the clock was right ends when it said.
 #[test]
 fn the_time_of_a_wait_counts_from_the_call_and_not_from_the_end_of_the_start() {
-    let mut c = Cluster::new(3, 0, 0);
-    c.use_lock(0, "a");
-    c.ahead.insert(0, 3_600_000);
-    c.restart(0);
-    c.link_again(0);
-    c.pass(5_000);
-    c.open_lease(0, Duration::from_secs(60));
+    let mut c = started_an_hour_ahead();
     let waits = |seconds| Wait::AtMost(Duration::from_secs(seconds));
     let first = c.acquire(0, &[("a", Mode::Exclusive)], waits(600));
     let second = c.acquire(0, &[("a", Mode::Exclusive)], waits(45));

@@ -171,6 +171,17 @@ fn what_is_released_after_a_second_reclaim_is_not_held_because_of_the_first() {
     c.granted(0, next);
 }
 
+/// Returns a grant of a free lock at dc0, whose disk is stuck: it is answered when all is on disk.
+fn granted_once_on_disk(c: &mut Cluster) -> Grant {
+    let asked = c.lock(0, "a");
+    c.run();
+    assert!(!c.is_answered(0, asked), "something is not on disk");
+    c.nodes[0].disk_is_stuck = false;
+    c.sync(0);
+    c.run();
+    c.granted(0, asked)
+}
+
 /// A token above the durable reservation could be given out once more: a run that starts with a clock that is
 /// behind begins above the reservation, not above the token.
 #[test]
@@ -184,13 +195,7 @@ fn a_grant_is_answered_when_its_token_is_reserved_on_disk() {
     c.release(0, first.request);
     // Longer than a reservation lasts.
     c.pass(2_000);
-    let late = c.lock(0, "a");
-    c.run();
-    assert!(!c.is_answered(0, late), "what reserves its token is not on disk");
-    c.nodes[0].disk_is_stuck = false;
-    c.sync(0);
-    c.run();
-    assert!(c.granted(0, late).token > first.token);
+    assert!(granted_once_on_disk(&mut c).token > first.token);
 }
 
 /// The same for the lead of its tokens, which an entry of another datacenter has raised.
@@ -205,13 +210,7 @@ fn a_grant_is_answered_when_the_lead_of_its_token_is_on_disk() {
     let moved = c.lock(2, "b");
     c.run();
     c.granted(2, moved);
-    let early = c.lock(0, "a");
-    c.run();
-    assert!(!c.is_answered(0, early), "the entry is not on disk");
-    c.nodes[0].disk_is_stuck = false;
-    c.sync(0);
-    c.run();
-    c.granted(0, early);
+    granted_once_on_disk(&mut c);
 }
 
 /// Tokens of later grants would be below it.
