@@ -129,7 +129,7 @@ pub enum Refused {
          `geolock member remove {dc}`"
     )]
     EvictsItself { dc: DcId },
-    #[error("the policy of this cluster is `wait`: {members} stay members; wait for them, or replace them", members = Dcs(*.members))]
+    #[error("the policy of this cluster is `wait`: {members} stay members until it is another one (`geolock member policy --evict operator`)", members = Dcs(*.members))]
     PolicyWaits { members: DcSet },
     #[error("the policy of this cluster is not `auto`: only an operator can evict {members}", members = Dcs(*.members))]
     PolicyNotAuto { members: DcSet },
