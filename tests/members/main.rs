@@ -16,6 +16,7 @@ mod leaving;
 mod many_decisions;
 mod orphans;
 mod playground;
+mod policies_while_down;
 mod recovering;
 mod refusals;
 mod returning;
