@@ -266,3 +266,25 @@ fn one_that_knows_operator_serves_nothing_whatever_was_set_before_its_eviction()
 fn one_that_knows_auto_serves_nothing_whatever_was_set_before_its_eviction() {
     in_each([from(AUTO), vec![vec![AUTO, LATER], vec![AUTO]]].concat());
 }
+
+/// dc1 knows `wait`. While it is cut off the others set another policy.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_does_not_know_the_last_policy_does_not_say_that_an_earlier_one_is_set() {
+    let mut wan = Wan::start(3, &[QUICK, LIMITS].concat(), &[]);
+    wan.await_whole();
+    set(&wan.cluster, 0, WAIT).await;
+    let knows = |cluster: &Cluster, evict: &str| policy(cluster, 1, &["--json"]).stdout.contains(evict);
+    seen("the policy at dc1", || knows(&wan.cluster, "\"evict\":\"wait\"")).await;
+    for other in [0, 2] {
+        wan.break_link(1, other);
+    }
+    set(&wan.cluster, 0, OPERATOR).await;
+    for args in [WAIT, &["--rejoin", "auto"]] {
+        let said = policy(&wan.cluster, 1, args);
+        assert!(said.code != 0 && !said.stdout.contains("is set"), "{said:?}");
+    }
+    wan.heal_all();
+    wan.await_whole();
+    set(&wan.cluster, 1, &["--rejoin", "auto"]).await;
+    assert!(knows(&wan.cluster, "\"evict\":\"operator\""), "what dc0 was told is set stays so");
+}

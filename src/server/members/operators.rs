@@ -251,7 +251,13 @@ impl MembersApi {
         control.as_ref().map_or_else(Policy::default, |control| *control.state().0.policy())
     }
 
-    /// Sets the policy. Returns the number of the decision.
+    /// As [`MembersApi::policy`], after every decision that anybody knew of when this was called.
+    pub async fn newest_policy(&self) -> Result<Policy, ProposalError> {
+        self.await_newest().await?;
+        Ok(self.policy())
+    }
+
+    /// Sets the policy, which was made from the newest one. Returns the number of the decision.
     pub async fn set_policy(&self, policy: Policy) -> Result<u64, ProposalError> {
         let is_set = |config: &Config| *config.policy() == policy;
         if let Some(decision) = self.done_by(is_set) {
@@ -264,6 +270,7 @@ impl MembersApi {
     pub async fn set_home(&self, prefix: Prefix, home: Option<DcId>) -> Result<u64, ProposalError> {
         let rule = |config: &Config| config.rules().get(&prefix).copied().unwrap_or_default();
         let is_set = |config: &Config| rule(config).home == home;
+        self.await_newest().await?;
         if let Some(decision) = self.done_by(is_set) {
             return Ok(decision);
         }
@@ -276,6 +283,14 @@ impl MembersApi {
             })
         };
         self.decide(command, is_set).await
+    }
+
+    /// Waits until this member knows all decisions that another one may have told an operator of. Otherwise
+    /// it could take a policy that was changed since for the present one, and say that it is set.
+    async fn await_newest(&self) -> Result<(), ProposalError> {
+        let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
+        control.read_index().await?;
+        Ok(())
     }
 
     /// Returns the number of the last decision that is known here, if a command has had its effect by then.
