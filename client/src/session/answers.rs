@@ -34,7 +34,7 @@ impl Session {
             (Some(Tag::KeepAlive), Answer::KeptAlive(kept)) => self.on_kept_alive(&kept),
             (Some(Tag::OpenLease), Answer::LeaseOpened(opened)) => self.on_lease_opened(now, opened),
             (Some(Tag::AttachLease), Answer::LeaseAttached(attached)) => self.on_attached(now, &attached),
-            (Some(Tag::Reclaim(_)), Answer::Reclaimed(answer)) => self.on_reclaimed(now, &answer),
+            (Some(Tag::Reclaim(piece)), Answer::Reclaimed(answer)) => self.on_reclaimed(now, piece, &answer),
             (Some(Tag::CloseLease), Answer::LeaseClosed(_)) => {
                 self.lifecycle = Lifecycle::Closed(Ending::Confirmed)
             }

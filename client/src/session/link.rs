@@ -51,7 +51,7 @@ impl Session {
                 let before = std::mem::replace(&mut lease.standing, Standing::Detached);
                 if self.settings.on_disconnect == OnDisconnect::Release {
                     self.lose_lease(now, &LostReason::Disconnected);
-                } else if let Standing::Reclaiming(_) = before {
+                } else if let Standing::Reclaiming { .. } = before {
                     self.doubt_held();
                 }
             }

@@ -204,8 +204,11 @@ struct OpenLease {
 enum Standing {
     Detached,
     Attaching,
-    /// That many answers to pieces of a reclaim are missing.
-    Reclaiming(u64),
+    /// `left` answers to pieces of a reclaim are missing. The one to piece `last` is about all of them.
+    Reclaiming {
+        left: u64,
+        last: u64,
+    },
     /// Calls can be made.
     Good,
 }

@@ -70,7 +70,7 @@ impl Session {
     fn send_pieces(&mut self, pieces: Vec<Vec<HeldLocks>>) {
         let Lease::Open(lease) = &mut self.lease else { return };
         let (id, last) = (lease.id, pieces.len() - 1);
-        lease.standing = Standing::Reclaiming(pieces.len() as u64);
+        lease.standing = Standing::Reclaiming { left: pieces.len() as u64, last: last as u64 };
         for (index, held) in pieces.into_iter().enumerate() {
             let secret = Bytes::new();
             let piece = proto::ReclaimRequest { lease: id, secret, held, more: index < last };
@@ -78,12 +78,19 @@ impl Session {
         }
     }
 
-    /// Processes an answer. Those to all pieces but the last are empty.
-    pub(super) fn on_reclaimed(&mut self, now: Instant, answer: &proto::ReclaimResponse) {
-        let Some(left) = self.reclaim_answers_left() else { return };
-        if left > 0 {
-            return;
+    /// Processes an answer. Those to all pieces but the last are empty, and may come after that to the last:
+    /// answers have no order.
+    pub(super) fn on_reclaimed(&mut self, now: Instant, piece: u64, answer: &proto::ReclaimResponse) {
+        let Some((left, last)) = self.reclaim_answers_left() else { return };
+        if piece == last {
+            self.keep_only(answer);
         }
+        if left == 0 {
+            self.resume(now);
+        }
+    }
+
+    fn keep_only(&mut self, answer: &proto::ReclaimResponse) {
         let kept: BTreeSet<(u32, u64)> = answer.kept.iter().map(|id| (id.dc, id.n)).collect();
         for number in self.by_key(|stage| matches!(stage, Stage::Held(_))) {
             if let Some(Stage::Held(held)) = self.requests.get(&number).map(|request| &request.stage)
@@ -92,25 +99,26 @@ impl Session {
                 self.lose(number, LostReason::NotReclaimed);
             }
         }
-        self.resume(now);
     }
 
     /// The server refuses the reclaim: it may have received it on another stream already.
-    pub(super) fn on_reclaim_refused(&mut self, now: Instant) {
-        // The other pieces that were sent will be answered too.
-        let Some(left) = self.reclaim_answers_left() else { return };
-        if left == 0 {
+    pub(super) fn on_reclaim_refused(&mut self, now: Instant, piece: u64) {
+        // The other pieces that were sent will be answered too; if one is refused, so is the last.
+        let Some((left, last)) = self.reclaim_answers_left() else { return };
+        if piece == last {
             self.doubt_held();
+        }
+        if left == 0 {
             self.resume(now);
         }
     }
 
-    /// Counts one more answer. Returns how many are missing, `None` if none was expected.
-    fn reclaim_answers_left(&mut self) -> Option<u64> {
+    /// Counts one more answer. Returns how many are missing, and the last piece, `None` if none was expected.
+    fn reclaim_answers_left(&mut self) -> Option<(u64, u64)> {
         let Lease::Open(lease) = &mut self.lease else { return None };
-        let Standing::Reclaiming(left) = &mut lease.standing else { return None };
+        let Standing::Reclaiming { left, last } = &mut lease.standing else { return None };
         *left = left.saturating_sub(1);
-        Some(*left)
+        Some((*left, *last))
     }
 
     pub(super) fn doubt_held(&mut self) {

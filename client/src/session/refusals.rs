@@ -25,7 +25,7 @@ impl Session {
             {
                 self.leave(Why::NotAttached);
             }
-            Tag::Reclaim(_) => self.on_reclaim_refused(now),
+            Tag::Reclaim(piece) => self.on_reclaim_refused(now, piece),
             // A call under a lease that is lost, and is known to be.
             Tag::Outcome(_) => self.on_txn_refused(now, tag, error),
             Tag::Begin(number) | Tag::Step(number) | Tag::Abort(number) => {

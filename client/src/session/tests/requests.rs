@@ -143,6 +143,31 @@ fn a_large_reclaim_goes_out_in_pieces_that_count_as_one() {
     assert!(numbers.iter().all(|number| talk.session.lost(talk.now, *number).is_none()));
 }
 
+/// The server answers the last piece when the others may still wait to be answered.
+#[test]
+fn the_answer_to_the_last_piece_of_a_reclaim_may_come_first() {
+    for is_refused in [false, true] {
+        let mut talk = Talk::ready();
+        let name = |n: u64| format!("{n:->1000}");
+        let numbers: Vec<u64> = (1..=1000).map(|n| talk.hold(&name(n), n)).collect();
+        talk.reattach(Restarted::Yes);
+        let last = talk.said().len() as u64 - 1;
+        let answer = match is_refused {
+            false => reclaimed(&(1..=1000).collect::<Vec<_>>()),
+            true => refused(Reason::NoReclaimExpected),
+        };
+        talk.hear(Tag::Reclaim(last), answer);
+        for piece in 0..last {
+            assert!(!talk.session.is_ready());
+            talk.hear(Tag::Reclaim(piece), reclaimed(&[]));
+        }
+        assert!(talk.session.is_ready() && talk.outputs().is_empty());
+        assert!(numbers.iter().all(|number| talk.session.lost(talk.now, *number).is_none()));
+        // A reclaim that is refused was perhaps received before: the server is asked for each request.
+        assert_eq!(talk.said().len(), if is_refused { numbers.len() } else { 0 });
+    }
+}
+
 #[test]
 fn a_future_that_is_dropped_leaves_nothing_behind_whatever_had_happened() {
     let mut talk = Talk::ready();
