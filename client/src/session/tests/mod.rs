@@ -5,6 +5,7 @@ mod closing;
 mod downgrades;
 mod enough;
 mod failover;
+mod reclaims;
 mod requests;
 mod talk;
 mod transactions;
