@@ -3,18 +3,17 @@
 //!
 //! Guarantees: docs/guarantees.md#commits.
 
-use std::fs;
 use std::time::Duration;
 
 use crate::fixture::wan::Wan;
 use crate::fixture::{HANGS, key, servers, within};
+use crate::raw::channel;
 use geolock::client::{
     AtLeast, Batch, Client, CommitError, DcId, Durability, Snapshot, Transacted, TxnRequest, Update,
 };
 use geolock_api::proto::locks_client::LocksClient;
 use geolock_api::proto::{self, Then, TransactionState};
 use geolock_api::value::messages;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 fn add_one() -> Batch {
     Batch::new().update(&key("n"), Update::counter(1)).read(&key("n"))
@@ -90,7 +89,7 @@ async fn a_wait_for_a_majority_goes_on_after_a_restart_and_commits_once() {
 async fn a_commit_without_a_majority_is_asked_for_again_under_its_key() {
     let (mut wan, clients) = servers(3).quick().relayed().serving().await;
     cut_off(&mut wan);
-    let mut api = LocksClient::new(channel(&wan).await);
+    let mut api = LocksClient::new(channel(&wan.cluster, 0).await);
     let open = proto::OpenLeaseRequest { ttl_ms: 60_000, ..Default::default() };
     let opened = within(api.open_lease(open)).await.expect("it is up").into_inner();
     let (lease, secret) = (opened.lease, opened.secret);
@@ -141,14 +140,4 @@ async fn a_bucket_of_the_configuration_waits_for_a_majority() {
     wan.heal(0, 2);
     let done = within(outcome).await.expect("it did not panic").expect("two of three are there");
     assert_eq!(done.durability, Durability::Majority);
-}
-
-/// Returns a gRPC channel to dc0.
-async fn channel(wan: &Wan) -> Channel {
-    let read = |name: &str| fs::read(wan.cluster.tls().join(name)).expect("it was issued");
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("ca.pem")))
-        .identity(Identity::from_pem(read("cert.pem"), read("key.pem")));
-    let endpoint = Endpoint::from_shared(format!("https://{}", wan.cluster.endpoint(0))).expect("an address");
-    endpoint.tls_config(tls).expect("good files").connect().await.expect("it listens")
 }
