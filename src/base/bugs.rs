@@ -281,4 +281,10 @@ pub enum Bug {
     EpochAwaitsItsEntry,
     /// An older disk waits for members whose end is decided.
     AwaitsTheEnded,
+    /// An entry that splits off a part whose member has ended meanwhile is taken for a fault.
+    EndedPartUnknown,
+    /// A member that lacks compacted decisions asks nobody for a state.
+    NeededStateUnasked,
+    /// A member that lacks compacted decisions serves without the epochs among them.
+    ServesWithoutCompacted,
 }

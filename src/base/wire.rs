@@ -19,7 +19,9 @@ use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::Xxh3;
 
 pub use checkpoint::{decode_checkpoint, encode_checkpoint};
-pub use versions::{CONTROL_VERSION, LEASES_VERSION, NEXT_VERSION, PROTOCOL_VERSION, VERSIONS, to_decide};
+pub use versions::{
+    COMPACTS_VERSION, CONTROL_VERSION, LEASES_VERSION, NEXT_VERSION, PROTOCOL_VERSION, VERSIONS, to_decide,
+};
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.
 pub const MAX_FRAME: usize = 8 << 20;

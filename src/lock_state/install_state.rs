@@ -41,7 +41,12 @@ impl Foreign {
         let ops = beyond.flat_map(|(entry, as_of)| entry.ops.iter().map(move |op| (entry, as_of, op)));
         for (entry, as_of, op) in ops {
             match op {
-                Op::Split { part } => ownership.sponsors_mut().split(*part),
+                Op::Split { part } => {
+                    // It may have ended in the state.
+                    if ownership.sponsors().get(*part).is_some() {
+                        ownership.sponsors_mut().split(*part);
+                    }
+                }
                 Op::Rehome { epoch } => {
                     ownership.sponsors_mut().rules_mut().give(entry.dc, *epoch, entry.seq)
                 }

@@ -4,6 +4,7 @@
 use super::inspect::Inspect;
 use super::owners::Known;
 use super::tables::Tables;
+use crate::base::bugs::Bug;
 use crate::causal_log::{EntryFault, Op, Wants};
 use crate::crdt::Sponsors;
 use geolock_api::names::{DcId, LockName, MAX_NUMBER, RequestId};
@@ -27,6 +28,8 @@ impl Inspect<'_> {
                     return Err(EntryFault::NotOver { slot: *slot });
                 }
                 Op::Freed { .. } => {}
+                // One that has ended before it was settled, which the maker did not know yet.
+                Op::Split { part } | Op::Done { part } if self.is_over(known, *part) => {}
                 Op::Split { part } => validate_split(sponsors, dc, *part)?,
                 Op::Done { part } => validate_done(sponsors, *part)?,
                 Op::Rehome { epoch } if !sponsors.rules().may_give(dc, *epoch) => {
@@ -51,6 +54,12 @@ impl Inspect<'_> {
             Some((lock, part)) => Err(EntryFault::MovedTwice { lock: lock.clone(), part }),
             None => Ok(()),
         }
+    }
+
+    /// Returns true if this was a member when an entry was made, and is none any more.
+    fn is_over(self, known: Known, part: DcId) -> bool {
+        let is_over = known.members.contains(part) && self.0.owners.has_ended(part);
+        is_over && !self.0.view.bugs.has(Bug::EndedPartUnknown)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::base::wire::PROTOCOL_VERSION;
 use crate::causal_log::Change;
 use crate::lock_state::{HoldRule, MAX_AWAY_LOCKS};
 use crate::membership::ServerId;
+use crate::replica::members::MAX_LISTED;
 use geolock_api::names::{ClusterId, DcId, DcSet};
 
 /// Options of one datacenter's core.
@@ -130,6 +131,9 @@ pub struct LocalConfig {
     pub majority_buckets: Vec<BucketPattern>,
     /// Number of rows that one step copies into a checkpoint. Default 1024: some hundred microseconds.
     pub checkpoint_rows: usize,
+    /// Decisions of the control group that are kept one by one, for members that lack some and for operators.
+    /// Default 1000: as many as one answer lists. Older ones are compacted once all members have entered them.
+    pub kept_decisions: usize,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,
     /// Seed of the hash tables that contain names from clients: random per process, so that no client can
@@ -212,6 +216,7 @@ impl Default for LocalConfig {
             anti_entropy_interval: Duration::from_secs(5),
             majority_buckets: Vec::new(),
             checkpoint_rows: 1024,
+            kept_decisions: MAX_LISTED,
             link_window: 64,
             hash_seed: 0,
         }

@@ -101,6 +101,7 @@ impl Replica {
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(peer, after, proposals)
             }
+            Message::Compacted(compacted) => lend!(Decisions, self).on_compacted(peer, *compacted),
             // Of a server that is no witness any more, or none yet, as far as is known here.
             Message::WitnessHears { .. } => {}
         }

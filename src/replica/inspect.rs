@@ -12,7 +12,7 @@ use super::record::{Checkpoint, RequestRow};
 use crate::base::time::Timestamp;
 use crate::crdt::{Ownership, VersionVector};
 use crate::membership::{Config, Epoch, Fallen, LossReport, Proposal, Voter};
-use crate::replica::members::{rule_unseen, spoken_versions};
+use crate::replica::members::{ListState, rule_unseen, spoken_versions};
 use crate::replica::record::checkpoint_builder::FIRST_OUTCOME;
 use crate::replica::record::recover::begin_checkpoint;
 use crate::replica::{RecoveryView, StayView};
@@ -230,14 +230,15 @@ impl<'a> Inspect<'a> {
         self.0.members.stay.view(&self.0.members.decided)
     }
 
-    /// Returns the decisions that are known here, from the first one on.
-    pub fn decisions(self) -> &'a [Proposal] {
-        self.0.members.decided.list().proposals()
+    /// Returns the decisions that are known here: the last ones, and the state after those before.
+    pub fn decisions(self) -> (&'a ListState, &'a [Proposal]) {
+        let list = self.0.members.decided.list();
+        (list.compacted(), list.proposals())
     }
 
     /// Returns the state after the last forced recovery, once its decision is on disk here.
     pub fn recovered(self) -> Option<&'a Config> {
-        self.0.members.recovering.recovered()
+        self.0.members.recovered()
     }
 
     /// Returns the forced recoveries that are entered here, and what each took with it.

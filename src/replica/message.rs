@@ -12,7 +12,7 @@ use crate::causal_log::Entry;
 use crate::crdt::VersionVector;
 use crate::membership::{Generation, Index, Proposal};
 use crate::replica::call::HolderInfo;
-use crate::replica::members::RecoveryMessage;
+use crate::replica::members::{ListState, RecoveryMessage};
 use crate::replica::peers::terms::Terms;
 use crate::replica::{Floor, NotServing, StatePiece, SumAt};
 use crate::store_state::Digest;
@@ -93,6 +93,9 @@ pub enum Message {
     LongestLeases { of: Vec<(DcId, Generation, u32)> },
     /// The digests of the files that say what clients of the sender may do. From version 5 on.
     AccessRules(AccessDigests),
+    /// The answer to [`Message::KnowsDecisions`] if decisions that follow are compacted here: the state after
+    /// those. From version 6 on.
+    Compacted(Box<ListState>),
 }
 
 /// The state of a datacenter, and its reports of others.

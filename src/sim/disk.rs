@@ -75,6 +75,7 @@ impl Facts {
             | Record::RecoveryPromised(_)
             | Record::StayPromised
             | Record::EnteredAgain { .. }
+            | Record::Compacted(_)
             | Record::Recovered(_)
             | Record::AllSpeak { .. }
             | Record::ForceReleased(_) => {}

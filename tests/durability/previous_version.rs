@@ -38,9 +38,9 @@ async fn is_read_and_continued(version: u8) {
     let clients = serving(&cluster).await;
     for dc in 0..2 {
         assert_eq!(shown(&cluster, dc), SHOWN);
-        assert_eq!(segments(&cluster, dc), [version, 4], "what is written now is of this version");
+        assert_eq!(segments(&cluster, dc), [version, 5], "what is written now is of this version");
     }
-    if version == 3 {
+    if version >= 3 {
         let policy = run(&mut cluster.command(0, ["member", "policy", "--json"])).stdout;
         assert!(policy.contains(r#""evict":"wait""#), "{policy}");
     }
@@ -82,4 +82,9 @@ async fn data_of_version_2_is_read_and_continued() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_of_version_3_is_read_and_continued() {
     is_read_and_continued(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_version_4_is_read_and_continued() {
+    is_read_and_continued(4).await;
 }

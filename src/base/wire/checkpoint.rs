@@ -12,6 +12,8 @@ const CHECKPOINT_V2: [u8; 2] = [0xff, 2];
 const CHECKPOINT_V3: [u8; 2] = [0xff, 3];
 /// The beginning of a checkpoint of version 4: as version 3, with more in the second value.
 const CHECKPOINT_V4: [u8; 2] = [0xff, 4];
+/// The beginning of a checkpoint of version 5: as version 4, with more in the second value.
+const CHECKPOINT_V5: [u8; 2] = [0xff, 5];
 
 /// As [`encode`](super::encode), for checkpoints. `more` is stored behind the value.
 pub fn encode_checkpoint<T: Serialize, M: Serialize>(
@@ -19,7 +21,7 @@ pub fn encode_checkpoint<T: Serialize, M: Serialize>(
     more: Option<&M>,
 ) -> Result<Vec<u8>, WireError> {
     let what = "checkpoint";
-    let mut bytes = if more.is_some() { CHECKPOINT_V4 } else { CHECKPOINT_V2 }.to_vec();
+    let mut bytes = if more.is_some() { CHECKPOINT_V5 } else { CHECKPOINT_V2 }.to_vec();
     bincode::serde::encode_into_std_write(value, &mut bytes, CONFIG)
         .map_err(|error| WireError { what, reason: error.to_string() })?;
     if let Some(more) = more {
@@ -35,16 +37,21 @@ pub fn encode_checkpoint<T: Serialize, M: Serialize>(
 
 /// As [`decode`](super::decode), for checkpoints of this version or an earlier one. Returns the value that is
 /// stored behind, too.
-pub fn decode_checkpoint<T, V1, M, M3>(bytes: &[u8]) -> Result<(T, Option<M>), WireError>
+pub fn decode_checkpoint<T, V1, M, M3, M4>(bytes: &[u8]) -> Result<(T, Option<M>), WireError>
 where
     T: DeserializeOwned,
     V1: DeserializeOwned + Into<T>,
     M: DeserializeOwned,
     M3: DeserializeOwned + Into<M>,
+    M4: DeserializeOwned + Into<M>,
 {
-    if let Some(bytes) = bytes.strip_prefix(&CHECKPOINT_V4) {
+    if let Some(bytes) = bytes.strip_prefix(&CHECKPOINT_V5) {
         let (value, more) = decode_limited::<(T, M), MAX_CHECKPOINT>("checkpoint", bytes)?;
         return Ok((value, Some(more)));
+    }
+    if let Some(bytes) = bytes.strip_prefix(&CHECKPOINT_V4) {
+        let (value, more) = decode_limited::<(T, M4), MAX_CHECKPOINT>("checkpoint of version 4", bytes)?;
+        return Ok((value, Some(more.into())));
     }
     if let Some(bytes) = bytes.strip_prefix(&CHECKPOINT_V3) {
         let (value, more) = decode_limited::<(T, M3), MAX_CHECKPOINT>("checkpoint of version 3", bytes)?;

@@ -4,17 +4,21 @@ use std::ops::RangeInclusive;
 
 /// The versions of the protocol between datacenters that this release speaks: of two datacenters on a link
 /// the highest common one is used.
-pub const VERSIONS: RangeInclusive<u16> = 1..=5;
+pub const VERSIONS: RangeInclusive<u16> = 1..=6;
 
 /// The protocol version of links that this release speaks, besides all earlier ones. Version 3 adds messages
-/// about acknowledgements, version 4 the control group, version 5 the lengths of leases.
-pub const PROTOCOL_VERSION: u16 = 5;
+/// about acknowledgements, version 4 the control group, version 5 the lengths of leases, version 6 compacted
+/// decisions.
+pub const PROTOCOL_VERSION: u16 = 6;
 /// The version of a server that acts as the next release, in tests and in the simulator.
 pub const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 /// The protocol version from which on links have a lane for the control group, and servers can join.
 pub const CONTROL_VERSION: u16 = 4;
 /// The protocol version from which on members tell how long the leases of their clients may be.
 pub const LEASES_VERSION: u16 = 5;
+/// The protocol version from which on members compact decisions. A cluster decides on it: a server that joins
+/// later has to know the message, too.
+pub const COMPACTS_VERSION: u16 = 6;
 
 /// Returns the version that a cluster has to decide on before it uses what members of this version speak. One
 /// that adds a message to links needs no decision: each link knows the version of its two ends.

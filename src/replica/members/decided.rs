@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::MembersState;
-use super::listing::{DecisionList, Learnt, config_after};
+use super::list_state::ListState;
+use super::listing::{DecisionList, Learnt};
 use super::pending::{Admitted, Change, Evicted, Kind};
 use crate::base::bugs::{Bug, Bugs};
 use crate::base::entry_number::is_first;
@@ -25,11 +26,9 @@ pub(in crate::replica) struct Decided {
     me: DcId,
     server: ServerId,
     /// The state after them.
-    config: Config,
-    /// All of them.
+    state: ListState,
+    /// The last of them.
     pub(super) list: DecisionList,
-    /// The members whose last leave was cancelled, with that decision.
-    cancelled: BTreeMap<DcId, Index>,
     /// A peer has said that it knows decisions.
     are_elsewhere: bool,
     /// This directory was made to join a running cluster, and has no state yet.
@@ -42,9 +41,8 @@ impl Decided {
         Decided {
             me,
             server,
-            config: Config::default(),
+            state: ListState::default(),
             list: DecisionList::default(),
-            cancelled: BTreeMap::new(),
             are_elsewhere: false,
             awaits_state: joins,
         }
@@ -59,7 +57,7 @@ impl Decided {
     /// Returns the state after the decisions that are known here.
     #[inline]
     pub fn config(&self) -> &Config {
-        &self.config
+        self.state.config()
     }
 
     /// Returns the decisions that are known here.
@@ -69,13 +67,18 @@ impl Decided {
 
     /// Returns the members whose last leave was cancelled, with that decision.
     pub(super) fn cancelled(&self) -> &BTreeMap<DcId, Index> {
-        &self.cancelled
+        self.state.cancelled()
+    }
+
+    /// Returns the config after the last forced recovery.
+    pub(super) fn recovered(&self) -> Option<&Config> {
+        self.state.recovered()
     }
 
     /// Returns true if there is a list of decisions: then it counts, not the configuration.
     #[inline]
     pub fn has_decisions(&self) -> bool {
-        self.config.index() > Index(0)
+        self.config().index() > Index(0)
     }
 
     /// Returns true if decisions say who the members are, so a message may name one that is not known here
@@ -109,35 +112,24 @@ impl Decided {
     /// Applies the next decision. Returns the change of the members that its epoch brings, if one begins with
     /// it. One that is refused is a decision without effect.
     pub(super) fn apply(&mut self, index: Index, proposal: Proposal) -> Result<Option<Change>, Refused> {
-        let evicting = self.config.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
-        let members = self.config.slots().member_set();
-        let applied = self.config.apply(index, &proposal);
+        let before = self.config();
+        let evicting = before.attempt().map_or(DcSet::EMPTY, |attempt| attempt.evicting());
+        let members = before.slots().member_set();
+        let applied = self.state.apply(index, &proposal);
         let change = applied.map(|applied| {
             let kind = |epoch| Change { epoch, kind: self.kind(&proposal.command, evicting, members) };
             applied.epoch.map(kind)
         });
-        if change.is_ok() {
-            self.note_leaves(index, &proposal.command);
-        }
         self.list.push(proposal, Learnt { at_ms: None, is_refused: change.is_err() });
-        assert_eq!(self.list.len(), self.config.index().0, "the config is that after all decisions");
+        assert_eq!(self.list.len(), self.state.index().0, "the state is that after all decisions");
         change
     }
 
-    fn note_leaves(&mut self, index: Index, command: &Command) {
-        match command {
-            Command::CancelLeave { dc, .. } => {
-                self.cancelled.insert(*dc, index);
-            }
-            Command::Leaving { dc, .. } => {
-                self.cancelled.remove(dc);
-            }
-            _ => {
-                let slots = self.config.slots();
-                self.cancelled
-                    .retain(|dc, index| slots.member(*dc).is_some_and(|member| member.admitted.0 < index.0));
-            }
-        }
+    /// Goes on with the state after decisions that are compacted elsewhere, and of which some are not known
+    /// here.
+    pub(super) fn go_on_after(&mut self, compacted: &ListState) {
+        self.list.begin_after(compacted.clone());
+        self.state = compacted.clone();
     }
 
     /// Returns the effect of a command on the members. `evicting`, `members`: those before it.
@@ -153,7 +145,7 @@ impl Decided {
             Command::Left { dc, cut, .. } => Kind::Ends(*dc, *cut),
             Command::End { .. } => self.evicts(evicting, 1),
             Command::Recover(_) => {
-                self.evicts(members.difference(self.config.slots().member_set()), RECOVERY_FENCES)
+                self.evicts(members.difference(self.config().slots().member_set()), RECOVERY_FENCES)
             }
             Command::SetPolicy(_) => Kind::Policy,
             Command::SetRule { .. } | Command::RemoveRule { .. } => Kind::Rules,
@@ -162,7 +154,7 @@ impl Decided {
     }
 
     fn evicts(&self, members: DcSet, fences: u16) -> Kind {
-        let slots = self.config.slots();
+        let slots = self.config().slots();
         let remain = slots.member_set();
         debug_assert!(remain.intersection(members).is_empty(), "{members:?} are evicted, {remain:?} remain");
         let joining = remain.iter().filter(|dc| !slots.is_settled(*dc)).collect();
@@ -171,21 +163,21 @@ impl Decided {
 
     /// Returns the datacenters that an entry of an epoch that was entered here before may name.
     pub(super) fn known_at(&self, epoch: Epoch) -> Known {
-        known_at(&self.config, epoch)
+        known_at(self.config(), epoch)
     }
 
     /// Returns the other members that can still say what they know of the own log. `all`: the entered ones.
     /// The end of a member is decided before it is entered here, and a disk of before it may be what keeps it
     /// from being entered: nobody knows more of what that member knew than those that remain.
     pub(super) fn to_hear(&self, all: DcSet) -> DcSet {
-        let members = if self.has_decisions() { self.config.slots().member_set() } else { all };
+        let members = if self.has_decisions() { self.config().slots().member_set() } else { all };
         members.difference(DcSet::only(self.me))
     }
 
     /// Returns this server as a member: only an admission that names its id makes it one, whoever else has
     /// its slot.
     pub(super) fn own_member(&self) -> Option<&Member> {
-        self.config.slots().member(self.me).filter(|member| member.server == self.server)
+        self.config().slots().member(self.me).filter(|member| member.server == self.server)
     }
 
     /// Returns the number that the first own entry follows: that of the generation of this server.
@@ -205,18 +197,18 @@ impl Decided {
 
     /// Returns true if the end of this datacenter is decided: it was a member, and is none any more.
     pub fn is_over(&self) -> bool {
-        self.config.slots().end_of(self.server).is_some()
+        self.config().slots().end_of(self.server).is_some()
     }
 
     /// Returns true if it is decided that this server was evicted, or that the cluster goes on without it.
     pub(super) fn was_evicted(&self) -> bool {
-        self.config.slots().end_of(self.server).is_some_and(|past| past.cause != EndCause::Left)
+        self.config().slots().end_of(self.server).is_some_and(|past| past.cause != EndCause::Left)
     }
 
     /// Returns true if this server is a member in a state: an earlier one with the same slot may be.
     pub fn is_admitted_in(&self, state: Option<&MembersState>) -> bool {
         let Some(state) = state.filter(|_| self.awaits_state) else { return true };
-        let config = config_after(&state.decisions);
+        let config = state.config();
         let member = config.slots().member(self.me).filter(|member| member.server == self.server);
         member.is_some_and(|member| member.admitted <= state.entered)
     }
@@ -225,7 +217,7 @@ impl Decided {
     pub(super) fn begins_generation(&self, entry: &Entry) -> bool {
         debug_assert!(is_first(entry.seq), "entry {} is the first one of no generation", entry.seq);
         let generation = match self.has_decisions() {
-            true => self.config.slots().generation_at(entry.dc, Epoch(entry.epoch)),
+            true => self.config().slots().generation_at(entry.dc, Epoch(entry.epoch)),
             false => Some(Generation(0)),
         };
         generation == Some(Generation::of_seq(entry.seq))
@@ -233,7 +225,7 @@ impl Decided {
 
     /// Returns the members that are to be evicted, if this one remains.
     pub(super) fn evicting(&self) -> DcSet {
-        let attempt = self.config.attempt().filter(|_| !self.awaits_state && self.own_member().is_some());
+        let attempt = self.config().attempt().filter(|_| !self.awaits_state && self.own_member().is_some());
         let evicting = attempt.map_or(DcSet::EMPTY, |attempt| attempt.evicting());
         if evicting.contains(self.me) { DcSet::EMPTY } else { evicting }
     }
@@ -242,8 +234,8 @@ impl Decided {
     /// evicted, and those of an earlier end whose cuts are set anew.
     pub(super) fn evicting_and_recut(&self) -> DcSet {
         let evicting = self.evicting();
-        let recut = self.config.attempt().and_then(|attempt| attempt.eviction.recut);
-        let earlier = self.config.last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
+        let recut = self.config().attempt().and_then(|attempt| attempt.eviction.recut);
+        let earlier = self.config().last_end().filter(|end| !evicting.is_empty() && recut == Some(end.epoch));
         let recut: DcSet = earlier.iter().flat_map(|end| &end.generations).map(|(dc, _)| *dc).collect();
         evicting.union(recut)
     }
@@ -251,32 +243,32 @@ impl Decided {
     /// Returns true if the others can evict this member while it is down: under every policy, because they
     /// can change that first.
     pub(super) fn may_be_evicted(&self, bugs: Bugs) -> bool {
-        let trusts_policy = bugs.has(Bug::TrustsPolicy) && self.config.policy().evict == EvictPolicy::Wait;
-        self.config.voters().can_do_without(self.me) && !trusts_policy
+        let trusts_policy = bugs.has(Bug::TrustsPolicy) && self.config().policy().evict == EvictPolicy::Wait;
+        self.config().voters().can_do_without(self.me) && !trusts_policy
     }
 
     /// Returns true if members are evicted by time, as far as is known here.
     pub fn evict_by_time(&self) -> bool {
-        self.config.policy().evict == EvictPolicy::Auto
+        self.config().policy().evict == EvictPolicy::Auto
     }
 
     /// Returns the longest time to live that leases of clients may have by the policy.
     pub(super) fn longest_lease(&self) -> Option<Duration> {
-        self.evict_by_time().then(|| self.config.policy().max_lease_ttl())
+        self.evict_by_time().then(|| self.config().policy().max_lease_ttl())
     }
 
     /// Returns this server as a voter: a member, or a witness.
     pub(in crate::replica) fn own_vote(&self) -> Option<Voter> {
         let voter = match self.own_member() {
             Some(member) => Voter::Member { dc: self.me, generation: member.generation },
-            None => Voter::Witness(self.config.witnesses().of(self.server)?),
+            None => Voter::Witness(self.config().witnesses().of(self.server)?),
         };
-        self.config.voters().voters.contains(&voter).then_some(voter)
+        self.config().voters().voters.contains(&voter).then_some(voter)
     }
 
     /// Returns the last statement of this voter about a member that is decided.
     pub(super) fn own_silence(&self, of: DcId) -> Option<Silence> {
-        self.own_vote().and_then(|by| self.config.silence(by, of))
+        self.own_vote().and_then(|by| self.config().silence(by, of))
     }
 
     /// Returns the number of the last statement about a member that is decided.

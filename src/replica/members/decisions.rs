@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Members;
+use super::listing::Missing;
 use super::pending::Kind;
 use super::rehoming::rule_unseen;
 use super::versions::spoken_versions;
-use crate::base::bugs::Bug;
+use super::{ListState, Members};
+use crate::base::bugs::{Bug, Bugs};
 use crate::base::time::{Now, Timestamp};
+use crate::base::wire::COMPACTS_VERSION;
 use crate::causal_log::Log;
 use crate::lock_state::Locks;
 use crate::membership::{Command, Facts, Index, Lineage, Proposal, Refused, Voter};
@@ -36,8 +38,31 @@ impl Members {
             }
             self.pending.push(change);
         }
-        self.recovering.end(&self.decided);
+        self.recovering.end_promises(self.decided.config().lineage());
         self.stay.follow(&self.decided);
+    }
+
+    /// Goes on with the state after decisions that are compacted elsewhere, and of which some are not known
+    /// here.
+    pub(super) fn go_on_after(&mut self, compacted: &ListState, bugs: Bugs) {
+        let (before, config) = (self.decided.config(), compacted.config());
+        compacted.renewed_since(before).iter().for_each(|dc| self.silences.forget(dc));
+        if config.epoch() > before.epoch() && !bugs.has(Bug::ServesWithoutCompacted) {
+            self.pending.push_compacted(config.epoch());
+        }
+        self.decided.go_on_after(compacted);
+        self.recovering.end_promises(self.decided.config().lineage());
+        self.stay.follow(&self.decided);
+    }
+
+    /// Returns the number of decisions that all members have entered, as far as is known here: each of them
+    /// knows these.
+    fn entered_by_all(&self) -> Index {
+        let config = self.decided.config();
+        let least = config.slots().members().map(|(dc, _)| self.entered.epoch_of(dc)).min();
+        let least = least.unwrap_or_default();
+        // Those after the last epoch change nothing that has to be entered.
+        if least >= config.epoch() { config.index() } else { Index(least.0) }
     }
 
     /// Returns the facts that only this member knows, for the check of a proposal.
@@ -137,6 +162,17 @@ impl Decisions<'_> {
             index,
             "a decision that is taken in is the last one"
         );
+        self.follow_decisions();
+    }
+
+    /// Takes in the state after compacted decisions, which is recorded.
+    pub(in crate::replica) fn take_compacted(&mut self, compacted: &ListState) {
+        self.members.go_on_after(compacted, self.config.bugs);
+        self.follow_decisions();
+    }
+
+    /// The decisions that are known have changed.
+    fn follow_decisions(&mut self) {
         self.members.note_promise(self.out.position, self.now.mono);
         self.end_asking();
         self.follow_peers();
@@ -236,7 +272,12 @@ impl Decisions<'_> {
             return;
         }
         let list = self.members.decided.list();
-        let mut proposals = list.after(index.0).to_vec();
+        let mut proposals = match list.after(index) {
+            Missing::Decisions(proposals) => proposals.to_vec(),
+            Missing::Compacted(compacted) => {
+                return self.send(peer, Message::Compacted(Box::new(compacted.clone())));
+            }
+        };
         if self.is_removed_witness(peer) {
             let missing = list.removal_of(peer).saturating_sub(index.0);
             proposals.truncate(usize::try_from(missing).unwrap_or(usize::MAX));
@@ -255,8 +296,7 @@ impl Decisions<'_> {
     }
 
     pub(in crate::replica) fn on_decisions(&mut self, peer: DcId, after: Index, proposals: Vec<Proposal>) {
-        let is_ended = self.members.decided.config().slots().is_lost(peer) || self.is_removed_witness(peer);
-        if is_ended || !self.members.recovering.heeds(Some(peer)) {
+        if !self.heeds_decisions_of(peer) {
             return;
         }
         let before = self.members.decided.config().index();
@@ -266,6 +306,39 @@ impl Decisions<'_> {
         if self.members.decided.config().index() > before {
             // It may have more.
             self.tell_decisions_to(peer);
+        }
+    }
+
+    /// Returns true if decisions that a peer tells count here.
+    fn heeds_decisions_of(&self, peer: DcId) -> bool {
+        let is_ended = self.members.decided.config().slots().is_lost(peer) || self.is_removed_witness(peer);
+        !is_ended && self.members.recovering.heeds(Some(peer))
+    }
+
+    /// Some decisions that are not known here are compacted at `peer`.
+    pub(in crate::replica) fn on_compacted(&mut self, peer: DcId, compacted: ListState) {
+        let known = self.members.decided.config();
+        if !self.heeds_decisions_of(peer) || !compacted.follows(known, self.config.agreed.cluster) {
+            return;
+        }
+        let position = self.out.persist(Record::Compacted(Box::new(compacted.clone())));
+        self.peers.links.retry_at_most(self.now.mono);
+        if compacted.config().lineage() > known.lineage() {
+            self.members.note_recovery(position);
+        }
+        self.take_compacted(&compacted);
+        self.members.goes_on_at = Some(position);
+        // Those that follow.
+        self.tell_decisions();
+    }
+
+    /// Compacts decisions that all members know, with each heartbeat.
+    pub(in crate::replica) fn compact_decisions(&mut self) {
+        let Members { decided, recovering, pending, .. } = &*self.members;
+        let is_whole = decided.own_member().is_some() && !decided.awaits_state() && !pending.needs_state();
+        if is_whole && recovering.may_tell() && decided.config().version() >= COMPACTS_VERSION {
+            let limit = self.members.entered_by_all();
+            self.members.decided.list.compact(self.config.local.kept_decisions, limit);
         }
     }
 

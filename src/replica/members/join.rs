@@ -180,7 +180,7 @@ impl Writer<'_> {
             }
             return;
         }
-        if !self.lifecycle.may_enter() {
+        if !self.lifecycle.may_enter() || self.members.needs_state() {
             return;
         }
         if self.members.entered.has_left(self.config.dc) {
@@ -223,7 +223,10 @@ impl Writer<'_> {
     }
 
     pub(in crate::replica) fn take_in_split(&mut self, part: DcId) {
-        self.locks.member_changes().split(part);
+        // It may have ended meanwhile.
+        if self.members.joins.find(part).is_some() {
+            self.locks.member_changes().split(part);
+        }
     }
 
     /// `dc` has named the part everywhere. Once all have, it is settled, which changes no owner.

@@ -22,6 +22,7 @@ mod free;
 mod join;
 mod lease_limits;
 mod leave;
+mod list_state;
 mod listing;
 mod pending;
 mod recover;
@@ -49,6 +50,7 @@ use free::EndedSlots;
 use geolock_api::names::{DcId, DcSet, Position};
 use join::{Join, Joins};
 use lease_limits::LeaseLimits;
+pub use list_state::ListState;
 pub use listing::{Decision, MAX_LISTED};
 use pending::Pending;
 pub(in crate::replica) use recover::ForcedRecovery;
@@ -154,11 +156,24 @@ impl Members {
         sets.iter().map(majority).filter(|majority| !majority.of.is_empty())
     }
 
+    /// Returns true if this datacenter cannot enter epochs one by one: it joins, or lacks decisions that are
+    /// compacted elsewhere.
+    #[inline]
+    pub fn needs_state(&self) -> bool {
+        self.decided.awaits_state() || self.pending.needs_state()
+    }
+
+    /// Returns true if this member asks for a state by itself: it is one still, and nobody else can know that
+    /// it lacks decisions. A new member is offered one.
+    pub fn asks_for_state(&self) -> bool {
+        self.pending.needs_state() && !self.decided.awaits_state() && self.decided.own_member().is_some()
+    }
+
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not
     /// evicted while it was down.
     pub fn may_serve(&self) -> bool {
         let Members { decided, entered, .. } = self;
-        let may_be_over = self.asking.is_open() || decided.awaits_state() || entered.has_left(decided.me());
+        let may_be_over = self.asking.is_open() || self.needs_state() || entered.has_left(decided.me());
         !may_be_over && (!decided.has_decisions() || self.is_settled())
     }
 
@@ -172,7 +187,7 @@ impl Members {
     pub fn may_give_to(&self, peer: DcId) -> bool {
         let is_entered = |join: &Join| join.is_entered(&self.entered);
         let have_entered = self.joins.find(peer).is_none_or(is_entered);
-        self.entered.contains(peer) && !self.decided.awaits_state() && have_entered
+        self.entered.contains(peer) && !self.needs_state() && have_entered
     }
 
     /// Returns true if the next step has more to do for a new member, or for a slot that is over.
@@ -217,7 +232,7 @@ impl Members {
         let attempt = config.attempt().map(|attempt| attempt.id);
         let promised = self.promise.map(|promise| promise.attempt());
         assert_eq!(promised, attempt, "a promise is about the eviction under way");
-        if self.decided.has_decisions() && !self.decided.awaits_state() {
+        if self.decided.has_decisions() && !self.needs_state() {
             let known = self.decided.known_at(entered.epoch());
             assert_eq!(entered.known(), known, "the decisions say the same of the entered epoch");
         }

@@ -56,16 +56,25 @@ pub(super) struct Admitted {
 pub(super) struct Pending {
     /// In the order of their epochs.
     changes: VecDeque<Change>,
+    /// The last epoch of decisions that are compacted, if it is not entered: what it and those before have
+    /// changed is not known. Only the state of another member brings them.
+    compacted: Option<Epoch>,
 }
 
 impl Pending {
     pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.compacted.is_none()
     }
 
-    /// Returns the change that is entered next.
+    /// Returns true if epochs can only be entered with a state.
+    #[inline]
+    pub(super) fn needs_state(&self) -> bool {
+        self.compacted.is_some()
+    }
+
+    /// Returns the change that is entered next, if it is known.
     pub(super) fn next(&self) -> Option<Change> {
-        self.changes.front().copied()
+        self.changes.front().copied().filter(|_| self.compacted.is_none())
     }
 
     /// An epoch is decided.
@@ -82,9 +91,18 @@ impl Pending {
         change.map_or(Kind::None, |change| change.kind)
     }
 
+    /// Epochs up to this one, which follow the known ones, are decided, and not what they change.
+    pub(super) fn push_compacted(&mut self, epoch: Epoch) {
+        let last = self.changes.back().map(|change| change.epoch);
+        assert!(last.max(self.compacted) < Some(epoch), "epoch {epoch:?} is decided after {last:?}");
+        self.changes.clear();
+        self.compacted = Some(epoch);
+    }
+
     /// Epochs up to this one were entered in a state, or before a checkpoint.
     pub(super) fn install(&mut self, entered: Epoch) {
         self.changes.retain(|change| change.epoch > entered);
+        self.compacted = self.compacted.filter(|epoch| *epoch > entered);
     }
 
     /// Returns the member that this epoch, which is the next one, admits.
@@ -119,7 +137,9 @@ impl Pending {
         assert!(epochs().is_sorted(), "epochs are entered in their order");
         assert!(epochs().all(|epoch| entered < epoch), "no epoch is entered again after {entered:?}");
         assert!(entered <= decided, "{entered:?} is entered, {decided:?} is the last one that is decided");
-        let last = epochs().next_back().unwrap_or(entered);
+        assert!(self.compacted.is_none_or(|epoch| entered < epoch), "{:?} is entered", self.compacted);
+        assert!(epochs().all(|epoch| self.compacted < Some(epoch)), "known epochs follow compacted ones");
+        let last = epochs().next_back().or(self.compacted).unwrap_or(entered);
         assert_eq!(last, decided, "every epoch that is decided is entered, or waits for that");
     }
 }

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Members;
-use super::decided::Decided;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
-use crate::membership::{
-    Ballot, Command, Config, Index, Lineage, LossReport, RecoveryPlan, RecoveryPromise, Refused,
-};
+use crate::membership::{Ballot, Config, Index, Lineage, LossReport, RecoveryPlan, RecoveryPromise, Refused};
 use geolock_api::names::{DcId, DcSet, Position};
 
 /// Forced recovery, as operators see it at the survivor that asks.
@@ -33,8 +30,6 @@ pub(in crate::replica) struct Recovering {
     pub(super) gathering: Option<Gathering>,
     /// The highest round that any survivor has told.
     pub(super) round: u64,
-    /// The state after the last recovery.
-    recovered: Option<Box<Config>>,
     /// The position of that decision, until it is on disk.
     pub(super) decided: Option<Position>,
     pub(super) asked: u64,
@@ -83,21 +78,8 @@ impl Recovering {
         self.decided.is_none()
     }
 
-    /// Returns the state after the last recovery, once its decision is on disk: the control group begins with
-    /// it anew.
-    pub fn recovered(&self) -> Option<&Config> {
-        self.recovered.as_deref().filter(|_| self.may_tell())
-    }
-
-    /// A decision is known, the last one of these: a recovery ends its promises.
-    pub(super) fn end(&mut self, decided: &Decided) {
-        if decided.list().last().is_some_and(|last| matches!(last.command, Command::Recover(_))) {
-            self.recovered = Some(Box::new(decided.config().clone()));
-        }
-        self.end_promises(decided.config().lineage());
-    }
-
-    fn end_promises(&mut self, lineage: Lineage) {
+    /// Decisions of this lineage are known: a recovery ends its promises.
+    pub(super) fn end_promises(&mut self, lineage: Lineage) {
         if self.gathering.as_ref().is_some_and(|it| it.plan.lineage <= lineage) {
             self.gathering = None;
         }
@@ -137,6 +119,12 @@ impl Recovering {
 }
 
 impl Members {
+    /// Returns the config after the last recovery, once its decision is on disk: the control group begins with
+    /// it anew.
+    pub fn recovered(&self) -> Option<&Config> {
+        self.decided.recovered().filter(|_| self.recovering.may_tell())
+    }
+
     /// A record has this promise of a forced recovery.
     pub fn note_recovery_promise(&mut self, promise: RecoveryPromise, recorded: Position) {
         self.recovering.note_promise(promise, recorded, self.decided.config().lineage());

@@ -15,7 +15,7 @@ use crate::base::bugs::{Bug, Bugs};
 use crate::causal_log::{Log, Op};
 use crate::crdt::HomeRules;
 use crate::lock_state::Keeping;
-use crate::membership::{Command, Epoch};
+use crate::membership::{Command, Epoch, Index};
 use crate::replica::peers::reachability::Reachability;
 use crate::replica::writer::Writer;
 use geolock_api::names::{DcId, DcSet};
@@ -87,8 +87,7 @@ pub(in crate::replica) fn rule_unseen(
 impl Writer<'_> {
     /// The epoch of a rule is entered.
     pub(super) fn begin_rule(&mut self, epoch: Epoch) {
-        let proposals = self.members.decided.list().proposals();
-        let command = usize::try_from(epoch.0 - 1).ok().and_then(|at| Some(&proposals.get(at)?.command));
+        let command = self.members.decided.list().get(Index(epoch.0)).map(|proposal| &proposal.command);
         let (prefix, home) = match command {
             Some(Command::SetRule { prefix, rule }) => (prefix, rule.home),
             Some(Command::RemoveRule { prefix }) => (prefix, None),

@@ -4,16 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Members;
 use super::decided::known_at;
-use super::listing::config_after;
+use super::list_state::ListState;
+use crate::base::bugs::Bugs;
 use crate::crdt::{HomeRules, Sponsored, Sponsors};
 use crate::lock_state::{Known, Parting};
-use crate::membership::{Epoch, Fallen, Generation, LossReport, Proposal, RecoveryPromise};
+use crate::membership::{Config, Epoch, Fallen, Generation, LossReport, Proposal, RecoveryPromise};
 use geolock_api::names::{DcId, DcSet, MAX_DCS, Position};
 
 /// The members as of a position of the journal. Wire and disk type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MembersState {
-    /// The decisions that are known, from the first one on.
+    /// The decisions that are known, but for those that are compacted.
     pub decisions: Vec<Proposal>,
     /// The epoch that the own log has entered.
     pub entered: Epoch,
@@ -42,6 +43,9 @@ pub struct MembersState {
     pub stays: bool,
     /// The locks and counters of the last ends of members. None in a state.
     pub fallen: Vec<Fallen>,
+    /// The state after the decisions that are compacted. Stored by itself.
+    #[serde(skip)]
+    pub compacted: ListState,
 }
 
 /// The same in version 3 of the disk. Disk type: this never changes.
@@ -75,6 +79,7 @@ impl From<MembersStateV3> for MembersState {
             rules: HomeRules::default(),
             stays: false,
             fallen: Vec::new(),
+            compacted: ListState::default(),
         }
     }
 }
@@ -109,17 +114,29 @@ impl MembersState {
         sponsors.with_left(left, no_homes).with_rules(self.rules.clone())
     }
 
-    /// Returns true if a member can give this as a state: it has one itself, and has entered no epoch that it
-    /// does not know, nor rules of such an epoch.
+    /// Returns the same with all decisions compacted, which only a check compares.
+    pub(crate) fn with_all_compacted(self) -> MembersState {
+        let compacted = self.compacted.after(&self.decisions);
+        MembersState { compacted, decisions: Vec::new(), ..self }
+    }
+
+    /// Returns the config after all decisions.
+    pub(super) fn config(&self) -> Config {
+        self.compacted.after(&self.decisions).config().clone()
+    }
+
+    /// Returns true if a member can give this as a state: it has one itself, has entered all epochs of which
+    /// the decisions are compacted, and no epoch that it does not know, nor rules of such an epoch.
     pub(crate) fn can_be_given(&self) -> bool {
         !self.awaits_state
-            && self.entered <= config_after(&self.decisions).epoch()
+            && self.entered >= self.compacted.config().epoch()
+            && self.entered <= self.config().epoch()
             && self.rules.are_of(self.entered.0)
     }
 
     /// Returns the datacenters of the entered epoch.
     pub(crate) fn known(&self) -> Known {
-        known_at(&config_after(&self.decisions), self.entered)
+        known_at(&self.config(), self.entered)
     }
 }
 
@@ -146,14 +163,18 @@ impl Members {
             rules: sponsors.rules().clone(),
             stays: self.stay.is_promised(),
             fallen: self.ends.all().to_vec(),
+            compacted: decided.list().compacted().clone(),
         })
     }
 
     /// Takes over the members of a state, or of a checkpoint. Decisions that are known here and not there
     /// stay.
     pub fn install(&mut self, state: &MembersState) {
-        let known = self.decided.list().proposals().len();
-        for proposal in state.decisions.iter().skip(known) {
+        if state.compacted.index() > self.decided.config().index() {
+            self.go_on_after(&state.compacted, Bugs::default());
+        }
+        let known = self.decided.config().index().0 - state.compacted.index().0;
+        for proposal in state.decisions.iter().skip(usize::try_from(known).unwrap_or(usize::MAX)) {
             self.decide(self.decided.config().index().next(), proposal.clone());
         }
         self.pending.install(state.entered);

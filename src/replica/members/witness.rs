@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! journal   Decided   each decision; with that of a `Begin`, the promise is on disk
+//!           Compacted the state after decisions that members have compacted, if it lacks some of them
 //!           Silent    from now on it acknowledges nothing of that member
 //! decision  Have      of an eviction, without a vector, once the promise is on disk
 //!           Abort     instead, while it hears one that is to be evicted
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use super::decided::Decided;
 use super::evict::Promise;
+use super::list_state::ListState;
+use super::listing::Missing;
 use super::pending::Kind;
 use super::silences::{Listener, Silences};
 use crate::base::bugs::{Bug, Bugs};
@@ -51,6 +54,8 @@ pub struct WitnessConfig {
     pub heartbeat: Duration,
     /// As that of members: one that was not heard for this long is not heard.
     pub peer_timeout: Duration,
+    /// As that of members: decisions that are kept one by one.
+    pub kept_decisions: usize,
     /// As that of members: the clock of a heartbeat counts as no higher than this above the own wall clock.
     pub max_clock_skew: Duration,
     /// A deliberate bug, to prove that the simulator's checks can fail.
@@ -129,6 +134,13 @@ impl Witness {
                     return Err(WitnessRecoveryError::DecisionMissing { found: index, last });
                 }
                 self.take_decision(index, *proposal);
+            }
+            Record::Compacted(compacted) => {
+                let last = self.decided.config().index();
+                if compacted.index() <= last {
+                    return Err(WitnessRecoveryError::DecisionMissing { found: compacted.index(), last });
+                }
+                self.take_compacted(&compacted);
             }
             Record::Silent { of, number, policy } => self.silences.note(of, number, policy, position),
             _ => return Err(WitnessRecoveryError::NotOfWitness { position }),
@@ -249,14 +261,21 @@ impl Witness {
         match message {
             Message::Heartbeat(heartbeat) => self.on_heartbeat(peer, &heartbeat),
             Message::KnowsDecisions { index } => {
-                let proposals = self.decided.list().after(index.0).to_vec();
-                if !proposals.is_empty() {
-                    self.out.send_beside_log(peer, Message::Decisions { after: index, proposals });
+                let missing = match self.decided.list().after(index) {
+                    Missing::Decisions([]) => None,
+                    Missing::Decisions(some) => {
+                        Some(Message::Decisions { after: index, proposals: some.to_vec() })
+                    }
+                    Missing::Compacted(compacted) => Some(Message::Compacted(Box::new(compacted.clone()))),
+                };
+                if let Some(missing) = missing {
+                    self.out.send_beside_log(peer, missing);
                 } else if index > self.decided.config().index() {
                     self.tell_decisions_to(peer);
                 }
             }
             Message::Decisions { after, proposals } => self.on_decisions(peer, after, proposals),
+            Message::Compacted(compacted) => self.on_compacted(peer, *compacted),
             // About locks and data.
             _ => {}
         }
@@ -303,6 +322,18 @@ impl Witness {
         }
     }
 
+    fn on_compacted(&mut self, peer: DcId, compacted: ListState) {
+        let known = self.decided.config();
+        let cluster = known.cluster().or(compacted.config().cluster());
+        let follows = cluster.is_some_and(|cluster| compacted.follows(known, cluster));
+        if known.slots().is_lost(peer) || self.is_over() || !follows {
+            return;
+        }
+        self.goes_on_at = Some(self.out.persist(Record::Compacted(Box::new(compacted.clone()))));
+        self.take_compacted(&compacted);
+        self.linked.iter().for_each(|peer| self.tell_decisions_to(peer));
+    }
+
     fn learn(&mut self, index: Index, proposal: Proposal) {
         if index != self.decided.config().index().next() || self.is_over() {
             return;
@@ -320,6 +351,18 @@ impl Witness {
         if let Some(Kind::Admits(admitted)) = change.map(|change| change.kind) {
             self.silences.forget(admitted.dc);
         }
+        self.decided.list.compact(self.config.kept_decisions, index);
+        self.follow_decisions();
+    }
+
+    /// Takes in the state after compacted decisions, which is recorded.
+    fn take_compacted(&mut self, compacted: &ListState) {
+        compacted.renewed_since(self.decided.config()).iter().for_each(|dc| self.silences.forget(dc));
+        self.decided.go_on_after(compacted);
+        self.follow_decisions();
+    }
+
+    fn follow_decisions(&mut self) {
         self.promise = Promise::follow(self.promise, &self.decided, self.out.position, self.now.mono);
         self.reachability.set_peers(self.decided.config().slots().member_set());
     }

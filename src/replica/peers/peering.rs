@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::copies::Copies;
+use crate::base::bugs::Bug;
 use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
@@ -73,6 +74,7 @@ impl Peering<'_> {
             Message::Decisions { after, proposals } => {
                 lend!(Decisions, self).on_decisions(witness, after, proposals)
             }
+            Message::Compacted(compacted) => lend!(Decisions, self).on_compacted(witness, *compacted),
             Message::HeartbeatAcks { own, of_receiver } => {
                 lend!(FailureDetector, self).on_heartbeat_acks(witness, &own, &of_receiver)
             }
@@ -110,6 +112,8 @@ impl Peering<'_> {
         lend!(Decisions, self).propose_cancel();
         lend!(Decisions, self).propose_version();
         lend!(Decisions, self).tell_lease_limits();
+        lend!(Decisions, self).compact_decisions();
+        self.ask_for_needed_state();
         self.tell_access_rules();
         lend!(ForcedRecovery, self).drive_recovery();
         lend!(Decisions, self).drive_eviction();
@@ -118,6 +122,21 @@ impl Peering<'_> {
         lend!(LogRecovery, self).ask_unlinked();
         // Entries of other members that had time to arrive by themselves are relayed.
         self.out.pump = true;
+    }
+
+    /// A member that cannot enter epochs one by one asks one that serves for its state.
+    fn ask_for_needed_state(&mut self) {
+        if !self.members.asks_for_state() || self.config.bugs.has(Bug::NeededStateUnasked) {
+            return;
+        }
+        let may_give = self.log.peers().linked().intersection(self.members.peers());
+        // One that has just started would not answer.
+        let has_told = |peer| self.peers.links.has_told_heads(peer);
+        let serves =
+            |peer: &DcId| has_told(*peer) && self.peers.not_serving(*peer, self.log, self.now.mono).is_none();
+        if let Some(giver) = may_give.iter().find(serves) {
+            lend!(StateTransfer, self).on_too_far_behind(giver, &VersionVector::default());
+        }
     }
 
     pub(in crate::replica) fn on_heartbeat_with_versions(

@@ -21,7 +21,7 @@ pub use crate::lock_state::RequestRow;
 use crate::membership::{Epoch, Index, LossReport, Proposal, RecoveryPromise};
 use crate::replica::clients::force_release::ForceReleased;
 use crate::replica::lifecycle::Fork;
-use crate::replica::members::{MembersState, MembersStateV3};
+use crate::replica::members::{ListState, MembersState, MembersStateV3};
 use crate::replica::{CheckpointV1, CommitContent, OutcomeRow, Past, StatePiece};
 use crate::store_state::Content;
 use geolock_api::keys::Key;
@@ -81,6 +81,9 @@ pub enum Record {
     StayPromised,
     /// This epoch is entered. An own entry of before, which this disk has lost, says so, and comes back.
     EnteredAgain { epoch: Epoch },
+    /// The decisions that are known begin after these, which are compacted elsewhere, and of which some were
+    /// not known here.
+    Compacted(Box<ListState>),
 }
 
 impl Checkpoint {
@@ -90,16 +93,19 @@ impl Checkpoint {
             members_state: Cow::Borrowed(&self.members_state),
             lost_commits: Cow::Borrowed(&self.lost_commits),
             commit_contents: Cow::Borrowed(&self.commit_contents),
+            compacted: self.members_state.as_ref().map(|state| Cow::Borrowed(&state.compacted)),
         };
         wire::encode_checkpoint(self, (tail != Tail::default()).then_some(&tail))
     }
 
     /// Reads a checkpoint of this version or an earlier one.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, WireError> {
-        let (checkpoint, tail) = wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail, TailV3>(bytes)?;
-        let Tail { members_state, lost_commits, commit_contents } = tail.unwrap_or_default();
+        let (checkpoint, tail) =
+            wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail, TailV3, TailV4>(bytes)?;
+        let Tail { members_state, lost_commits, commit_contents, compacted } = tail.unwrap_or_default();
+        let compacted = compacted.unwrap_or_default().into_owned();
         Ok(Checkpoint {
-            members_state: members_state.into_owned(),
+            members_state: members_state.into_owned().map(|state| MembersState { compacted, ..state }),
             lost_commits: lost_commits.into_owned(),
             commit_contents: commit_contents.into_owned(),
             ..checkpoint
@@ -113,6 +119,24 @@ struct Tail<'a> {
     members_state: Cow<'a, Option<MembersState>>,
     lost_commits: Cow<'a, [(LeaseId, IdempotencyKey)]>,
     commit_contents: Cow<'a, [CommitContent]>,
+    /// Of the members.
+    compacted: Option<Cow<'a, ListState>>,
+}
+
+/// The same in version 4. Disk type: this never changes.
+#[derive(Deserialize)]
+struct TailV4 {
+    members_state: Option<MembersState>,
+    lost_commits: Vec<(LeaseId, IdempotencyKey)>,
+    commit_contents: Vec<CommitContent>,
+}
+
+impl From<TailV4> for Tail<'_> {
+    fn from(TailV4 { members_state, lost_commits, commit_contents }: TailV4) -> Self {
+        let (members_state, lost_commits) = (Cow::Owned(members_state), Cow::Owned(lost_commits));
+        let commit_contents = Cow::Owned(commit_contents);
+        Tail { members_state, lost_commits, commit_contents, compacted: None }
+    }
 }
 
 /// The same in version 3. Disk type: this never changes.

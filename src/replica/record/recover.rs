@@ -172,6 +172,12 @@ impl Recovery {
                 }
                 lend!(Decisions, replica).take_decision(index, *proposal);
             }
+            Record::Compacted(compacted) => {
+                if !compacted.follows(replica.members.decided.config(), replica.config.agreed.cluster) {
+                    return Err(refused(format!("decisions up to {} follow no others", compacted.index())));
+                }
+                lend!(Decisions, replica).take_compacted(&compacted);
+            }
             Record::Silent { of, number, policy } => {
                 replica.members.silences.note(of, number, policy, Position::default())
             }

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod clocks;
 mod cluster;
+mod compacted;
 mod digests;
 mod downgrades;
 mod evicting;
@@ -13,6 +14,7 @@ mod full_disk;
 mod grace;
 mod guards;
 mod homed;
+mod joiner_lost;
 mod keys;
 mod large_commits;
 mod late_timers;

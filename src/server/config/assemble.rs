@@ -239,6 +239,7 @@ fn local(from: &Sources<'_>, default: LocalConfig) -> Result<LocalConfig, Config
             |o| &o.limits.describe_timeout,
         )?,
         majority_buckets: majority_buckets(from)?,
+        kept_decisions: default.kept_decisions,
         link_window: from
             .number("limits.link_window", 1..=4096, default.link_window, |o| &o.limits.link_window)?,
         checkpoint_rows: default.checkpoint_rows,

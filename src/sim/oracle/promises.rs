@@ -129,6 +129,7 @@ impl Promises {
             | Message::WallClock { .. }
             | Message::KnowsDecisions { .. }
             | Message::Decisions { .. }
+            | Message::Compacted(_)
             | Message::KnowsLog { .. } => {}
         }
         Ok(())

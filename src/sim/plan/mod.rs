@@ -101,6 +101,8 @@ pub(super) struct Plan {
     pub returns: bool,
     /// The members that are lost are lost at once, and are a majority.
     pub recovers: bool,
+    /// Decisions that members and witnesses keep one by one.
+    pub kept_decisions: usize,
     /// Number of times that a prefix is to get another home.
     pub rules: u8,
     /// Servers are restarted as the next release, one after the other at these distances.
@@ -182,6 +184,11 @@ impl Plan {
             Profile::Crowds => general.calm().crowds(),
             Profile::Disks => general.calm().disks(&mut Rng::new(seed, 8)),
             Profile::RuledDisks => general.calm().ruled_disks(&mut Rng::new(seed, 49)),
+            Profile::Compacted => {
+                let mut rng = Rng::new(seed, 50);
+                let of = *rng.pick(&Profile::WITH_DECISIONS);
+                Plan { kept_decisions: *rng.pick(&[1, 2, 8]), ..Plan::new(of, seed, seconds) }
+            }
             Profile::Majority => general.calm().majority(&mut Rng::new(seed, 25)),
             Profile::Quiet => general.calm().quiet(),
             _ => general.calm().growth(seed, &mut Rng::new(seed, 30)).of_members(profile, seed),
@@ -205,6 +212,7 @@ impl Plan {
             stops_clocks: false,
             returns: false,
             recovers: false,
+            kept_decisions: usize::MAX,
             rules: 0,
             upgrade: None,
             trouble,

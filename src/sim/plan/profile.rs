@@ -48,6 +48,8 @@ pub enum Profile {
     Disks,
     /// Disks are rolled back, or restored from a copy, while prefixes of lock names get homes.
     RuledDisks,
+    /// As one of the profiles with decisions; members keep only few of these, and compact the others.
+    Compacted,
     /// Commits wait until a majority has them, among cut links, crashes and lost disks.
     Majority,
     /// Most locks have a home; otherwise as `LeftBehind`, and clients die. Idle locks return soon.
@@ -85,8 +87,24 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Profiles in which there are decisions about the members, and disks of before them.
+    pub(super) const WITH_DECISIONS: [Profile; 12] = [
+        Profile::RuledDisks,
+        Profile::RuledDisks,
+        Profile::RuledDisks,
+        Profile::Changes,
+        Profile::Evictions,
+        Profile::TimedEvictions,
+        Profile::Absences,
+        Profile::Returns,
+        Profile::Recoveries,
+        Profile::Rules,
+        Profile::Witnesses,
+        Profile::Staying,
+    ];
+
     /// The profiles that a range of seeds can be run with, by name.
-    pub const NAMED: [(&str, Profile); 35] = [
+    pub const NAMED: [(&str, Profile); 36] = [
         ("general", Profile::General),
         ("busy-readers", Profile::BusyReaders),
         ("readers-everywhere", Profile::ReadersEverywhere),
@@ -108,6 +126,7 @@ impl Profile {
         ("busy", Profile::Busy),
         ("disks", Profile::Disks),
         ("ruled-disks", Profile::RuledDisks),
+        ("compacted", Profile::Compacted),
         ("majority", Profile::Majority),
         ("crowds", Profile::Crowds),
         ("growth", Profile::Growth),

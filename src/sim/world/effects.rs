@@ -65,7 +65,9 @@ impl World {
         let before = self.node(dc).disk.applied_before(position, &VersionVector::default());
         let has_truncated =
             |node: &Node| node.inspect().is_none_or(|replica| !before.covers(replica.truncated()));
+        // Or decisions, which no other check sees.
         let is_needed = before == VersionVector::default()
+            || self.plan.kept_decisions < usize::MAX
             || self.nodes.iter().any(|node| node.dc != dc && has_truncated(node));
         if !is_needed {
             let what =
@@ -121,6 +123,7 @@ impl World {
             | Record::RecoveryPromised(_)
             | Record::StayPromised
             | Record::EnteredAgain { .. }
+            | Record::Compacted(_)
             | Record::Recovered(_)
             | Record::EntryV1(_) => {}
         }

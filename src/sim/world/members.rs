@@ -192,7 +192,12 @@ impl World {
 
     fn learn_all(&mut self, node: DcId, index: Index) {
         let lineage = self.control.config.lineage();
-        for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()) {
+        // The log of the group has the last ones, and what no other member knows.
+        let knows = |dc| Some(self.node(dc).inspect()?.decided_members()?.index().0);
+        let others = self.members().iter().filter(|dc| *dc != node);
+        let known = others.filter_map(knows).max().unwrap_or_default().min(index.0);
+        let before = (known as usize).saturating_sub(self.plan.kept_decisions);
+        for (number, proposal) in (1..=index.0).zip(self.control.decisions.clone()).skip(before) {
             let event = Event::Decided { lineage, index: Index(number), proposal: Box::new(proposal) };
             self.step(node, event);
         }

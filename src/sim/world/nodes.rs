@@ -8,7 +8,9 @@ use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::membership::ServerId;
 use crate::replica::call::{LockDescription, SessionId, Status};
-use crate::replica::{AgreedConfig, Checkpoint, Event, Inspect, LocalConfig, Past, Replica, ReplicaConfig};
+use crate::replica::{
+    AgreedConfig, Checkpoint, Event, Inspect, LocalConfig, MembersState, Past, Replica, ReplicaConfig,
+};
 use crate::sim::clock::NodeClock;
 use crate::sim::disk::Disk;
 use crate::sim::failure::FailureKind;
@@ -94,6 +96,7 @@ impl Node {
             hash_seed: seed,
             max_transaction: plan.txns.max_transaction,
             max_log: plan.max_log,
+            kept_decisions: plan.kept_decisions,
             max_lease_ttl: plan.longest_lease(dc),
             ..usual
         };
@@ -314,6 +317,8 @@ impl World {
                 .map(|(dc, hashes)| (*dc, hashes.last().copied().into_iter().collect()))
                 .collect(),
             all_speak: u16::MAX,
+            // The longer way has compacted fewer decisions.
+            members_state: c.members_state.clone().map(MembersState::with_all_compacted),
             ..c.clone()
         };
         // Watches can resume from the same events, wherever these are kept.

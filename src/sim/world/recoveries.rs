@@ -94,7 +94,9 @@ impl World {
         }
         let decisions = self.members().iter().find_map(|dc| {
             let replica = self.node(dc).inspect()?;
-            replica.recovered().map(|_| replica.decisions().to_vec())
+            let (compacted, decisions) = replica.decisions();
+            let compacted = &self.control.decisions[..compacted.index().0 as usize];
+            replica.recovered().map(|_| [compacted, decisions].concat())
         });
         let Some(decisions) = decisions else { return };
         let mut config = Config::default();

@@ -67,6 +67,11 @@ impl WitnessNode {
     fn note_record(&mut self, position: Position, record: &Record) {
         match record {
             Record::Decided { index, .. } => drop(self.decided.insert(*index, position)),
+            Record::Compacted(compacted) => {
+                if let Some(attempt) = compacted.config().attempt() {
+                    self.decided.insert(Index(attempt.id.0), position);
+                }
+            }
             Record::Silent { of, number, .. } => drop(self.silent.insert((*of, *number), position)),
             _ => {}
         }
@@ -110,6 +115,7 @@ impl World {
                 server: server(dc),
                 heartbeat: self.plan.heartbeat,
                 peer_timeout: self.plan.peer_timeout,
+                kept_decisions: self.plan.kept_decisions,
                 max_clock_skew: Duration::from_secs(5),
                 bugs,
             };

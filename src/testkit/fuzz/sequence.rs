@@ -130,6 +130,7 @@ fn start(
     // The log limit is so small that members that are away are given up.
     let local = LocalConfig {
         max_log: 4_000,
+        kept_decisions: 2,
         link_window: 8,
         max_leases: 16,
         max_held: 64,

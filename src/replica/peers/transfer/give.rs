@@ -10,6 +10,7 @@ use crate::crdt::{Ownership, ReaderId, VersionVector};
 use crate::lock_state::Piece;
 use crate::replica::effect::Report;
 use crate::replica::lifecycle::CHAINED;
+use crate::replica::members::ListState;
 use crate::replica::message::Message;
 use crate::replica::peers::transfer::{StateTransfer, Transfers};
 use crate::replica::record::recover::last_stamps;
@@ -88,18 +89,22 @@ impl Transfers {
 impl StateTransfer<'_> {
     /// A peer lacks entries that are truncated here: offers it the state.
     pub(in crate::replica) fn offer_state(&mut self, peer: DcId) {
-        // Right after a start no state can be sent, and a peer that asks would wait for it.
-        let can_give = !self.lifecycle.state.is_starting() && !self.lifecycle.state.is_forked();
-        if can_give && !self.copies.transfers.giving.contains_key(&peer) {
+        if self.can_give() && !self.copies.transfers.giving.contains_key(&peer) {
             let truncated = self.log.truncated().vector().clone();
             self.out.send(self.log, peer, Message::TooFarBehind { truncated });
         }
     }
 
+    /// Returns true if a state can be sent: not right after a start, when a peer that asks would wait for it.
+    fn can_give(&self) -> bool {
+        let lifecycle = &self.lifecycle.state;
+        !lifecycle.is_starting() && !lifecycle.is_forked() && !self.members.needs_state()
+    }
+
     pub(in crate::replica) fn on_ask_state(&mut self, peer: DcId, anew: bool, more: u32) {
         if anew {
             self.stop_giving(peer);
-            if self.lifecycle.state.is_starting() || self.lifecycle.state.is_forked() {
+            if !self.can_give() {
                 return;
             }
             let giving = self.begin_giving(peer);
@@ -128,7 +133,11 @@ impl StateTransfer<'_> {
             state.silent.clear();
             state.recovery = None;
             state.losses.clear();
-            packer.push(&StateItem::Members(state)).expect("decisions are small");
+            if state.compacted != ListState::default() {
+                let compacted = std::mem::take(&mut state.compacted);
+                packer.push(&StateItem::Compacted(compacted)).expect("a config is small");
+            }
+            packer.push(&StateItem::Members(state)).expect("those that are kept are small");
         }
         Giving {
             at,

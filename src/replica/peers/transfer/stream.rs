@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::time::Timestamp;
 use crate::base::wire::{self, WireError};
 use crate::crdt::{DoubleOwner, Ownership, VersionVector};
-use crate::replica::members::MembersState;
+use crate::replica::members::{ListState, MembersState};
 use crate::replica::record::RequestRow;
 use crate::store_state::{Content, Store};
 use geolock_api::keys::Key;
@@ -60,6 +60,8 @@ pub(in crate::replica) enum StateItem {
     },
     /// The members, once there are decisions about them. Follows the head: before it nothing names a new one.
     Members(MembersState),
+    /// The state after the decisions that are compacted. Before the members.
+    Compacted(ListState),
 }
 
 /// The identity of a state.
@@ -136,6 +138,7 @@ pub(in crate::replica) struct Incoming {
     pub head: Option<Head>,
     pub hashes: Vec<(DcId, Vec<u64>)>,
     pub lead_ms: u64,
+    compacted: ListState,
     pub members_state: Option<MembersState>,
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
@@ -158,6 +161,7 @@ impl Incoming {
             head,
             hashes,
             lead_ms,
+            compacted: ListState::default(),
             members_state: None,
             ownership,
             requests,
@@ -224,10 +228,17 @@ impl Incoming {
                 }
                 (self.hashes, self.lead_ms) = (hashes, lead_ms);
             }
+            StateItem::Compacted(compacted) => {
+                if self.members_state.is_some() {
+                    return Err(StateFault::Misplaced("its compacted decisions"));
+                }
+                self.compacted = compacted;
+            }
             StateItem::Members(state) => {
                 if self.members_state.is_some() {
                     return Err(StateFault::Misplaced("its members"));
                 }
+                let state = MembersState { compacted: std::mem::take(&mut self.compacted), ..state };
                 if !state.can_be_given() {
                     return Err(StateFault::Epoch(state.entered.0));
                 }

@@ -37,7 +37,7 @@ impl StateTransfer<'_> {
     /// `peer` has truncated the entries up to `truncated`: asks for its state, if this datacenter lacks any
     /// of them.
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
-        let has_it = self.log.applied().covers(truncated) && !self.members.decided.awaits_state();
+        let has_it = self.log.applied().covers(truncated) && !self.members.needs_state();
         if has_it
             || self.lifecycle.state.is_forked()
             || self.copies.transfers.is_taking()
@@ -83,7 +83,7 @@ impl StateTransfer<'_> {
         } else if self.members.has_beyond(&head.vector, self.log.applied(), self.config.bugs) {
             Some("it has entries of a datacenter that is evicted, which do not count")
         } else if self.log.applied().covers(&intake.truncated)
-            && !self.members.decided.awaits_state()
+            && !self.members.needs_state()
             && !self.config.bugs.has(Bug::StateUnneeded)
         {
             // Installing it would end open transactions.
