@@ -25,8 +25,8 @@ use super::error::Identity;
 
 /// The version that is written. The bytes of the files are the same in all versions. In version 1, records
 /// and checkpoints have no hashes of entries; in version 2, names of locks have no home; in version 3,
-/// checkpoints have no hashes of the contents of commits, and no homes of prefixes; in version 4, no decisions
-/// are compacted.
+/// checkpoints have no hashes of the contents of commits, and no homes of prefixes; in version 4, no
+/// decisions are compacted.
 pub(super) const VERSION: u8 = 5;
 /// The oldest version that is read.
 const OLDEST: u8 = 1;

@@ -132,7 +132,8 @@ pub struct LocalConfig {
     /// Number of rows that one step copies into a checkpoint. Default 1024: some hundred microseconds.
     pub checkpoint_rows: usize,
     /// Decisions of the control group that are kept one by one, for members that lack some and for operators.
-    /// Default 1000: as many as one answer lists. Older ones are compacted once all members have entered them.
+    /// Default 1000: as many as one answer lists. Older ones are compacted once all members have entered
+    /// them.
     pub kept_decisions: usize,
     /// Most messages queued on a link; further ones wait here. Default 64.
     pub link_window: usize,

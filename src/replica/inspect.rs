@@ -238,7 +238,7 @@ impl<'a> Inspect<'a> {
 
     /// Returns the state after the last forced recovery, once its decision is on disk here.
     pub fn recovered(self) -> Option<&'a Config> {
-        self.0.members.recovered()
+        self.0.members.recovering.recovered(&self.0.members.decided)
     }
 
     /// Returns the forced recoveries that are entered here, and what each took with it.

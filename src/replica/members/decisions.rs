@@ -42,29 +42,6 @@ impl Members {
         self.stay.follow(&self.decided);
     }
 
-    /// Goes on with the state after decisions that are compacted elsewhere, and of which some are not known
-    /// here.
-    pub(super) fn go_on_after(&mut self, compacted: &ListState, bugs: Bugs) {
-        let (before, config) = (self.decided.config(), compacted.config());
-        compacted.renewed_since(before).iter().for_each(|dc| self.silences.forget(dc));
-        if config.epoch() > before.epoch() && !bugs.has(Bug::ServesWithoutCompacted) {
-            self.pending.push_compacted(config.epoch());
-        }
-        self.decided.go_on_after(compacted);
-        self.recovering.end_promises(self.decided.config().lineage());
-        self.stay.follow(&self.decided);
-    }
-
-    /// Returns the number of decisions that all members have entered, as far as is known here: each of them
-    /// knows these.
-    fn entered_by_all(&self) -> Index {
-        let config = self.decided.config();
-        let least = config.slots().members().map(|(dc, _)| self.entered.epoch_of(dc)).min();
-        let least = least.unwrap_or_default();
-        // Those after the last epoch change nothing that has to be entered.
-        if least >= config.epoch() { config.index() } else { Index(least.0) }
-    }
-
     /// Returns the facts that only this member knows, for the check of a proposal.
     pub(super) fn facts(&self, peers: &Peers, config: &ReplicaConfig, now: Now) -> Facts {
         let reachable = self.peers().difference(peers.reachability.unreachable());
@@ -110,6 +87,19 @@ impl Members {
         }
         heard
     }
+}
+
+/// Goes on with the state after decisions that are compacted elsewhere, and of which some are not known here.
+pub(super) fn go_on_after(members: &mut Members, compacted: &ListState, bugs: Bugs) {
+    let Members { decided, pending, silences, recovering, stay, .. } = members;
+    let (before, config) = (decided.config(), compacted.config());
+    compacted.renewed_since(before).iter().for_each(|dc| silences.forget(dc));
+    if config.epoch() > before.epoch() && !bugs.has(Bug::ServesWithoutCompacted) {
+        pending.push_compacted(config.epoch());
+    }
+    decided.go_on_after(compacted);
+    recovering.end_promises(decided.config().lineage());
+    stay.follow(decided);
 }
 
 /// Follows the decisions of the control group.
@@ -167,7 +157,7 @@ impl Decisions<'_> {
 
     /// Takes in the state after compacted decisions, which is recorded.
     pub(in crate::replica) fn take_compacted(&mut self, compacted: &ListState) {
-        self.members.go_on_after(compacted, self.config.bugs);
+        go_on_after(self.members, compacted, self.config.bugs);
         self.follow_decisions();
     }
 
@@ -337,9 +327,16 @@ impl Decisions<'_> {
         let Members { decided, recovering, pending, .. } = &*self.members;
         let is_whole = decided.own_member().is_some() && !decided.awaits_state() && !pending.needs_state();
         if is_whole && recovering.may_tell() && decided.config().version() >= COMPACTS_VERSION {
-            let limit = self.members.entered_by_all();
+            let limit = self.members.entered.by_all(self.members.decided.config());
             self.members.decided.list.compact(self.config.local.kept_decisions, limit);
         }
+    }
+
+    /// Returns true if this member asks for a state by itself: it is one still, and nobody else can know that
+    /// it lacks decisions. A new member is offered one.
+    pub(in crate::replica) fn asks_for_state(&self) -> bool {
+        let Members { pending, decided, .. } = &*self.members;
+        pending.needs_state() && !decided.awaits_state() && decided.own_member().is_some()
     }
 
     /// Returns the proposal of a command, if it is possible now.

@@ -2,7 +2,7 @@
 
 use super::decided::Decided;
 use crate::lock_state::{Known, Parting};
-use crate::membership::Epoch;
+use crate::membership::{Config, Epoch, Index};
 use geolock_api::names::{DcId, DcSet, MAX_DCS};
 
 /// The entered epoch, and how far the other members are.
@@ -76,6 +76,14 @@ impl Entered {
     /// Returns true if all of these have entered an epoch, as the applied entries say.
     pub(super) fn have_entered(&self, members: DcSet, epoch: Epoch) -> bool {
         members.iter().all(|dc| self.epoch_of(dc) >= epoch)
+    }
+
+    /// Returns the number of decisions that all members have entered, as the applied entries say: each of
+    /// them knows these.
+    pub(super) fn by_all(&self, config: &Config) -> Index {
+        let least = config.slots().members().map(|(dc, _)| self.epoch_of(dc)).min().unwrap_or_default();
+        // Those after the last epoch change nothing that has to be entered.
+        if least >= config.epoch() { config.index() } else { Index(least.0) }
     }
 
     /// Returns the members that leave.

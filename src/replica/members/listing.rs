@@ -54,11 +54,11 @@ pub(in crate::replica) struct DecisionList {
     learnt: Vec<Learnt>,
 }
 
-/// What a server lacks.
+/// Decisions that a server lacks.
 pub(super) enum Missing<'a> {
-    /// Some of the decisions, as many as fit a message.
+    /// Some of them, as many as fit a message.
     Decisions(&'a [Proposal]),
-    /// Decisions that are compacted here.
+    /// They are compacted here.
     Compacted(&'a ListState),
 }
 

@@ -163,23 +163,16 @@ impl Members {
         self.decided.awaits_state() || self.pending.needs_state()
     }
 
-    /// Returns true if this member asks for a state by itself: it is one still, and nobody else can know that
-    /// it lacks decisions. A new member is offered one.
-    pub fn asks_for_state(&self) -> bool {
-        self.pending.needs_state() && !self.decided.awaits_state() && self.decided.own_member().is_some()
-    }
-
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not
     /// evicted while it was down.
     pub fn may_serve(&self) -> bool {
         let Members { decided, entered, .. } = self;
         let may_be_over = self.asking.is_open() || self.needs_state() || entered.has_left(decided.me());
-        !may_be_over && (!decided.has_decisions() || self.is_settled())
-    }
-
-    fn is_settled(&self) -> bool {
-        self.decided.own_member().is_some_and(|member| member.phase != Phase::Joining)
-            && self.entered.contains(self.decided.me())
+        let is_settled = || {
+            let own = decided.own_member();
+            own.is_some_and(|member| member.phase != Phase::Joining) && entered.contains(decided.me())
+        };
+        !may_be_over && (!decided.has_decisions() || is_settled())
     }
 
     /// Returns true if a new member may be given a state: every older member has entered its admission.

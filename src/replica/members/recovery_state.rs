@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Members;
+use super::decided::Decided;
 use crate::base::time::Instant;
 use crate::crdt::VersionVector;
 use crate::membership::{Ballot, Config, Index, Lineage, LossReport, RecoveryPlan, RecoveryPromise, Refused};
@@ -78,6 +79,12 @@ impl Recovering {
         self.decided.is_none()
     }
 
+    /// Returns the config after the last recovery, once its decision is on disk: the control group begins
+    /// with it anew.
+    pub fn recovered<'a>(&self, decided: &'a Decided) -> Option<&'a Config> {
+        decided.recovered().filter(|_| self.may_tell())
+    }
+
     /// Decisions of this lineage are known: a recovery ends its promises.
     pub(super) fn end_promises(&mut self, lineage: Lineage) {
         if self.gathering.as_ref().is_some_and(|it| it.plan.lineage <= lineage) {
@@ -119,12 +126,6 @@ impl Recovering {
 }
 
 impl Members {
-    /// Returns the config after the last recovery, once its decision is on disk: the control group begins with
-    /// it anew.
-    pub fn recovered(&self) -> Option<&Config> {
-        self.decided.recovered().filter(|_| self.recovering.may_tell())
-    }
-
     /// A record has this promise of a forced recovery.
     pub fn note_recovery_promise(&mut self, promise: RecoveryPromise, recorded: Position) {
         self.recovering.note_promise(promise, recorded, self.decided.config().lineage());

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Members;
 use super::decided::known_at;
+use super::decisions::go_on_after;
 use super::list_state::ListState;
 use crate::base::bugs::Bugs;
 use crate::crdt::{HomeRules, Sponsored, Sponsors};
@@ -45,7 +46,7 @@ pub struct MembersState {
     pub fallen: Vec<Fallen>,
     /// The state after the decisions that are compacted. Stored by itself.
     #[serde(skip)]
-    pub compacted: ListState,
+    pub compacted: Box<ListState>,
 }
 
 /// The same in version 3 of the disk. Disk type: this never changes.
@@ -79,7 +80,7 @@ impl From<MembersStateV3> for MembersState {
             rules: HomeRules::default(),
             stays: false,
             fallen: Vec::new(),
-            compacted: ListState::default(),
+            compacted: Box::default(),
         }
     }
 }
@@ -116,7 +117,7 @@ impl MembersState {
 
     /// Returns the same with all decisions compacted, which only a check compares.
     pub(crate) fn with_all_compacted(self) -> MembersState {
-        let compacted = self.compacted.after(&self.decisions);
+        let compacted = Box::new(self.compacted.after(&self.decisions));
         MembersState { compacted, decisions: Vec::new(), ..self }
     }
 
@@ -163,7 +164,7 @@ impl Members {
             rules: sponsors.rules().clone(),
             stays: self.stay.is_promised(),
             fallen: self.ends.all().to_vec(),
-            compacted: decided.list().compacted().clone(),
+            compacted: Box::new(decided.list().compacted().clone()),
         })
     }
 
@@ -171,7 +172,7 @@ impl Members {
     /// stay.
     pub fn install(&mut self, state: &MembersState) {
         if state.compacted.index() > self.decided.config().index() {
-            self.go_on_after(&state.compacted, Bugs::default());
+            go_on_after(self, &state.compacted, Bugs::default());
         }
         let known = self.decided.config().index().0 - state.compacted.index().0;
         for proposal in state.decisions.iter().skip(usize::try_from(known).unwrap_or(usize::MAX)) {

@@ -126,7 +126,7 @@ impl Peering<'_> {
 
     /// A member that cannot enter epochs one by one asks one that serves for its state.
     fn ask_for_needed_state(&mut self) {
-        if !self.members.asks_for_state() || self.config.bugs.has(Bug::NeededStateUnasked) {
+        if !lend!(Decisions, self).asks_for_state() || self.config.bugs.has(Bug::NeededStateUnasked) {
             return;
         }
         let may_give = self.log.peers().linked().intersection(self.members.peers());

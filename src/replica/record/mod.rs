@@ -93,7 +93,7 @@ impl Checkpoint {
             members_state: Cow::Borrowed(&self.members_state),
             lost_commits: Cow::Borrowed(&self.lost_commits),
             commit_contents: Cow::Borrowed(&self.commit_contents),
-            compacted: self.members_state.as_ref().map(|state| Cow::Borrowed(&state.compacted)),
+            compacted: self.members_state.as_ref().map(|state| Cow::Borrowed(&*state.compacted)),
         };
         wire::encode_checkpoint(self, (tail != Tail::default()).then_some(&tail))
     }
@@ -103,7 +103,7 @@ impl Checkpoint {
         let (checkpoint, tail) =
             wire::decode_checkpoint::<Checkpoint, CheckpointV1, Tail, TailV3, TailV4>(bytes)?;
         let Tail { members_state, lost_commits, commit_contents, compacted } = tail.unwrap_or_default();
-        let compacted = compacted.unwrap_or_default().into_owned();
+        let compacted = Box::new(compacted.unwrap_or_default().into_owned());
         Ok(Checkpoint {
             members_state: members_state.into_owned().map(|state| MembersState { compacted, ..state }),
             lost_commits: lost_commits.into_owned(),

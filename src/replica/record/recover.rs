@@ -17,7 +17,7 @@ use crate::replica::ids::Ids;
 use crate::replica::ids::id_reservation::{Reservation, Reservations};
 use crate::replica::lend::lend;
 use crate::replica::lifecycle::{Lifecycle, Parameters};
-use crate::replica::members::Members;
+use crate::replica::members::{ListState, Members};
 use crate::replica::outputs::Outputs;
 use crate::replica::outputs::output_commit::OutputCommit;
 use crate::replica::peers::Peers;
@@ -172,12 +172,7 @@ impl Recovery {
                 }
                 lend!(Decisions, replica).take_decision(index, *proposal);
             }
-            Record::Compacted(compacted) => {
-                if !compacted.follows(replica.members.decided.config(), replica.config.agreed.cluster) {
-                    return Err(refused(format!("decisions up to {} follow no others", compacted.index())));
-                }
-                lend!(Decisions, replica).take_compacted(&compacted);
-            }
+            Record::Compacted(compacted) => replay_compacted(replica, &compacted).map_err(refused)?,
             Record::Silent { of, number, policy } => {
                 replica.members.silences.note(of, number, policy, Position::default())
             }
@@ -274,6 +269,14 @@ impl Replica {
         }
         Ok(recovery.restart())
     }
+}
+
+fn replay_compacted(replica: &mut Replica, compacted: &ListState) -> Result<(), String> {
+    if !compacted.follows(replica.members.decided.config(), replica.config.agreed.cluster) {
+        return Err(format!("decisions up to {} follow no others", compacted.index()));
+    }
+    lend!(Decisions, replica).take_compacted(compacted);
+    Ok(())
 }
 
 fn replay_entry(replica: &mut Replica, entry: &Arc<Entry>) -> Result<(), String> {

@@ -106,8 +106,8 @@ fn a_disk_of_before_compacted_decisions_gets_a_state() {
     s.c.assert_no_violations();
 }
 
-/// The same, and no entry is truncated, because dc2 was lost before it had all. Returns true if dc0 enters the
-/// epoch all the same.
+/// The same, and no entry is truncated, because dc2 was lost before it had all. Returns true if dc0 enters
+/// the epoch all the same.
 fn enters_although_nothing_is_truncated(bug: Option<Bug>) -> bool {
     let mut s = Story::new(3, bug);
     s.c.pass(1_000);

@@ -133,7 +133,7 @@ impl StateTransfer<'_> {
             state.silent.clear();
             state.recovery = None;
             state.losses.clear();
-            if state.compacted != ListState::default() {
+            if *state.compacted != ListState::default() {
                 let compacted = std::mem::take(&mut state.compacted);
                 packer.push(&StateItem::Compacted(compacted)).expect("a config is small");
             }

@@ -61,7 +61,7 @@ pub(in crate::replica) enum StateItem {
     /// The members, once there are decisions about them. Follows the head: before it nothing names a new one.
     Members(MembersState),
     /// The state after the decisions that are compacted. Before the members.
-    Compacted(ListState),
+    Compacted(Box<ListState>),
 }
 
 /// The identity of a state.
@@ -138,7 +138,7 @@ pub(in crate::replica) struct Incoming {
     pub head: Option<Head>,
     pub hashes: Vec<(DcId, Vec<u64>)>,
     pub lead_ms: u64,
-    compacted: ListState,
+    compacted: Box<ListState>,
     pub members_state: Option<MembersState>,
     pub ownership: Ownership,
     pub requests: Vec<RequestRow>,
@@ -161,7 +161,7 @@ impl Incoming {
             head,
             hashes,
             lead_ms,
-            compacted: ListState::default(),
+            compacted: Box::default(),
             members_state: None,
             ownership,
             requests,
