@@ -102,7 +102,9 @@ impl DecisionList {
     /// Compacts some of the oldest decisions, if there are many more than `kept`: none after `limit`.
     pub(super) fn compact(&mut self, kept: usize, limit: Index) {
         let at_once = kept.min(COMPACTED_AT_ONCE);
-        if self.proposals.len() < kept + at_once || limit.0 < self.compacted.index().0 + at_once as u64 {
+        if self.proposals.len() < kept.saturating_add(at_once)
+            || limit.0 < self.compacted.index().0 + at_once as u64
+        {
             return;
         }
         self.compacted = self.compacted.after(&self.proposals[..at_once]);
