@@ -33,6 +33,11 @@ pub enum Refused {
         "the cluster has no list of decisions yet: that needs all members of its configuration, running this release"
     )]
     NotFounded,
+    #[error(
+        "the disk of this datacenter is of before changes of the members that the others know, and it has not got \
+         their state yet: ask another datacenter, or wait until this one serves"
+    )]
+    LacksState,
     #[error("the cluster is founded already: more members join with `geolock server --join`")]
     AlreadyFounded,
     #[error("founder {dc} {fault}: correct the members of the configuration")]

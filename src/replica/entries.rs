@@ -57,7 +57,8 @@ impl Replica {
             self.log.peer_mut(peer).note_sent(entry);
         }
         // A member that has not heard of the end of an earlier server with this slot takes this one for that.
-        if self.members.decided.awaits_state() {
+        // And what cannot be entered before a state comes would fill the inbox.
+        if self.members.needs_state() {
             self.peers.links.note_dropped(peer);
             return Ok(());
         }

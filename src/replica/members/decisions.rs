@@ -91,11 +91,13 @@ impl Members {
 
 /// Goes on with the state after decisions that are compacted elsewhere, and of which some are not known here.
 pub(super) fn go_on_after(members: &mut Members, compacted: &ListState, bugs: Bugs) {
-    let Members { decided, pending, silences, recovering, stay, .. } = members;
+    let Members { decided, entered, pending, silences, recovering, stay, .. } = members;
     let (before, config) = (decided.config(), compacted.config());
     compacted.renewed_since(before).iter().for_each(|dc| silences.forget(dc));
-    if config.epoch() > before.epoch() && !bugs.has(Bug::ServesWithoutCompacted) {
+    // Also one that is known and was to be entered: the decision that says how is gone from the list.
+    if config.epoch() > entered.epoch() && !bugs.has(Bug::ServesWithoutCompacted) {
         pending.push_compacted(config.epoch());
+        stay.forget();
     }
     decided.go_on_after(compacted);
     recovering.end_promises(decided.config().lineage());

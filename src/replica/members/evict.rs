@@ -176,7 +176,7 @@ impl Decisions<'_> {
             Command::End { attempt: promise.attempt }
         } else if let Some(by) = self.promises_for(missing) {
             Command::Have { attempt: promise.attempt, by, vector: VersionVector::default() }
-        } else if missing.contains(me) && is_on_disk {
+        } else if missing.contains(me) && is_on_disk && !self.members.needs_state() {
             let Some(generation) = config.slots().generation(me) else { return };
             let by = Voter::Member { dc: me, generation };
             let vector = (**self.log.durable()).clone();

@@ -91,10 +91,10 @@ impl Pending {
         change.map_or(Kind::None, |change| change.kind)
     }
 
-    /// Epochs up to this one, which follow the known ones, are decided, and not what they change.
+    /// Epochs up to this one are decided, and it is not known what they change.
     pub(super) fn push_compacted(&mut self, epoch: Epoch) {
-        let last = self.changes.back().map(|change| change.epoch);
-        assert!(last.max(self.compacted) < Some(epoch), "epoch {epoch:?} is decided after {last:?}");
+        let last = self.changes.back().map(|change| change.epoch).max(self.compacted);
+        assert!(last <= Some(epoch), "epoch {epoch:?} is decided after {last:?}");
         self.changes.clear();
         self.compacted = Some(epoch);
     }

@@ -106,6 +106,9 @@ impl ForcedRecovery<'_> {
         if self.members.decided.awaits_state() {
             return Err(Refused::NotFounded);
         }
+        if self.members.needs_state() {
+            return Err(Refused::LacksState);
+        }
         self.members.decided.config().check_recovery(&self.recovery_facts(), self.config.dc, plan)
     }
 

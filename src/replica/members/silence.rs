@@ -143,7 +143,8 @@ impl FailureDetector<'_> {
     /// Says, with each heartbeat, about which members this voter is silent, and evicts those about which a
     /// majority is silent.
     pub(in crate::replica) fn drive_silence(&mut self) {
-        if !self.members.decided.evict_by_time() {
+        // One that needs a state helps to evict nobody: that may be the only one that has it.
+        if !self.members.decided.evict_by_time() || self.members.needs_state() {
             return self.members.silences.stop();
         }
         if self.members.decided.own_vote().is_some() {

@@ -55,6 +55,11 @@ impl Stay {
         StayView { asked: self.asked, refused: self.refused.clone(), cancelled }
     }
 
+    /// Decisions of which some are not known may have ended the leave, and begun another one.
+    pub(super) fn forget(&mut self) {
+        self.promised = None;
+    }
+
     /// The decisions that are known have changed.
     pub(super) fn follow(&mut self, decided: &Decided) {
         if !decided.is_leaving() {

@@ -54,8 +54,6 @@ pub struct WitnessConfig {
     pub heartbeat: Duration,
     /// As that of members: one that was not heard for this long is not heard.
     pub peer_timeout: Duration,
-    /// As that of members: decisions that are kept one by one.
-    pub kept_decisions: usize,
     /// As that of members: the clock of a heartbeat counts as no higher than this above the own wall clock.
     pub max_clock_skew: Duration,
     /// A deliberate bug, to prove that the simulator's checks can fail.
@@ -351,7 +349,6 @@ impl Witness {
         if let Some(Kind::Admits(admitted)) = change.map(|change| change.kind) {
             self.silences.forget(admitted.dc);
         }
-        self.decided.list.compact(self.config.kept_decisions, index);
         self.follow_decisions();
     }
 

@@ -8,6 +8,7 @@ use crate::base::time::{Now, Timestamp};
 use crate::causal_log::{Log, Violation};
 use crate::crdt::VersionVector;
 use crate::lock_state::Locks;
+use crate::replica::NotServing;
 use crate::replica::clients::Clients;
 use crate::replica::config::ReplicaConfig;
 use crate::replica::data::Data;
@@ -129,12 +130,19 @@ impl Peering<'_> {
         if !lend!(Decisions, self).asks_for_state() || self.config.bugs.has(Bug::NeededStateUnasked) {
             return;
         }
-        let may_give = self.log.peers().linked().intersection(self.members.peers());
-        // One that has just started would not answer.
-        let has_told = |peer| self.peers.links.has_told_heads(peer);
-        let serves =
-            |peer: &DcId| has_told(*peer) && self.peers.not_serving(*peer, self.log, self.now.mono).is_none();
-        if let Some(giver) = may_give.iter().find(serves) {
+        let members = self.members.decided.config().slots().member_set();
+        let linked = self.log.peers().linked().intersection(members);
+        // One that has just started would not answer, and one that lacks something itself cannot help.
+        let may_give = |peer: &DcId| {
+            use NotServing::{Forked, ReadOnly, Starting};
+            let why = self.peers.not_serving(*peer, self.log, self.now.mono);
+            self.peers.links.has_told_heads(*peer) && !matches!(why, Some(Starting | ReadOnly | Forked))
+        };
+        let givers: Vec<DcId> = linked.iter().filter(may_give).collect();
+        // The state of one may be of no use each time: the next heartbeat asks the next one.
+        let beats = u128::from(self.now.mono.as_nanos()) / self.config.agreed.heartbeat.as_nanos().max(1);
+        if !givers.is_empty() {
+            let giver = givers[(beats % givers.len() as u128) as usize];
             lend!(StateTransfer, self).on_too_far_behind(giver, &VersionVector::default());
         }
     }

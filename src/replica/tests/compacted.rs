@@ -31,13 +31,15 @@ fn knows_all(s: &Story, id: u8) -> bool {
     s.c.inspect(usize::from(id)).decided_members() == Some(&s.config)
 }
 
-/// The disk of dc0 is of before decisions that the others have compacted, one of which begins an epoch.
-fn lacks_compacted(bug: Option<Bug>) -> (Story, Phase) {
+/// The disk of dc0 is of before decisions that the others have compacted, one of which begins an epoch, or has
+/// the first `more` records of that epoch.
+fn lacks_compacted(more: usize, bug: Option<Bug>) -> (Story, Phase) {
     let mut s = Story::new(2, bug);
     s.c.pass(1_000);
-    let keep = s.c.nodes[0].records.len();
+    let keep = s.c.nodes[0].records.len() + more;
     begin_epoch(&mut s);
     s.c.pass(1_000);
+    assert!(s.c.nodes[0].records.len() > keep);
     decide_many(&mut s);
     s.c.pass(5_000);
     s.c.crash(0, keep);
@@ -95,15 +97,18 @@ fn what_a_member_has_not_entered_is_kept_for_it() {
 
 #[test]
 fn a_disk_of_before_compacted_decisions_gets_a_state() {
-    let (mut s, phase) = lacks_compacted(None);
-    assert_eq!(phase, Phase::Serving);
-    assert!(knows_all(&s, 0));
-    assert_eq!(s.c.inspect(0).entered_by(dc(0)), s.config.epoch());
-    s.c.restart(0);
-    s.c.link(0, 1);
-    s.c.pass(2_000);
-    assert_eq!(s.c.inspect(0).phase(), Phase::Serving, "so after a restart");
-    s.c.assert_no_violations();
+    // With one record it knows the decision that begins the epoch, and has not entered it.
+    for more in [0, 1] {
+        let (mut s, phase) = lacks_compacted(more, None);
+        assert_eq!(phase, Phase::Serving);
+        assert!(knows_all(&s, 0));
+        assert_eq!(s.c.inspect(0).entered_by(dc(0)), s.config.epoch());
+        s.c.restart(0);
+        s.c.link(0, 1);
+        s.c.pass(2_000);
+        assert_eq!(s.c.inspect(0).phase(), Phase::Serving, "so after a restart");
+        s.c.assert_no_violations();
+    }
 }
 
 /// The same, and no entry is truncated, because dc2 was lost before it had all. Returns true if dc0 enters
@@ -137,7 +142,7 @@ fn a_disk_of_before_compacted_decisions_asks_for_a_state() {
 #[test]
 #[should_panic(expected = "every epoch that is decided is entered, or waits for that")]
 fn a_member_that_goes_on_without_compacted_epochs_is_caught() {
-    lacks_compacted(Some(Bug::ServesWithoutCompacted));
+    lacks_compacted(0, Some(Bug::ServesWithoutCompacted));
 }
 
 #[test]

@@ -63,7 +63,6 @@ pub fn recover(bug: Option<Bug>, now: Now, records: Vec<(Position, Record)>) -> 
         dc: dc(WITNESS),
         server: server(),
         heartbeat: Duration::from_millis(500),
-        kept_decisions: 1_000,
         peer_timeout: Duration::from_secs(3),
         max_clock_skew: Duration::from_secs(5),
         bugs: bug.map(Bugs::one).unwrap_or_default(),

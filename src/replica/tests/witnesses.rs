@@ -247,7 +247,6 @@ fn a_witness_refuses_a_journal_that_is_not_its_own() {
         dc: dc(WITNESS),
         server: server(),
         heartbeat: Duration::from_millis(500),
-        kept_decisions: 1_000,
         peer_timeout: Duration::from_secs(3),
         max_clock_skew: Duration::from_secs(5),
         bugs: s.bug.map(Bugs::one).unwrap_or_default(),

@@ -20,7 +20,7 @@ use crate::lock_server::{
 };
 use crate::membership::ServerId;
 use crate::pki::Credentials;
-use crate::replica::{MAX_LISTED, WitnessConfig};
+use crate::replica::WitnessConfig;
 use crate::runtime::tasks::joined;
 use crate::server::config::Config;
 use crate::server::members::{Founders, Group, GroupConfig, MembersApi, channels};
@@ -73,7 +73,6 @@ impl WitnessNode {
             dc: me,
             server: id,
             heartbeat: millis(options.heartbeat_ms),
-            kept_decisions: MAX_LISTED,
             peer_timeout,
             max_clock_skew: millis(options.max_clock_skew_ms),
             bugs: Bugs::default(),

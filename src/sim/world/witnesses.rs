@@ -115,7 +115,6 @@ impl World {
                 server: server(dc),
                 heartbeat: self.plan.heartbeat,
                 peer_timeout: self.plan.peer_timeout,
-                kept_decisions: self.plan.kept_decisions,
                 max_clock_skew: Duration::from_secs(5),
                 bugs,
             };

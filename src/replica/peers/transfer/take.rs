@@ -74,8 +74,16 @@ impl StateTransfer<'_> {
     fn is_of_no_use(&self, intake: &Intake, head: &Head) -> Option<&'static str> {
         let members = intake.incoming.members_state.as_ref();
         let latest = self.ids.clock.physical_millis() + self.config.agreed.max_clock_skew.as_millis() as u64;
-        if members.map_or(Epoch(0), |state| state.entered) < self.members.entered.epoch() {
+        let decided = &self.members.decided;
+        let least = self.members.entered.epoch().max(decided.list().compacted().config().epoch());
+        let is_other = |state: &MembersState| {
+            let (compacted, known) = (&state.compacted, decided.config());
+            compacted.index() > known.index() && !compacted.follows(known, self.config.agreed.cluster)
+        };
+        if members.map_or(Epoch(0), |state| state.entered) < least {
             Some("it is of an epoch before ours")
+        } else if members.is_some_and(is_other) {
+            Some("its decisions about the members do not follow ours")
         } else if !self.members.decided.is_admitted_in(members)
             && !self.config.bugs.has(Bug::StateBeforeEpoch)
         {
