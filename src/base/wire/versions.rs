@@ -16,14 +16,14 @@ pub const NEXT_VERSION: u16 = PROTOCOL_VERSION + 1;
 pub const CONTROL_VERSION: u16 = 4;
 /// The protocol version from which on members tell how long the leases of their clients may be.
 pub const LEASES_VERSION: u16 = 5;
-/// The protocol version from which on members compact decisions. A cluster decides on it: a server that joins
-/// later has to know the message, too.
+/// The protocol version from which on members compact decisions.
 pub const COMPACTS_VERSION: u16 = 6;
 
 /// Returns the version that a cluster has to decide on before it uses what members of this version speak. One
-/// that adds a message to links needs no decision: each link knows the version of its two ends.
+/// that adds a message to links needs no decision: each link knows the version of its two ends, and one that
+/// speaks less than all did once is refused.
 pub fn to_decide(spoken: u16) -> u16 {
-    if spoken == LEASES_VERSION { CONTROL_VERSION } else { spoken }
+    if (LEASES_VERSION..=COMPACTS_VERSION).contains(&spoken) { CONTROL_VERSION } else { spoken }
 }
 
 // Links negotiate the highest version of both.

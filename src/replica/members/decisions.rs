@@ -328,7 +328,11 @@ impl Decisions<'_> {
     pub(in crate::replica) fn compact_decisions(&mut self) {
         let Members { decided, recovering, pending, .. } = &*self.members;
         let is_whole = decided.own_member().is_some() && !decided.awaits_state() && !pending.needs_state();
-        if is_whole && recovering.may_tell() && decided.config().version() >= COMPACTS_VERSION {
+        let witness_speaks =
+            |dc| self.peers.witnesses.version(dc).is_some_and(|version| version >= COMPACTS_VERSION);
+        let all_speak = self.lifecycle.versions.all_speak(COMPACTS_VERSION)
+            && decided.config().witnesses().dcs().iter().all(witness_speaks);
+        if is_whole && recovering.may_tell() && all_speak {
             let limit = self.members.entered.by_all(self.members.decided.config());
             self.members.decided.list.compact(self.config.local.kept_decisions, limit);
         }
