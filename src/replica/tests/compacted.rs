@@ -31,8 +31,8 @@ fn knows_all(s: &Story, id: u8) -> bool {
     s.c.inspect(usize::from(id)).decided_members() == Some(&s.config)
 }
 
-/// The disk of dc0 is of before decisions that the others have compacted, one of which begins an epoch, or has
-/// the first `more` records of that epoch.
+/// The disk of dc0 is of before decisions that the others have compacted, one of which begins an epoch, or
+/// has the first `more` records of that epoch.
 fn lacks_compacted(more: usize, bug: Option<Bug>) -> (Story, Phase) {
     let mut s = Story::new(2, bug);
     s.c.pass(1_000);

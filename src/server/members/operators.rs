@@ -289,7 +289,10 @@ impl MembersApi {
     /// it could take a policy that was changed since for the present one, and say that it is set.
     async fn await_newest(&self) -> Result<(), ProposalError> {
         let control = self.control.borrow().clone().ok_or(ProposalError::NoGroup)?;
-        control.read_index().await?;
+        // A group that is not founded has decided nothing, and no leader that could be asked.
+        if self.list().0.config.cluster().is_some() {
+            control.read_index().await?;
+        }
         Ok(())
     }
 
