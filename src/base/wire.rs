@@ -193,6 +193,10 @@ mod tests {
         }
     }
 
+    /// The state before the first decision.
+    const NOTHING_DECIDED: &str =
+        "00000000000000000000000000010000fb1027fb3075fb983afbf401fbb80bfb8813000000000000";
+
     fn chained() -> Entry {
         Entry { prev: 9, lead_ms: 300, ..entry() }
     }
@@ -322,6 +326,7 @@ mod tests {
         golden(&limits, "19010102fb2c01");
         let rules = crate::base::access_digests::AccessDigests { rules: Some([7; 32]), tokens: None };
         golden(&Message::AccessRules(rules), &format!("1a01{}00", "07".repeat(32)));
+        golden(&Message::Compacted(Box::default()), &format!("1b{NOTHING_DECIDED}"));
         golden(&Message::AskLog { of: dc(2), run: 300, round: 1 }, "0b02fb2c0101");
         golden(&Message::KnowsLog { of: dc(2), run: 300, by: dc(1), seq: 5 }, "0c02fb2c010105");
     }
@@ -379,6 +384,7 @@ mod tests {
         let entries = VersionVector::from_iter([(dc(0), 3), (dc(1), 5)]);
         golden(&Record::Forgotten { entries }, "0d020305");
         golden(&Record::EnteredAgain { epoch: Epoch(4) }, "1404");
+        golden(&Record::Compacted(Box::default()), &format!("15{NOTHING_DECIDED}"));
     }
 
     #[test]

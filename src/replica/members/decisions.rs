@@ -326,14 +326,14 @@ impl Decisions<'_> {
 
     /// Compacts decisions that all members know, with each heartbeat.
     pub(in crate::replica) fn compact_decisions(&mut self) {
-        let Members { decided, recovering, pending, .. } = &*self.members;
-        let is_whole = decided.own_member().is_some() && !decided.awaits_state() && !pending.needs_state();
-        let witness_speaks =
-            |dc| self.peers.witnesses.version(dc).is_some_and(|version| version >= COMPACTS_VERSION);
+        let Members { decided, entered, recovering, .. } = &*self.members;
+        let is_whole = decided.own_member().is_some() && !self.members.needs_state();
+        let config = decided.config();
+        let speaks = |dc| self.peers.witnesses.version(dc).is_some_and(|spoken| spoken >= COMPACTS_VERSION);
         let all_speak = self.lifecycle.versions.all_speak(COMPACTS_VERSION)
-            && decided.config().witnesses().dcs().iter().all(witness_speaks);
+            && config.witnesses().dcs().iter().all(speaks);
         if is_whole && recovering.may_tell() && all_speak {
-            let limit = self.members.entered.by_all(self.members.decided.config());
+            let limit = entered.by_all(config);
             self.members.decided.list.compact(self.config.local.kept_decisions, limit);
         }
     }

@@ -43,6 +43,11 @@ impl ListState {
         state
     }
 
+    /// Returns the config after all of these, which follow it.
+    pub(super) fn config_after(&self, decisions: &[Proposal]) -> Config {
+        self.after(decisions).config
+    }
+
     /// Applies the next decision. One that is refused is a decision without effect.
     pub(super) fn apply(&mut self, index: Index, proposal: &Proposal) -> Result<Applied, Refused> {
         let applied = self.config.apply(index, proposal)?;

@@ -160,7 +160,7 @@ impl DecisionList {
         let at = self.place(Index(epoch.0))?;
         let Command::Recover(recovery) = &self.proposals.get(at)?.command else { return None };
         let survivors = recovery.survivors.iter().map(|(dc, _)| *dc).collect();
-        Some((survivors, self.compacted.after(&self.proposals[..at]).config().clone()))
+        Some((survivors, self.compacted.config_after(&self.proposals[..at])))
     }
 
     /// Returns the last decisions in words, the latest last.

@@ -123,7 +123,7 @@ impl MembersState {
 
     /// Returns the config after all decisions.
     pub(super) fn config(&self) -> Config {
-        self.compacted.after(&self.decisions).config().clone()
+        self.compacted.config_after(&self.decisions)
     }
 
     /// Returns true if a member can give this as a state: it has one itself, has entered all epochs of which

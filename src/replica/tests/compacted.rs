@@ -78,7 +78,7 @@ fn the_last_decisions_are_kept_and_listed() {
 }
 
 #[test]
-fn what_a_member_has_not_entered_is_kept_for_it() {
+fn decisions_that_a_member_has_not_entered_are_kept_for_it() {
     let mut s = Story::new(2, None);
     s.c.isolate(1);
     s.up.retain(|id| *id != 1);

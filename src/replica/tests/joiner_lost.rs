@@ -2,7 +2,7 @@
 
 use super::cluster::dc;
 use super::evicting::Story;
-use super::returned::replace_dc2;
+use super::too_early::joins_in_grace;
 use crate::base::bugs::Bug;
 use crate::membership::{AttemptId, Command, Evictee, Eviction, Generation, Vouch};
 use crate::replica::Message;
@@ -10,17 +10,8 @@ use crate::replica::Message;
 /// dc2 joins, with dc0 as its sponsor, and is lost. dc1 has entered its end when dc0, which has not heard of
 /// that, splits its part off.
 fn splits_after_the_end(bug: Option<Bug>) -> Story {
-    let mut s = Story::new(3, bug);
-    s.evict_dc2();
-    s.c.pass(2_000);
-    replace_dc2(&mut s.c);
     // While clients may reclaim locks there, dc0 splits nothing off.
-    s.c.restart(0);
-    s.c.link(0, 1);
-    s.c.pass(3_000);
-    s.admit(dc(2), Generation(1));
-    s.c.link_again(2);
-    s.c.pass(4_000);
+    let mut s = joins_in_grace(bug);
     s.c.isolate(2);
     let last_heard = Default::default();
     let members = vec![Evictee { dc: dc(2), generation: Generation(1), last_heard }];
@@ -41,7 +32,7 @@ fn own_entries(s: &Story, id: u8, at: u8) -> u64 {
 }
 
 #[test]
-fn what_is_split_off_a_member_that_has_ended_is_no_fault() {
+fn the_split_of_a_member_that_has_ended_is_no_fault() {
     let s = splits_after_the_end(None);
     s.c.assert_no_violations();
     assert_eq!(own_entries(&s, 0, 0), own_entries(&s, 0, 1), "dc1 follows the log of dc0");

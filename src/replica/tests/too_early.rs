@@ -11,9 +11,8 @@ use crate::replica::call::Phase;
 use crate::replica::call::store::AtLeast;
 use geolock_api::names::Position;
 
-/// dc0 has restarted, and a client may still reclaim a lock. A server joins, with dc0 as its sponsor. Returns
-/// true if dc0 splits its part before that client has reclaimed.
-fn splits_in_grace(bug: Option<Bug>) -> bool {
+/// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor.
+pub(super) fn joins_in_grace(bug: Option<Bug>) -> Story {
     let mut s = Story::new(3, bug);
     s.evict_dc2();
     s.c.pass(2_000);
@@ -24,6 +23,12 @@ fn splits_in_grace(bug: Option<Bug>) -> bool {
     s.admit(dc(2), Generation(1));
     s.c.link_again(2);
     s.c.pass(4_000);
+    s
+}
+
+/// Returns true if dc0 splits its part before that client has reclaimed.
+fn splits_in_grace(bug: Option<Bug>) -> bool {
+    let s = joins_in_grace(bug);
     assert!(matches!(s.c.inspect(0).phase(), Phase::Grace { .. }), "{:?}", s.c.inspect(0).phase());
     let is_split = |(_, record): &(Position, Record)| match record {
         Record::Entry(entry) => entry.ops.iter().any(|op| matches!(op, Op::Split { .. })),

@@ -304,6 +304,7 @@ mod tests {
             StateItem::Request(row),
             StateItem::Key(Key::new(b"b", b"k").expect("valid"), Content::default()),
             StateItem::Chain { hashes: vec![(dc(0), vec![5, 7])], lead_ms: 3 },
+            StateItem::Compacted(Box::default()),
         ]
     }
 
@@ -316,6 +317,7 @@ mod tests {
             "02 0001 00 00 01 0161 00 01",
             "03 0301626b 00 00",
             "04 0100020507 03",
+            "06 0000000000000000000000000001 0000fb1027fb3075fb983a fbf401fbb80bfb8813 000000000000",
         ];
         for (item, hex) in items().iter().zip(hex) {
             let bytes = wire::encode_state("golden", item).expect("it is small");
