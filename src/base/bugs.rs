@@ -285,6 +285,10 @@ pub enum Bug {
     EndedPartUnknown,
     /// A member that lacks compacted decisions asks nobody for a state.
     NeededStateUnasked,
+    /// A server whose end is decided takes over a state.
+    StateAfterEnd,
+    /// All entries that were held back are applied in one step.
+    HeldBackAtOnce,
     /// A member that lacks compacted decisions serves without the epochs among them.
     ServesWithoutCompacted,
 }

@@ -33,6 +33,10 @@ use geolock_api::names::{DcId, MAX_NUMBER, Position};
 /// The work that one lock of an entry counts as, in rows: its consequences are part of the step, too.
 const LOCK_WORK: usize = 16;
 
+/// Maximum number of locks, parts and keys of the entries that one step applies of those that were held back:
+/// as many as a few messages have. The last entry may exceed it.
+const HELD_BACK_PER_STEP: usize = 256;
+
 /// The verdict on a received entry.
 enum Admission {
     Apply,
@@ -97,20 +101,28 @@ impl Replica {
         Ok(())
     }
 
-    /// Applies the held-back entries of all links until none can be applied any more.
+    /// Applies the held-back entries of all links until none can be applied any more, or as many as a step may:
+    /// the next step goes on.
     pub(super) fn drain_inbox(&mut self) {
         self.peers.links.clear_retry();
         if self.lifecycle.stalls.disk() == DiskSpace::Full || self.lifecycle.state.is_forked() {
             return;
         }
+        let mut budget = HELD_BACK_PER_STEP;
+        if self.config.bugs.has(Bug::HeldBackAtOnce) {
+            budget = usize::MAX;
+        }
         let missing = loop {
             let before = self.out.counts.entries_applied;
             let mut missing = Vec::new();
             for peer in self.members.peers().iter() {
-                match self.drain_link(peer) {
+                match self.drain_link(peer, &mut budget) {
                     Ok(entry) => missing.extend(entry.map(|entry| (peer, entry))),
                     Err(violation) => self.close_link(peer, violation),
                 }
+            }
+            if budget == 0 {
+                return self.peers.links.retry_at_most(self.now.mono);
             }
             if self.out.counts.entries_applied == before {
                 break missing;
@@ -127,14 +139,17 @@ impl Replica {
         }
     }
 
-    /// Applies the held-back entries of one link, as far as possible. Returns the first entry that depends on
-    /// one that has not arrived.
-    fn drain_link(&mut self, peer: DcId) -> Result<Option<(DcId, u64)>, Violation> {
+    /// Applies the held-back entries of one link, as far as possible and the budget of rows lasts. Returns the
+    /// first entry that depends on one that has not arrived.
+    fn drain_link(&mut self, peer: DcId, budget: &mut usize) -> Result<Option<(DcId, u64)>, Violation> {
         if self.peers.awaits_heads(peer, &self.lifecycle) {
             return Ok(None);
         }
         let (mut missing, mut looked_at) = (None, None);
         while let Some(entry) = self.peers.inbox.next(peer, looked_at).cloned() {
+            if *budget == 0 {
+                return Ok(None);
+            }
             let fork = fork_in_entry(&self.config, &self.log, peer, &entry);
             lend!(Peering, self).note_fork(fork);
             if self.lifecycle.state.is_forked() {
@@ -158,6 +173,7 @@ impl Replica {
                 }
             }
             self.peers.inbox.remove(peer, &entry);
+            *budget = budget.saturating_sub(entry.rows().max(1));
         }
         if self.peers.links.clear_paused(peer) {
             let durable = (**self.log.durable()).clone();

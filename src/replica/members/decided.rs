@@ -213,6 +213,12 @@ impl Decided {
         member.is_some_and(|member| member.admitted <= state.entered)
     }
 
+    /// Returns true if the end of this server is known, or a state says so: that one tells of the parts that are
+    /// here who has got them.
+    pub fn is_over_in(&self, state: Option<&MembersState>) -> bool {
+        self.is_over() || state.is_some_and(|state| state.config().slots().end_of(self.server).is_some())
+    }
+
     /// Returns true if its maker's generation is a member in the epoch of this entry, the first one of it.
     pub(super) fn begins_generation(&self, entry: &Entry) -> bool {
         debug_assert!(is_first(entry.seq), "entry {} is the first one of no generation", entry.seq);

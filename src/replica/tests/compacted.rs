@@ -161,3 +161,47 @@ fn an_evicted_server_learns_its_end_from_compacted_decisions() {
     assert_ne!(s.c.inspect(2).phase(), Phase::Serving);
     s.c.assert_no_violations();
 }
+
+/// dc2 lacks a compacted decision and asks for a state, and learns its end, which is not compacted, before that
+/// comes.
+fn learns_its_end_while_a_state_comes(bug: Option<Bug>) {
+    let mut s = Story::new(3, bug);
+    let tag = s.c.lock(2, "moved");
+    s.c.run();
+    let held = s.c.granted(2, tag);
+    s.c.release(2, held.request);
+    s.c.isolate(2);
+    s.up.retain(|id| *id != 2);
+    begin_epoch(&mut s);
+    let epoch = s.config.epoch();
+    decide_many(&mut s);
+    s.evict_dc2();
+    // The parts of dc2 are elsewhere now.
+    let tag = s.c.lock(1, "moved");
+    s.c.pass(2_000);
+    s.c.granted(1, tag);
+    let end = s.config.index();
+    assert!((epoch.0..end.0).contains(&compacted(&s, 0).0), "{:?}", compacted(&s, 0));
+    s.c.late = |message| matches!(message, Message::Decisions { .. } | Message::State(_));
+    s.c.link_again(2);
+    s.c.pass(2_000);
+    let is_given = |message: &Message| matches!(message, Message::State(_));
+    assert!(s.c.wires.values().flatten().any(is_given) && !s.c.inspect(2).is_over());
+    s.c.late = |message| matches!(message, Message::State(_));
+    s.c.run();
+    assert!(s.c.inspect(2).is_over());
+    s.c.late = |_| false;
+    s.c.pass(5_000);
+    s.c.assert_no_violations();
+}
+
+#[test]
+fn a_state_is_of_no_use_to_an_evicted_server() {
+    learns_its_end_while_a_state_comes(None);
+}
+
+#[test]
+#[should_panic(expected = "was given to nobody")]
+fn an_evicted_server_that_takes_a_state_is_caught() {
+    learns_its_end_while_a_state_comes(Some(Bug::StateAfterEnd));
+}

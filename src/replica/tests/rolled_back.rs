@@ -43,7 +43,8 @@ impl Cluster {
     }
 
     pub fn assert_no_violations(&self) {
-        assert!(self.nodes.iter().all(|node| node.violations.is_empty()), "{:?}", self.nodes[0].violations);
+        let all: Vec<_> = self.nodes.iter().flat_map(|node| &node.violations).collect();
+        assert!(all.is_empty(), "{all:?}");
     }
 }
 

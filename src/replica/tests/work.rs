@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, dc};
 use super::store_cluster::{add, change, put, step};
 use crate::base::bugs::Bug;
 use crate::causal_log::{Action, Change};
-use crate::replica::Event;
 use crate::replica::call::store::Then;
 use crate::replica::call::watch::{Pattern, Subject, Watch};
 use crate::replica::call::{Call, Refusal, Wait};
+use crate::replica::{Event, Message};
 use geolock_api::names::Mode;
 use geolock_api::value::{Op, PathStep, SetOp, Update};
 
@@ -134,6 +134,41 @@ fn a_peer_that_comes_and_goes_parks_waiters_some_at_a_time() {
     assert_eq!(parked(&c), 0);
     tags.iter().for_each(|tag| drop(c.granted(0, *tag)));
     c.nodes[0].replica.check();
+}
+
+/// Many requests of dc1 arrive at dc0 before the entry of dc2 that the first of them depends on.
+fn many_entries_are_held_back(bug: Option<Bug>) {
+    let mut c = Cluster::with_old(3, Default::default(), bug);
+    c.checks_itself = true;
+    c.open_lease(1, Duration::from_secs(60));
+    c.run();
+    let of_dc2 = |message: &_| matches!(message, Message::Entries(entries) if entries[0].dc == dc(2));
+    c.late = of_dc2;
+    c.lock(2, "first");
+    c.sync(2);
+    c.late = |_| false;
+    while c.deliver(2, 1) {}
+    c.late = of_dc2;
+    let tags: Vec<u64> = (0..MANY).map(|n| c.lock(1, &format!("x{n}"))).collect();
+    c.run();
+    assert!(c.nodes[0].replica.peers.inbox.len() > 1_000, "dc0 holds them back");
+    c.late = |_| false;
+    c.run();
+    c.do_the_rest(0);
+    c.run();
+    tags.iter().for_each(|tag| drop(c.granted(1, *tag)));
+    c.nodes[0].replica.check();
+}
+
+#[test]
+fn entries_that_were_held_back_are_applied_some_at_a_time() {
+    many_entries_are_held_back(None);
+}
+
+#[test]
+#[should_panic(expected = "things in one step")]
+fn entries_that_are_all_applied_at_once_are_noticed() {
+    many_entries_are_held_back(Some(Bug::HeldBackAtOnce));
 }
 
 /// Tombstones are kept while a member is away that may add the elements, and compacted when it is back.

@@ -39,6 +39,7 @@ impl StateTransfer<'_> {
     pub(in crate::replica) fn on_too_far_behind(&mut self, peer: DcId, truncated: &VersionVector) {
         let has_it = self.log.applied().covers(truncated) && !self.members.needs_state();
         if has_it
+            || self.members.decided.is_over()
             || self.lifecycle.state.is_forked()
             || self.copies.transfers.is_taking()
             || self.log.taken().is_some()
@@ -80,7 +81,9 @@ impl StateTransfer<'_> {
             let (compacted, known) = (&state.compacted, decided.config());
             compacted.index() > known.index() && !compacted.follows(known, self.config.agreed.cluster)
         };
-        if members.map_or(Epoch(0), |state| state.entered) < least {
+        if decided.is_over_in(members) && !self.config.bugs.has(Bug::StateAfterEnd) {
+            Some("it is decided that this server is no member any more")
+        } else if members.map_or(Epoch(0), |state| state.entered) < least {
             Some("it is of an epoch before ours")
         } else if members.is_some_and(is_other) {
             Some("its decisions about the members do not follow ours")
