@@ -93,7 +93,11 @@ pub fn start_datacenter(
     }
     if resolved {
         tracing::warn!(%dc, "an operator has decided that the history of this data directory is kept");
-        machine.resolve_fork();
+        if machine.resolve_fork() {
+            tracing::error!(%dc, "this data directory lacks decisions about the members: it needs the state of \
+                 another datacenter. If no other directory of this history is kept, stop the servers and keep \
+                 that of a datacenter that lacks none");
+        }
     }
     let (events, link_events) = mpsc::channel(LINK_EVENTS);
     let socket = match socket {

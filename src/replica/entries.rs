@@ -101,8 +101,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Applies the held-back entries of all links until none can be applied any more, or as many as a step may:
-    /// the next step goes on.
+    /// Applies the held-back entries of all links until none can be applied any more, or as many as a step
+    /// may: the next step goes on.
     pub(super) fn drain_inbox(&mut self) {
         self.peers.links.clear_retry();
         if self.lifecycle.stalls.disk() == DiskSpace::Full || self.lifecycle.state.is_forked() {
@@ -139,8 +139,8 @@ impl Replica {
         }
     }
 
-    /// Applies the held-back entries of one link, as far as possible and the budget of rows lasts. Returns the
-    /// first entry that depends on one that has not arrived.
+    /// Applies the held-back entries of one link, as far as possible and as the budget of rows lasts. Returns
+    /// the first entry that depends on one that has not arrived.
     fn drain_link(&mut self, peer: DcId, budget: &mut usize) -> Result<Option<(DcId, u64)>, Violation> {
         if self.peers.awaits_heads(peer, &self.lifecycle) {
             return Ok(None);

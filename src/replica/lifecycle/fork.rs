@@ -89,11 +89,13 @@ pub(in crate::replica) fn fork_in_entry(
 
 impl Replica {
     /// An operator has chosen this data directory, and all others that differ are gone. Call it before the
-    /// first step.
-    pub fn resolve_fork(&mut self) {
+    /// first step. Returns true if this server needs the state of another one whose history is kept: it lacks
+    /// decisions that others have compacted.
+    pub fn resolve_fork(&mut self) -> bool {
         if self.lifecycle.on_fork_resolved() {
             self.out.persist(Record::ForkResolved);
         }
+        self.members.needs_state()
     }
 }
 

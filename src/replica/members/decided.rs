@@ -213,7 +213,7 @@ impl Decided {
         member.is_some_and(|member| member.admitted <= state.entered)
     }
 
-    /// Returns true if the end of this server is known, or a state says so: that one tells of the parts that are
+    /// Returns true if the end of this server is known, or a state says so: it tells of the parts that are
     /// here who has got them.
     pub fn is_over_in(&self, state: Option<&MembersState>) -> bool {
         self.is_over() || state.is_some_and(|state| state.config().slots().end_of(self.server).is_some())

@@ -32,8 +32,8 @@ fn knows_all(s: &Story, id: u8) -> bool {
 }
 
 /// The disk of dc0 is of before decisions that the others have compacted, one of which begins an epoch, or
-/// has the first `more` records of that epoch.
-fn lacks_compacted(more: usize, bug: Option<Bug>) -> (Story, Phase) {
+/// has the first `more` records of that epoch. It has no link.
+fn with_older_disk(more: usize, bug: Option<Bug>) -> Story {
     let mut s = Story::new(2, bug);
     s.c.pass(1_000);
     let keep = s.c.nodes[0].records.len() + more;
@@ -43,6 +43,12 @@ fn lacks_compacted(more: usize, bug: Option<Bug>) -> (Story, Phase) {
     decide_many(&mut s);
     s.c.pass(5_000);
     s.c.crash(0, keep);
+    s
+}
+
+/// The same, and it has had a link for long.
+fn lacks_compacted(more: usize, bug: Option<Bug>) -> (Story, Phase) {
+    let mut s = with_older_disk(more, bug);
     s.c.link(0, 1);
     // Leases that it does not know may live for a minute.
     s.c.pass(70_000);
@@ -140,6 +146,17 @@ fn a_disk_of_before_compacted_decisions_asks_for_a_state() {
 }
 
 #[test]
+fn an_operator_is_told_that_a_history_lacks_decisions() {
+    let mut s = with_older_disk(0, None);
+    assert!(!s.c.nodes[0].replica.resolve_fork(), "it has not heard of them");
+    s.c.late = |message| matches!(message, Message::State(_));
+    s.c.link(0, 1);
+    s.c.pass(2_000);
+    s.c.restart(0);
+    assert!(s.c.nodes[0].replica.resolve_fork());
+}
+
+#[test]
 #[should_panic(expected = "every epoch that is decided is entered, or waits for that")]
 fn a_member_that_goes_on_without_compacted_epochs_is_caught() {
     lacks_compacted(0, Some(Bug::ServesWithoutCompacted));
@@ -162,8 +179,8 @@ fn an_evicted_server_learns_its_end_from_compacted_decisions() {
     s.c.assert_no_violations();
 }
 
-/// dc2 lacks a compacted decision and asks for a state, and learns its end, which is not compacted, before that
-/// comes.
+/// dc2 lacks a compacted decision and asks for a state, and learns its end, which is not compacted, before
+/// that comes.
 fn learns_its_end_while_a_state_comes(bug: Option<Bug>) {
     let mut s = Story::new(3, bug);
     let tag = s.c.lock(2, "moved");

@@ -151,7 +151,7 @@ fn people_decide_which_history_is_kept() {
     c.pass(1_000);
     (0..2).for_each(|id| c.crash(id, 0));
     c.restart(2);
-    c.nodes[2].replica.resolve_fork();
+    assert!(!c.nodes[2].replica.resolve_fork());
     c.link(0, 1);
     c.link_again(2);
     c.pass(80_000);
@@ -172,7 +172,7 @@ fn a_history_that_was_not_taken_away_stops_all_again() {
     c.pass(1_000);
     for id in [0, 2] {
         c.restart(id);
-        c.nodes[usize::from(id)].replica.resolve_fork();
+        assert!(!c.nodes[usize::from(id)].replica.resolve_fork());
     }
     c.crash(1, 0);
     c.link(0, 1);

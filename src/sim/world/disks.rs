@@ -34,8 +34,8 @@ use crate::replica::call::Phase as ReplicaPhase;
 use crate::sim::client::State;
 use crate::sim::disk::Disk;
 use crate::sim::failure::{FailureKind, FaultKind};
-use crate::sim::oracle::{Holder, HolderId, Holders, TxnKey};
-use crate::sim::world::{Node, Phase, World};
+use crate::sim::oracle::{Holder, HolderId, TxnKey};
+use crate::sim::world::{Node, World};
 use geolock_api::names::{DcId, FencingToken};
 
 /// Percentage of the samples at which a disk is copied.
@@ -81,7 +81,7 @@ impl Node {
         self.inspect().map_or(&self.disk.facts.applied, |replica| replica.applied())
     }
 
-    fn is_forked(&self) -> bool {
+    pub(super) fn is_forked(&self) -> bool {
         self.inspect().is_some_and(|replica| matches!(replica.phase(), ReplicaPhase::Forked { .. }))
     }
 
@@ -437,57 +437,6 @@ impl World {
                 node.forked_since_ms = Some(node.clock.now(self.now).wall.0);
             }
             _ => {}
-        }
-    }
-
-    /// Returns a description of two nodes that have different entries under one number.
-    pub fn difference(&self) -> Option<String> {
-        let pairs = self.nodes.iter().flat_map(|a| self.nodes.iter().map(move |b| (a, b)));
-        let mut differ = pairs.filter_map(|(a, b)| Some((a.dc, b.dc, a.disk.differs_from(&b.disk)?)));
-        let (a, b, (of, seq)) = differ.next()?;
-        let phase = |node: &Node| node.inspect().map(|replica| replica.phase());
-        let phases: Vec<_> = self.nodes.iter().map(phase).collect();
-        Some(format!("{a} and {b} have different entries {of}:{seq}; the phases are {phases:?}"))
-    }
-
-    /// Returns true if no node knows of two histories, and all serve: a crash has taken one of them away.
-    pub fn all_serve(&self) -> bool {
-        let serves =
-            |node: &Node| node.inspect().is_some_and(|replica| replica.phase() == ReplicaPhase::Serving);
-        self.nodes.iter().all(serves)
-    }
-
-    pub fn all_forked(&self) -> bool {
-        self.nodes.iter().all(Node::is_forked)
-    }
-
-    /// Stops all servers, chooses one history, empties all other directories, and starts all, as people do.
-    pub fn keep_one_history(&mut self) {
-        for dc in self.members().iter() {
-            self.crash(dc);
-        }
-        let keeper = self.random_dc();
-        self.trace.line(self.now, "**", || format!("the history of {keeper} is kept"));
-        for index in 0..self.nodes.len() {
-            let node = &mut self.nodes[index];
-            let keeps = node.dc == keeper;
-            (node.damage, node.copy, node.keeps_history, node.forked_since_ms) = (None, None, keeps, None);
-            if keeps {
-                continue;
-            }
-            let emptied = std::mem::replace(&mut node.disk, Disk::new());
-            let dc = node.dc;
-            for client in self.clients.iter_mut().filter(|client| client.dc == dc) {
-                client.lost_leases.extend(emptied.facts.opened.iter());
-            }
-        }
-        self.history = History::Chosen;
-        self.tally.forks_resolved += 1;
-        // Earlier holds may have been in conflict.
-        self.holders = Holders::default();
-        self.phase = Phase::Calm;
-        for dc in self.members().iter() {
-            self.start_node(dc);
         }
     }
 

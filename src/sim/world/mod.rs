@@ -15,6 +15,7 @@ mod durability;
 mod effects;
 mod enough;
 mod faults;
+mod histories;
 mod links;
 mod losses;
 mod members;

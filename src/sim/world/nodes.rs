@@ -235,7 +235,7 @@ impl World {
         let node = &mut self.nodes[dc.index()];
         node.forked_since_ms = None;
         if let Some(replica) = node.replica.as_mut().filter(|_| std::mem::take(&mut node.keeps_history)) {
-            replica.resolve_fork();
+            let _lacks_decisions = replica.resolve_fork();
         }
         self.set_room(dc, self.node(dc).disk.room);
         for peer in self.linkable().iter().filter(|peer| *peer != dc) {

@@ -473,7 +473,7 @@ impl<'a> World<'a> {
         let after = node.records.iter().filter(|(position, _)| *position > from).cloned().collect();
         node.replica = start(id, now, checkpoint, after, self.compares);
         // An operator chooses this directory, if forged entries have made two histories.
-        node.replica.resolve_fork();
+        let _lacks_decisions = node.replica.resolve_fork();
         self.happened.restarts += 1;
         self.tick(id);
     }
