@@ -14,6 +14,10 @@ use geolock_api::proto::{
     RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
 };
 
+/// Time for a decision about the members: the control group may have to elect a leader first, and a server says
+/// itself that there is none after 16 election timeouts, which are 10 round trips each and at least 0.5 s.
+const DECISION_TIME: Duration = Duration::from_secs(60);
+
 /// The answer of [`AdminClient::check_eviction`]. The default says nothing about the time at which the
 /// operator vouched: then that of the eviction counts.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,11 @@ impl AdminClient {
     /// Returns a read client over the same connection.
     pub fn read_client(&self) -> &ReadClient {
         &self.0
+    }
+
+    /// Returns the client for calls that need a decision.
+    fn decided(&self) -> ReadClient {
+        self.0.waiting(DECISION_TIME)
     }
 
     /// Takes a lock from its holders in this datacenter; if they hold it shared, from 1 000 at a time. Each
@@ -88,7 +97,7 @@ impl AdminClient {
     /// repeat it.
     pub async fn add_member(&self, name: &str, sponsor: Option<u32>) -> Result<u64, ClientError> {
         let request = AddMemberRequest { name: name.to_owned(), sponsor };
-        let answer = self.0.ask(async |mut locks| locks.add_member(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.add_member(request).await).await?;
         Ok(answer.decision)
     }
 
@@ -97,7 +106,7 @@ impl AdminClient {
     /// repeat it.
     pub async fn remove_member(&self, dc: u32) -> Result<u64, ClientError> {
         let request = RemoveMemberRequest { dc, cancel: false };
-        let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.remove_member(request).await).await?;
         Ok(answer.decision)
     }
 
@@ -106,7 +115,7 @@ impl AdminClient {
     /// the outcome is unknown: repeat it.
     pub async fn cancel_removal(&self, dc: u32) -> Result<u64, ClientError> {
         let request = RemoveMemberRequest { dc, cancel: true };
-        let answer = self.0.ask(async |mut locks| locks.remove_member(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.remove_member(request).await).await?;
         Ok(answer.decision)
     }
 
@@ -114,7 +123,7 @@ impl AdminClient {
     /// their servers runs.
     pub async fn check_eviction(&self, dcs: &[u32]) -> Result<EvictionCheck, ClientError> {
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: true, last_heard: Vec::new() };
-        let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.evict_members(request).await).await?;
         let max_lease_ttl = Duration::from_millis(answer.max_lease_ttl_ms);
         Ok(EvictionCheck { max_lease_ttl, last_heard: answer.last_heard })
     }
@@ -124,7 +133,7 @@ impl AdminClient {
     /// it.
     pub async fn set_policy(&self, policy: MemberPolicy) -> Result<u64, ClientError> {
         let request = SetPolicyRequest { policy: Some(policy) };
-        let answer = self.0.ask(async |mut locks| locks.set_policy(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.set_policy(request).await).await?;
         Ok(answer.decision)
     }
 
@@ -132,7 +141,7 @@ impl AdminClient {
     /// decision. After [`ClientError::Unreachable`] the outcome is unknown: repeat it.
     pub async fn set_home(&self, prefix: &[u8], home: Option<u32>) -> Result<u64, ClientError> {
         let request = SetHomeRequest { prefix: prefix.to_vec().into(), home };
-        let answer = self.0.ask(async |mut locks| locks.set_home(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.set_home(request).await).await?;
         Ok(answer.decision)
     }
 
@@ -146,7 +155,7 @@ impl AdminClient {
         check_only: bool,
     ) -> Result<RecoverResponse, ClientError> {
         let request = RecoverRequest { survivors: survivors.to_vec(), lost: lost.to_vec(), check_only };
-        self.0.ask(async |mut locks| locks.recover(request).await).await
+        self.decided().ask(async |mut locks| locks.recover(request).await).await
     }
 
     /// Begins to evict datacenters that are lost for good: no server of them runs, and all leases of their
@@ -157,7 +166,7 @@ impl AdminClient {
     pub async fn evict_members(&self, dcs: &[u32], check: &EvictionCheck) -> Result<u64, ClientError> {
         let last_heard = check.last_heard.clone();
         let request = EvictMembersRequest { dcs: dcs.to_vec(), check_only: false, last_heard };
-        let answer = self.0.ask(async |mut locks| locks.evict_members(request).await).await?;
+        let answer = self.decided().ask(async |mut locks| locks.evict_members(request).await).await?;
         Ok(answer.decision)
     }
 }

@@ -138,12 +138,17 @@ impl ReadClient {
     pub async fn read(&self, keys: &[Key], at_least: &AtLeast) -> Result<ReadResult, ClientError> {
         let request =
             ReadRequest { keys: keys.iter().map(changes::key).collect(), at_least: at_least.to_proto() };
-        let reader = ReadClient { patience: self.patience + at_least.patience, ..self.clone() };
+        let reader = self.waiting(self.patience + at_least.patience);
         let answer = reader.ask(async |mut locks| locks.read(request).await).await?;
         Ok(ReadResult {
             snapshot: answer.snapshot.unwrap_or_default(),
             values: answer.values.into_iter().map(Value::from).collect(),
         })
+    }
+
+    /// Returns a client that waits for so long for an answer.
+    pub(super) fn waiting(&self, patience: Duration) -> ReadClient {
+        ReadClient { patience, ..self.clone() }
     }
 
     pub(super) async fn ask<T>(

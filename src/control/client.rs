@@ -11,7 +11,9 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
+use tokio::sync::watch;
 
+use super::config::Timing;
 use super::error::{CallError, Refusal};
 use super::frame::MAX_PAYLOAD;
 use super::member::{MemberId, ServerId};
@@ -30,13 +32,21 @@ pub(super) struct Caller {
     pub me: MemberId,
     pub server: ServerId,
     pub transport: Arc<dyn ControlTransport>,
+    /// The times for the present round trips.
+    pub timing: watch::Sender<Timing>,
     /// The last entry that each member acknowledged, and the term of the leader here that it did so for.
     acknowledged: Mutex<BTreeMap<MemberId, (u64, u64)>>,
 }
 
 impl Caller {
-    pub(super) fn new(me: MemberId, server: ServerId, transport: Arc<dyn ControlTransport>) -> Caller {
-        Caller { me, server, transport, acknowledged: Mutex::default() }
+    pub(super) fn new(
+        me: MemberId,
+        server: ServerId,
+        transport: Arc<dyn ControlTransport>,
+        timing: Timing,
+    ) -> Caller {
+        let timing = watch::Sender::new(timing);
+        Caller { me, server, transport, timing, acknowledged: Mutex::default() }
     }
 
     /// Asks a member for something. With `to_server`, it answers only with that directory.
@@ -99,7 +109,7 @@ type Rpc<T> = Result<T, RPCError<Types>>;
 
 impl Peer {
     async fn ask(&self, action: RPCTypes, request: Request, option: &RPCOption) -> Rpc<Answer> {
-        let limit = option.hard_ttl();
+        let limit = option.hard_ttl().max(self.caller.timing.borrow().answer());
         let answer = self.caller.ask(self.member, Some(self.server), request, limit).await;
         answer.map_err(|error| match error {
             CallError::TimedOut => {
@@ -112,18 +122,6 @@ impl Peer {
             }
             error => RPCError::Unreachable(Unreachable::new(&error)),
         })
-    }
-
-    async fn candidacy(
-        &self,
-        action: RPCTypes,
-        request: Request,
-        option: RPCOption,
-    ) -> Rpc<VoteResponse<Types>> {
-        let Answer::Vote { vote, granted, last } = self.ask(action, request, &option).await? else {
-            return Err(unreadable());
-        };
-        Ok(VoteResponse::new(known(vote)?, known_id(last)?, granted))
     }
 }
 
@@ -236,11 +234,11 @@ impl RaftNetworkV2<Types> for Peer {
     }
 
     async fn vote(&mut self, rpc: VoteRequest<Types>, option: RPCOption) -> Rpc<VoteResponse<Types>> {
-        self.candidacy(RPCTypes::Vote, Request::Vote(candidacy(&rpc)), option).await
-    }
-
-    async fn pre_vote(&mut self, rpc: VoteRequest<Types>, option: RPCOption) -> Rpc<VoteResponse<Types>> {
-        self.candidacy(RPCTypes::Vote, Request::PreVote(candidacy(&rpc)), option).await
+        let request = Request::Vote(candidacy(&rpc));
+        let Answer::Vote { vote, granted, last } = self.ask(RPCTypes::Vote, request, &option).await? else {
+            return Err(unreadable());
+        };
+        Ok(VoteResponse::new(known(vote)?, known_id(last)?, granted))
     }
 
     async fn full_snapshot(

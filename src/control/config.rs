@@ -18,7 +18,7 @@ pub enum Start {
     Join,
 }
 
-/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due four
+/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due three
 /// times in an election timeout, and a request outlives an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -26,10 +26,11 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Election timeouts shorter than this begin elections because of one slow sync of a disk.
+    /// Election timeouts shorter than this begin elections because of one slow sync of a disk. openraft's own
+    /// times are made from it.
     const SHORTEST: Duration = Duration::from_millis(500);
     /// A leader that is gone for longer than this would be noticed by an operator first.
-    const LONGEST: Duration = Duration::from_secs(20);
+    pub(super) const LONGEST: Duration = Duration::from_secs(20);
 
     /// Returns the times for a group whose farthest members are this far apart, there and back. An election
     /// begins after 10 to 20 round trips without a leader, at least 0.5 s and at most 20 s. Longer: a leader
@@ -49,10 +50,25 @@ impl Timing {
         self.election
     }
 
-    /// The time between two heartbeats of a leader, and the limit for one answer of a follower: 2.5 round
-    /// trips.
+    /// The same, or the times for members that are near each other, if those are shorter.
+    pub(super) fn shortest(&self) -> Timing {
+        Timing { election: self.election.min(Timing::SHORTEST) }
+    }
+
+    /// The time between two heartbeats of a leader.
     pub(super) fn heartbeat(&self) -> Duration {
-        self.election / 4
+        self.election / 3
+    }
+
+    /// The limit for one answer of a follower, which syncs its disk before it.
+    pub(super) fn answer(&self) -> Duration {
+        self.election
+    }
+
+    /// For this long after a leader was heard this member votes for nobody else. Shorter than the wait of any
+    /// candidate, so that the first one is elected.
+    pub(super) fn lease(&self) -> Duration {
+        self.election * 3 / 4
     }
 
     /// A leader from which nothing was heard for this long counts as gone.
@@ -60,9 +76,9 @@ impl Timing {
         self.election * 2
     }
 
-    /// The limit for a request to the group: time for an election that is split once, and for a commit.
+    /// The limit for a request to the group: time for an election that is split a few times, and for a commit.
     pub(super) fn request(&self) -> Duration {
-        self.election * 8
+        self.election * 16
     }
 }
 
@@ -75,7 +91,7 @@ pub struct ControlConfig {
     pub dir: PathBuf,
     /// The start with an empty directory.
     pub start: Start,
-    /// The times. They may differ between members, and change with a restart.
+    /// The times until a round trip to a voter is measured. They may differ between members.
     pub timing: Timing,
     /// The way to the other members.
     pub transport: Arc<dyn ControlTransport>,

@@ -67,7 +67,7 @@ async fn enter<F: Fold>(core: &Core<F>) {
         };
         tokio::select! {
             () = entered => {}
-            () = sleep(core.timing.election()) => {}
+            () = sleep(core.timing().election()) => {}
         }
     }
     if let Some(founders) = &core.founders {
@@ -106,7 +106,7 @@ async fn identify<F: Fold>(
     let mut servers = BTreeMap::from([(core.caller.me, core.caller.server)]);
     for &founder in founders.iter().filter(|founder| **founder != core.caller.me) {
         let request = Request::Identify { founders: founders.clone() };
-        let answer = core.caller.ask(founder, None, request, core.timing.election()).await;
+        let answer = core.caller.ask(founder, None, request, core.timing().election()).await;
         let Ok(Answer::Identity(identity)) = answer else { return Err(Founding::Waiting) };
         let Identity { server, founders: theirs, in_group, knows_you_as } = identity;
         match knows_you_as {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use geolock_api::names::DcId;
@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Caller, Peers};
 use super::config::{ControlConfig, Start, Timing};
+use super::elections::begin_elections;
 use super::error::{ProposeError, StartError, StoreError};
 use super::fold::{Applied, Fold, SharedList};
 use super::founding::{Founding, found};
@@ -85,11 +86,12 @@ impl ControlFile {
 pub(super) struct Core<F: Fold> {
     pub raft: Raft<Types, Machine<F>>,
     pub caller: Arc<Caller>,
-    pub timing: Timing,
     pub list: Arc<SharedList<F>>,
     pub decided: watch::Receiver<u64>,
     /// When the leader was last heard of.
     pub contact: Contact,
+    /// When this member last voted for another one.
+    pub voted: watch::Sender<Option<Instant>>,
     pub founders: Option<BTreeSet<MemberId>>,
     pub founding: watch::Sender<Founding>,
     /// A snapshot that comes in pieces.
@@ -127,7 +129,7 @@ impl<F: Fold> ControlGroup<F> {
         };
         let has_log = store.last()?.is_some();
         let (store, list) = (Arc::new(store), SharedList::new());
-        let caller = Arc::new(Caller::new(config.me, store.server(), config.transport));
+        let caller = Arc::new(Caller::new(config.me, store.server(), config.transport, config.timing));
         let (decided, decided_seen) = watch::channel(0);
         let machine = Machine { store: store.clone(), list: list.clone(), decided };
         let raft_config = Arc::new(raft_config(&config.timing)?);
@@ -136,10 +138,10 @@ impl<F: Fold> ControlGroup<F> {
         let core = Arc::new(Core {
             raft: raft.map_err(|error| StartError::Raft(error.to_string()))?,
             caller,
-            timing: config.timing,
             list,
             decided: decided_seen,
             contact: Contact::default(),
+            voted: watch::Sender::default(),
             founders,
             founding: watch::Sender::new(Founding::Waiting),
             assembly: std::sync::Mutex::default(),
@@ -153,7 +155,8 @@ impl<F: Fold> ControlGroup<F> {
             core.loaded().await;
         }
         let founding = tokio::spawn(found(core.clone(), core.stop.subscribe()));
-        core.tasks.lock().await.push(founding);
+        let elections = tokio::spawn(begin_elections(core.clone(), core.stop.subscribe()));
+        core.tasks.lock().await.extend([founding, elections]);
         Ok(ControlGroup(core))
     }
 
@@ -166,7 +169,7 @@ impl<F: Fold> ControlGroup<F> {
     ///
     /// A command is decided at least once if this returns a number, and may be decided, also later, after
     /// [`ProposeError::Timeout`] and [`ProposeError::ShuttingDown`]. So callers repeat, and a command says
-    /// itself which state it is made for. Takes at most 8 election timeouts.
+    /// itself which state it is made for. Takes at most 16 election timeouts.
     pub async fn propose(&self, command: &F::Command) -> Result<u64, ProposeError> {
         let limit = MAX_COMMAND;
         let encoded = wire::encode("command", command);
@@ -181,7 +184,7 @@ impl<F: Fold> ControlGroup<F> {
     /// knew of when this was called is in [`ControlGroup::applied`] then.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
         let index = self.0.at_leader(LeaderRequest::ReadIndex).await?;
-        self.reaches(index, self.0.timing.request()).await?;
+        self.reaches(index, self.0.timing().request()).await?;
         Ok(index)
     }
 
@@ -248,6 +251,11 @@ impl<F: Fold> ControlGroup<F> {
 }
 
 impl<F: Fold> Core<F> {
+    /// Returns the times for the round trips that were measured last.
+    pub(super) fn timing(&self) -> Timing {
+        *self.caller.timing.borrow()
+    }
+
     /// Waits until openraft shows the members that it has read from the log. Until then this member would
     /// deny to be in a group, and a founder that lost its directory could found another one.
     async fn loaded(&self) {
@@ -260,17 +268,22 @@ impl<F: Fold> Core<F> {
     }
 }
 
+/// Returns the options of openraft, whose times are fixed: heartbeats as for members that are near each other.
+/// Elections and leases are ours ([`begin_elections`]).
 fn raft_config(timing: &Timing) -> Result<Config, StartError> {
     let millis = |duration: Duration| duration.as_millis() as u64;
-    let (election, heartbeat) = (millis(timing.election()), millis(timing.heartbeat()));
+    let shortest = timing.shortest();
+    let (election, heartbeat) = (millis(shortest.election()), millis(shortest.heartbeat()));
     let config = Config {
         cluster_name: "control".into(),
-        election_timeout_min: election,
-        election_timeout_max: 2 * election,
+        enable_elect: false,
+        // The limit for the answer to a vote, wherever the voter is, and a lease that is not used.
+        election_timeout_min: millis(Timing::LONGEST),
+        election_timeout_max: 2 * millis(Timing::LONGEST),
         heartbeat_interval: heartbeat,
         install_snapshot_timeout: election,
         backoff: format!("{heartbeat}ms ...{election}ms"),
-        enable_pre_vote: Some(true),
+        enable_pre_vote: Some(false),
         max_payload_entries: 64,
         replication_lag_threshold: SNAPSHOT_AFTER * 2,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_AFTER),

@@ -23,7 +23,7 @@ type Planned = (ChangeMembers<MemberId, ServerId>, bool);
 impl<F: Fold> Core<F> {
     /// Has the leader carry out a request, and waits for a leader if there is none.
     pub(super) async fn at_leader(&self, request: LeaderRequest) -> Result<u64, ProposeError> {
-        let deadline = Instant::now() + self.timing.request();
+        let deadline = Instant::now() + self.timing().request();
         // True once a leader may have carried it out.
         let mut uncertain = false;
         loop {
@@ -52,7 +52,7 @@ impl<F: Fold> Core<F> {
             if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(ProposeError::ShuttingDown);
             }
-            if Instant::now() + self.timing.heartbeat() >= deadline {
+            if Instant::now() + self.timing().heartbeat() >= deadline {
                 return Err(match leader {
                     _ if uncertain => ProposeError::Timeout,
                     Some(leader) => ProposeError::Unreachable { leader },
@@ -80,7 +80,7 @@ impl<F: Fold> Core<F> {
     async fn until_something_changes(&self) {
         let mut metrics = self.raft.metrics();
         let (before, pause): (_, Duration) =
-            (metrics.borrow_watched().current_leader, self.timing.heartbeat());
+            (metrics.borrow_watched().current_leader, self.timing().heartbeat());
         let changed = async {
             while metrics.borrow_watched().current_leader == before {
                 if metrics.changed().await.is_err() {
@@ -147,7 +147,7 @@ impl<F: Fold> Core<F> {
             RaftError::APIError(_) => Refusal::NotLeader,
             RaftError::Fatal(_) => Refusal::Stopped,
         })?;
-        let applied = self.raft.wait(Some(self.timing.request()));
+        let applied = self.raft.wait(Some(self.timing().request()));
         let applied = applied.applied_index_at_least(last, "what may be decided").await;
         applied.map_err(|_| Refusal::Uncertain)?;
         Ok(self.list.lock().decided)

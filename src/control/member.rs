@@ -42,6 +42,11 @@ impl ServerId {
         Ok(ServerId(u128::from_le_bytes(bytes)))
     }
 
+    /// Returns a number for draws that have to differ from those of other members.
+    pub(super) fn seed(self) -> u64 {
+        self.0 as u64
+    }
+
     /// Returns the name as bytes.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()

@@ -23,6 +23,7 @@
 
 mod client;
 mod config;
+mod elections;
 mod error;
 mod fold;
 mod founding;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use geolock_api::names::{DcId, DcSet};
@@ -24,6 +25,9 @@ pub trait ControlLinks: Send + Sync + 'static {
 
     /// Queues a frame on a link. Never blocks. Returns false if there is no such link, or no room.
     fn send(&self, to: DcId, frame: Bytes) -> bool;
+
+    /// Returns the time to a datacenter and back, if there is a link to it.
+    fn round_trip(&self, to: DcId) -> Option<Duration>;
 }
 
 /// Carries calls on links.
@@ -169,5 +173,9 @@ impl<L: ControlLinks> Relay<L> {
 impl<L: ControlLinks> ControlTransport for Relay<L> {
     fn call(&self, to: DcId, request: Bytes) -> Calling<'_> {
         Box::pin(self.request(to, request))
+    }
+
+    fn round_trip(&self, to: DcId) -> Option<Duration> {
+        self.links.round_trip(to)
     }
 }

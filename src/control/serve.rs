@@ -69,7 +69,7 @@ impl<F: Fold> Core<F> {
             Request::TransferLeader { vote, last } => self.transfer(vote, last).await,
             Request::Identify { .. } => Ok(Answer::Identity(self.identity(sender))),
             Request::Lead(request) => {
-                let led = tokio::time::timeout(self.timing.request(), self.lead(request)).await;
+                let led = tokio::time::timeout(self.timing().request(), self.lead(request)).await;
                 led.unwrap_or(Err(Refusal::Uncertain)).map(Answer::Decided)
             }
         }
@@ -159,6 +159,12 @@ impl<F: Fold> Core<F> {
         Ok(Answer::Appended(appended))
     }
 
+    /// Returns when this member last heard a leader, or voted for another member.
+    pub(super) fn last_sign(&self) -> Option<Instant> {
+        let heard = self.contact.borrow().map(|(_, at)| at);
+        heard.max(*self.voted.borrow())
+    }
+
     fn heard_of_leader(&self, leader: MemberId) {
         self.contact.send_replace(Some((leader, Instant::now())));
     }
@@ -169,12 +175,18 @@ impl<F: Fold> Core<F> {
             return Err(Refusal::Malformed);
         }
         let mut request = VoteRequest::<Types>::new(vote.try_into()?, log_id(last)?);
-        request.leadership_transfer = transfer;
-        let answer = match pre_vote {
-            true => self.raft.pre_vote(request).await,
-            false => self.raft.vote(request).await,
-        };
-        let answer = answer.map_err(stopped)?;
+        if pre_vote {
+            return self.would_vote(&candidacy).await;
+        }
+        if !transfer && self.hears_leader() {
+            return self.no_vote().await;
+        }
+        // openraft's lease is too long for near members. The line above is ours.
+        request.leadership_transfer = true;
+        let answer = self.raft.vote(request).await.map_err(stopped)?;
+        if answer.vote_granted {
+            self.voted.send_replace(Some(Instant::now()));
+        }
         Ok(Answer::Vote {
             vote: (&answer.vote).into(),
             granted: answer.vote_granted,

@@ -1,6 +1,7 @@
 //! The state of a member, for operators and for the rest of the server.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use openraft::Instant;
 use openraft::ServerState;
@@ -67,6 +68,16 @@ impl<F: Fold> Core<F> {
 
     /// Returns the leader, if there is a sign that it leads.
     pub(super) fn leader(&self) -> Option<MemberId> {
+        self.leader_within(self.timing().leader_silence())
+    }
+
+    /// Returns true if there is a leader that must not be disturbed by an election.
+    pub(super) fn hears_leader(&self) -> bool {
+        self.leader_within(self.timing().lease()).is_some()
+    }
+
+    /// Returns the leader, if it was heard for so long; at the leader itself, if a majority was.
+    fn leader_within(&self, limit: Duration) -> Option<MemberId> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.running_state.as_ref().ok()?;
@@ -81,6 +92,6 @@ impl<F: Fold> Core<F> {
         } else {
             elapsed(&self.contact, leader)
         };
-        silence.filter(|silence| *silence <= self.timing.leader_silence()).map(|_| leader)
+        silence.filter(|silence| *silence <= limit).map(|_| leader)
     }
 }

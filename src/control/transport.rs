@@ -1,6 +1,7 @@
 //! The way from a member to another.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use geolock_api::names::DcId;
@@ -31,4 +32,7 @@ pub trait ControlTransport: Send + Sync + 'static {
     /// Passes `request` to [`ControlGroup::handle_request`](super::ControlGroup::handle_request) of `to` and
     /// returns its answer.
     fn call(&self, to: DcId, request: Bytes) -> Calling<'_>;
+
+    /// Returns the time to `to` and back, as measured on a link that is up.
+    fn round_trip(&self, to: DcId) -> Option<Duration>;
 }

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -142,6 +143,12 @@ impl Links {
         if let Some(link) = self.live(link) {
             link.end(DownReason::ClosedHere(reason.into()));
         }
+    }
+
+    /// Returns the time to `peer` and back on its present link, as QUIC has measured it; `None` without a link.
+    pub fn round_trip(&self, peer: DcId) -> Option<Duration> {
+        let link = self.context.peer(peer).and_then(|peer| peer.link());
+        link.map(|link| link.connection.rtt())
     }
 
     /// Queues a frame of the control group on the present link to `peer`. Never blocks. Returns false if

@@ -106,7 +106,7 @@ async fn a_promotion_that_a_lost_leader_has_begun_is_ended_by_repeating_it() {
     let leader = until(&groups[0], |status| status.leader.is_some()).await.leader.expect("waited for").dc;
     let next = (leader.index() + 1) % 5;
     groups.iter().enumerate().filter(|(id, _)| *id != next).for_each(|(_, group)| {
-        group.0.raft.runtime_config().elect(false);
+        group.begin_no_elections();
     });
     let others = (0..5).filter(|id| *id != next && *id != leader.index());
     others.clone().for_each(|id| world.cut(leader, member(id as u8).dc));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use geolock_api::names::DcId;
@@ -64,6 +64,8 @@ struct Net {
     rng: Mutex<Rng>,
     /// One message of so many is lost; 0: none.
     loses: Mutex<u64>,
+    /// The round trip that links show; `None`: none was measured.
+    round_trip: Mutex<Option<Duration>>,
 }
 
 impl Net {
@@ -108,6 +110,10 @@ impl ControlTransport for Port {
             }
         })
     }
+
+    fn round_trip(&self, to: DcId) -> Option<Duration> {
+        self.net.round_trip.lock().unwrap().filter(|_| self.net.passes(self.me, to))
+    }
 }
 
 /// Members, their disks, and the network.
@@ -123,6 +129,7 @@ impl World {
             cuts: Mutex::default(),
             rng: Mutex::new(Rng::new(seed, 0)),
             loses: Mutex::new(0),
+            round_trip: Mutex::default(),
         };
         World { net: Arc::new(net), disks: Mutex::default() }
     }
@@ -187,6 +194,13 @@ impl World {
 
     fn heal(&self, one: DcId) {
         self.net.cuts.lock().unwrap().retain(|(a, b)| *a != one && *b != one);
+    }
+}
+
+impl Group {
+    /// This member begins no election before the test ends, unless it votes for another one.
+    fn begin_no_elections(&self) {
+        self.0.voted.send_replace(Some(Instant::now() + Duration::from_secs(3_600)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The links as the control group sees them: the peers whose links have a lane for it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -27,5 +29,9 @@ impl ControlLinks for Lanes {
 
     fn send(&self, to: DcId, frame: Bytes) -> bool {
         self.links.send_control(to, frame)
+    }
+
+    fn round_trip(&self, to: DcId) -> Option<Duration> {
+        self.links.round_trip(to)
     }
 }

@@ -1,0 +1,181 @@
+//! Elections: when this member begins one, and when it votes in one of others.
+//!
+//! The times of openraft are fixed when it starts. Members that are near each other would wait long for a new
+//! leader with times for members that are far apart; with times for near ones, those that are far apart would
+//! never elect one, because the answers to votes come too late. So its own timer and lease are not used: the
+//! times here follow the round trips that the links measure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use geolock_api::names::DcId;
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::config::Timing;
+use super::error::Refusal;
+use super::fold::Fold;
+use super::group::Core;
+use super::member::{MemberId, ServerId};
+use super::message::{Answer, Candidacy, Request};
+use super::transport::ControlTransport;
+use super::wire::{WireLogId, WireVote};
+use crate::base::rng::Rng;
+use crate::runtime::tasks::joined;
+
+/// The round trips are read at least so often.
+const MEASURE_EVERY: Duration = Duration::from_millis(500);
+/// The only voter needs no answer, but some time until it is seen to lead.
+const ALONE: Duration = Duration::from_millis(50);
+
+/// The last round trip to each member that was measured since the start: one that is gone still counts.
+#[derive(Default)]
+struct RoundTrips(BTreeMap<DcId, Duration>);
+
+impl RoundTrips {
+    fn measure(&mut self, voters: impl Iterator<Item = DcId>, transport: &dyn ControlTransport) {
+        self.0.extend(voters.filter_map(|dc| Some((dc, transport.round_trip(dc)?))));
+    }
+
+    /// Returns the largest to these members; `None` if none of them was measured.
+    fn largest(&self, voters: impl Iterator<Item = DcId>) -> Option<Duration> {
+        voters.filter_map(|dc| self.0.get(&dc).copied()).max()
+    }
+}
+
+/// The wait for a leader.
+struct Silence {
+    /// When this member last did something else than to wait: it led, or stood for election.
+    since: Instant,
+    /// How long an election is waited for, in parts of 1 000 of the range: drawn anew for each, so that two
+    /// candidates that have split the votes do not meet again.
+    drawn: u32,
+    rng: Rng,
+}
+
+impl Silence {
+    fn begin(&mut self, now: Instant) {
+        (self.since, self.drawn) = (now, self.rng.between(0, 1_000) as u32);
+    }
+
+    /// Returns when an election is due: after one to two timeouts.
+    fn due(&self, last_sign: Option<Instant>, timing: Timing) -> Instant {
+        let since = last_sign.map_or(self.since, |sign| sign.max(self.since));
+        since + timing.election() + timing.election() * self.drawn / 1_000
+    }
+}
+
+/// Begins elections while this member votes and no leader is heard, until it shuts down.
+pub(super) async fn begin_elections<F: Fold>(core: Arc<Core<F>>, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        () = run(&core) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+async fn run<F: Fold>(core: &Core<F>) {
+    let me = core.caller.me;
+    // Each member draws other numbers.
+    let rng = Rng::new(core.caller.server.seed(), u64::from(me.dc.get()));
+    let (mut trips, mut silence) = (RoundTrips::default(), Silence { since: Instant::now(), drawn: 0, rng });
+    silence.begin(Instant::now());
+    loop {
+        let voters = core.status().voters;
+        let others = || voters.iter().filter(|voter| **voter != me).map(|voter| voter.dc);
+        trips.measure(others(), &*core.caller.transport);
+        if let Some(largest) = trips.largest(others()) {
+            core.caller.timing.send_replace(Timing::for_round_trip(largest));
+        }
+        let (now, is_voter) = (Instant::now(), voters.contains(&me));
+        let leads = core.raft.metrics().borrow_watched().state == ServerState::Leader;
+        if leads || !is_voter {
+            silence.begin(now);
+        }
+        let is_alone = is_voter && voters.len() == 1;
+        let due = match is_alone {
+            true => silence.since + ALONE,
+            false => silence.due(core.last_sign(), core.timing()),
+        };
+        if due > now {
+            sleep((due - now).min(MEASURE_EVERY)).await;
+            continue;
+        }
+        silence.begin(now);
+        if (is_alone || core.would_be_elected().await) && core.raft.trigger().elect(false).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What a vote depends on.
+struct Facts {
+    term: u64,
+    vote: WireVote,
+    last: Option<WireLogId>,
+}
+
+impl<F: Fold> Core<F> {
+    async fn facts(&self) -> Result<Facts, Refusal> {
+        let state = self.raft.with_raft_state(|state| {
+            let vote = WireVote::from(state.vote_ref());
+            (vote, state.log_ids.last().map(WireLogId::from))
+        });
+        let (vote, last) = state.await.map_err(|_| Refusal::Stopped)?;
+        Ok(Facts { term: vote.term, vote, last })
+    }
+
+    /// Asks the voters if they would vote for this member, so that one that was cut off disturbs no leader.
+    /// Returns true once a majority would.
+    async fn would_be_elected(&self) -> bool {
+        let Ok(facts) = self.facts().await else { return false };
+        let me = self.caller.me;
+        let vote = WireVote { term: facts.term + 1, leader: me, committed: false };
+        let candidacy = Candidacy { vote, last: facts.last, transfer: false };
+        let (sets, servers) = self.voter_sets();
+        let mut answers = JoinSet::new();
+        for (voter, server) in servers.into_iter().filter(|(voter, _)| *voter != me) {
+            let (caller, limit) = (self.caller.clone(), self.timing().answer());
+            answers.spawn(async move {
+                let answer = caller.ask(voter, Some(server), Request::PreVote(candidacy), limit).await;
+                (voter, matches!(answer, Ok(Answer::Vote { granted: true, .. })))
+            });
+        }
+        let mut granted = BTreeSet::from([me]);
+        while let Some(answer) = answers.join_next().await {
+            let (voter, is_granted) = joined(answer);
+            if is_granted {
+                granted.insert(voter);
+            }
+            if sets.iter().all(|set| 2 * set.intersection(&granted).count() > set.len()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns the sets of voters that each have to agree, and the directories of all voters.
+    fn voter_sets(&self) -> (Vec<BTreeSet<MemberId>>, BTreeMap<MemberId, ServerId>) {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let members = metrics.membership_config.membership();
+        let servers = members.voter_ids().filter_map(|id| Some((id, *members.get_node(&id)?))).collect();
+        (members.get_joint_config().clone(), servers)
+    }
+
+    /// Answers a member that asks if it would be elected.
+    pub(super) async fn would_vote(&self, candidacy: &Candidacy) -> Result<Answer, Refusal> {
+        let Facts { term, vote, last } = self.facts().await?;
+        let granted = !self.hears_leader() && candidacy.vote.term > term && candidacy.last >= last;
+        Ok(Answer::Vote { vote, granted, last })
+    }
+
+    /// Refuses a vote.
+    pub(super) async fn no_vote(&self) -> Result<Answer, Refusal> {
+        let Facts { vote, last, .. } = self.facts().await?;
+        Ok(Answer::Vote { vote, granted: false, last })
+    }
+}
