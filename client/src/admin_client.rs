@@ -14,7 +14,7 @@ use geolock_api::proto::{
     RecoverRequest, RecoverResponse, RemoveMemberRequest, SetHomeRequest, SetPolicyRequest,
 };
 
-/// Time for a decision about the members: the control group may have to elect a leader first, and a server says
+/// Time for a decision about the members: the control group may have to elect a leader first. A server says
 /// itself that there is none after 16 election timeouts, which are 10 round trips each and at least 0.5 s.
 const DECISION_TIME: Duration = Duration::from_secs(60);
 

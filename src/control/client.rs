@@ -109,7 +109,7 @@ type Rpc<T> = Result<T, RPCError<Types>>;
 
 impl Peer {
     async fn ask(&self, action: RPCTypes, request: Request, option: &RPCOption) -> Rpc<Answer> {
-        let limit = option.hard_ttl().max(self.caller.timing.borrow().answer());
+        let limit = self.caller.timing.borrow().answer().min(option.hard_ttl());
         let answer = self.caller.ask(self.member, Some(self.server), request, limit).await;
         answer.map_err(|error| match error {
             CallError::TimedOut => {

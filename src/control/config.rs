@@ -18,7 +18,7 @@ pub enum Start {
     Join,
 }
 
-/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due three
+/// The times of the group, all made from one figure, so that they keep their order: a heartbeat is due four
 /// times in an election timeout, and a request outlives an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -33,7 +33,7 @@ impl Timing {
     pub(super) const LONGEST: Duration = Duration::from_secs(20);
 
     /// Returns the times for a group whose farthest members are this far apart, there and back. An election
-    /// begins after 10 to 20 round trips without a leader, at least 0.5 s and at most 20 s. Longer: a leader
+    /// begins after 12 to 20 round trips without a leader, at least 0.6 s and at most 40 s. Longer: a leader
     /// that is gone is replaced later. Shorter: a slow path looks like one.
     pub fn for_round_trip(largest: Duration) -> Timing {
         Timing { election: largest.saturating_mul(10).clamp(Timing::SHORTEST, Timing::LONGEST) }
@@ -45,7 +45,8 @@ impl Timing {
         Timing { election }
     }
 
-    /// The shortest time without a leader after which a voter begins an election; the longest is twice that.
+    /// The time from which the others are made. A voter begins an election after 1.25 to 2 times this without
+    /// a leader.
     pub fn election(&self) -> Duration {
         self.election
     }
@@ -57,18 +58,18 @@ impl Timing {
 
     /// The time between two heartbeats of a leader.
     pub(super) fn heartbeat(&self) -> Duration {
-        self.election / 3
+        self.election / 4
     }
 
     /// The limit for one answer of a follower, which syncs its disk before it.
     pub(super) fn answer(&self) -> Duration {
-        self.election
+        self.election * 2
     }
 
     /// For this long after a leader was heard this member votes for nobody else. Shorter than the wait of any
-    /// candidate, so that the first one is elected.
+    /// candidate, by more than the time that a heartbeat takes longer to one than to another.
     pub(super) fn lease(&self) -> Duration {
-        self.election * 3 / 4
+        self.election
     }
 
     /// A leader from which nothing was heard for this long counts as gone.
@@ -76,7 +77,7 @@ impl Timing {
         self.election * 2
     }
 
-    /// The limit for a request to the group: time for an election that is split a few times, and for a commit.
+    /// The limit for a request to the group: time for some elections without a winner, and for a commit.
     pub(super) fn request(&self) -> Duration {
         self.election * 16
     }

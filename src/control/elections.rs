@@ -1,12 +1,13 @@
-//! Elections: when this member begins one, and when it votes in one of others.
+//! Elections and heartbeats: when this member begins an election, and when it votes in one of others.
 //!
-//! The times of openraft are fixed when it starts. Members that are near each other would wait long for a new
-//! leader with times for members that are far apart; with times for near ones, those that are far apart would
-//! never elect one, because the answers to votes come too late. So its own timer and lease are not used: the
-//! times here follow the round trips that the links measure.
+//! The times of openraft are fixed when it starts. Near members would wait long for a new leader with times for
+//! far ones; with times for near ones, far members would never elect one, because the answers to votes and
+//! heartbeats come too late. So its own timers and lease are not used: the times here follow the round trips
+//! that the links measure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use geolock_api::names::DcId;
@@ -51,7 +52,7 @@ impl RoundTrips {
 struct Silence {
     /// When this member last did something else than to wait: it led, or stood for election.
     since: Instant,
-    /// How long an election is waited for, in parts of 1 000 of the range: drawn anew for each, so that two
+    /// How long an election is waited for, in thousandths of a timeout: drawn anew for each, so that two
     /// candidates that have split the votes do not meet again.
     drawn: u32,
     rng: Rng,
@@ -59,18 +60,19 @@ struct Silence {
 
 impl Silence {
     fn begin(&mut self, now: Instant) {
-        (self.since, self.drawn) = (now, self.rng.between(0, 1_000) as u32);
+        (self.since, self.drawn) = (now, self.rng.between(0, 750) as u32);
     }
 
-    /// Returns when an election is due: after one to two timeouts.
+    /// Returns when an election is due: after 1.25 to 2 timeouts.
     fn due(&self, last_sign: Option<Instant>, timing: Timing) -> Instant {
         let since = last_sign.map_or(self.since, |sign| sign.max(self.since));
-        since + timing.election() + timing.election() * self.drawn / 1_000
+        since + timing.election() * (1_250 + self.drawn) / 1_000
     }
 }
 
-/// Begins elections while this member votes and no leader is heard, until it shuts down.
-pub(super) async fn begin_elections<F: Fold>(core: Arc<Core<F>>, mut stop: watch::Receiver<bool>) {
+/// Begins elections while this member votes and no leader is heard, and sends heartbeats while it leads,
+/// until it shuts down.
+pub(super) async fn keep_a_leader<F: Fold>(core: Arc<Core<F>>, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         () = run(&core) => {}
         _ = stop.wait_for(|stop| *stop) => {}
@@ -95,6 +97,13 @@ async fn run<F: Fold>(core: &Core<F>) {
         if leads || !is_voter {
             silence.begin(now);
         }
+        if leads {
+            if core.raft.trigger().heartbeat().await.is_err() {
+                return;
+            }
+            sleep(core.timing().heartbeat()).await;
+            continue;
+        }
         let is_alone = is_voter && voters.len() == 1;
         let due = match is_alone {
             true => silence.since + ALONE,
@@ -105,13 +114,13 @@ async fn run<F: Fold>(core: &Core<F>) {
             continue;
         }
         silence.begin(now);
-        if (is_alone || core.would_be_elected().await) && core.raft.trigger().elect(false).await.is_err() {
+        if (is_alone || core.stands(now).await) && core.raft.trigger().elect(false).await.is_err() {
             return;
         }
     }
 }
 
-/// What a vote depends on.
+/// The facts that a vote depends on.
 struct Facts {
     term: u64,
     vote: WireVote,
@@ -126,6 +135,15 @@ impl<F: Fold> Core<F> {
         });
         let (vote, last) = state.await.map_err(|_| Refusal::Stopped)?;
         Ok(Facts { term: vote.term, vote, last })
+    }
+
+    /// Returns true if this member is to stand for election: a majority would vote for it, and it has not
+    /// promised its own vote meanwhile. Far members often ask at the same time, and would split the votes.
+    async fn stands(&self, now: Instant) -> bool {
+        self.asks.store(true, Ordering::Relaxed);
+        let would_be = self.would_be_elected().await;
+        self.asks.store(false, Ordering::Relaxed);
+        would_be && self.last_sign() < Some(now)
     }
 
     /// Asks the voters if they would vote for this member, so that one that was cut off disturbs no leader.
@@ -166,10 +184,15 @@ impl<F: Fold> Core<F> {
         (members.get_joint_config().clone(), servers)
     }
 
-    /// Answers a member that asks if it would be elected.
+    /// Answers a member that asks if it would be elected. Of two that ask each other, the first goes on.
     pub(super) async fn would_vote(&self, candidacy: &Candidacy) -> Result<Answer, Refusal> {
         let Facts { term, vote, last } = self.facts().await?;
-        let granted = !self.hears_leader() && candidacy.vote.term > term && candidacy.last >= last;
+        let goes_first = self.asks.load(Ordering::Relaxed) && self.caller.me < candidacy.vote.leader;
+        let is_free = !self.hears_leader() && !goes_first;
+        let granted = is_free && candidacy.vote.term > term && candidacy.last >= last;
+        if granted {
+            self.voted.send_replace(Some(Instant::now()));
+        }
         Ok(Answer::Vote { vote, granted, last })
     }
 

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Caller, Peers};
 use super::config::{ControlConfig, Start, Timing};
-use super::elections::begin_elections;
+use super::elections::keep_a_leader;
 use super::error::{ProposeError, StartError, StoreError};
 use super::fold::{Applied, Fold, SharedList};
 use super::founding::{Founding, found};
@@ -90,8 +90,10 @@ pub(super) struct Core<F: Fold> {
     pub decided: watch::Receiver<u64>,
     /// When the leader was last heard of.
     pub contact: Contact,
-    /// When this member last voted for another one.
+    /// When this member last voted for another one, or said that it would.
     pub voted: watch::Sender<Option<Instant>>,
+    /// It asks the others if they would vote for it.
+    pub asks: AtomicBool,
     pub founders: Option<BTreeSet<MemberId>>,
     pub founding: watch::Sender<Founding>,
     /// A snapshot that comes in pieces.
@@ -142,6 +144,7 @@ impl<F: Fold> ControlGroup<F> {
             decided: decided_seen,
             contact: Contact::default(),
             voted: watch::Sender::default(),
+            asks: AtomicBool::new(false),
             founders,
             founding: watch::Sender::new(Founding::Waiting),
             assembly: std::sync::Mutex::default(),
@@ -155,7 +158,7 @@ impl<F: Fold> ControlGroup<F> {
             core.loaded().await;
         }
         let founding = tokio::spawn(found(core.clone(), core.stop.subscribe()));
-        let elections = tokio::spawn(begin_elections(core.clone(), core.stop.subscribe()));
+        let elections = tokio::spawn(keep_a_leader(core.clone(), core.stop.subscribe()));
         core.tasks.lock().await.extend([founding, elections]);
         Ok(ControlGroup(core))
     }
@@ -268,8 +271,8 @@ impl<F: Fold> Core<F> {
     }
 }
 
-/// Returns the options of openraft, whose times are fixed: heartbeats as for members that are near each other.
-/// Elections and leases are ours ([`begin_elections`]).
+/// Returns the options of openraft. Its times are fixed, so they are those for members that are far apart,
+/// and elections, leases and heartbeats are ours ([`keep_a_leader`]).
 fn raft_config(timing: &Timing) -> Result<Config, StartError> {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let shortest = timing.shortest();
@@ -280,8 +283,9 @@ fn raft_config(timing: &Timing) -> Result<Config, StartError> {
         // The limit for the answer to a vote, wherever the voter is, and a lease that is not used.
         election_timeout_min: millis(Timing::LONGEST),
         election_timeout_max: 2 * millis(Timing::LONGEST),
-        heartbeat_interval: heartbeat,
-        install_snapshot_timeout: election,
+        // The limit for the answer to a heartbeat.
+        heartbeat_interval: millis(Timing::LONGEST) / 4,
+        install_snapshot_timeout: millis(Timing::LONGEST),
         backoff: format!("{heartbeat}ms ...{election}ms"),
         enable_pre_vote: Some(false),
         max_payload_entries: 64,

@@ -159,7 +159,7 @@ impl<F: Fold> Core<F> {
         Ok(Answer::Appended(appended))
     }
 
-    /// Returns when this member last heard a leader, or voted for another member.
+    /// Returns when this member last heard a leader, or promised its vote to another member.
     pub(super) fn last_sign(&self) -> Option<Instant> {
         let heard = self.contact.borrow().map(|(_, at)| at);
         heard.max(*self.voted.borrow())

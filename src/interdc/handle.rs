@@ -145,7 +145,7 @@ impl Links {
         }
     }
 
-    /// Returns the time to `peer` and back on its present link, as QUIC has measured it; `None` without a link.
+    /// Returns the time to `peer` and back on its present link, as QUIC measures it; `None` without a link.
     pub fn round_trip(&self, peer: DcId) -> Option<Duration> {
         let link = self.context.peer(peer).and_then(|peer| peer.link());
         link.map(|link| link.connection.rtt())

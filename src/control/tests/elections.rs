@@ -54,8 +54,8 @@ async fn the_only_voter_leads_although_nobody_answers_it() {
     decide(&groups[0], "b").await;
 }
 
-/// A leader that is gone is replaced after some of the round trips that the links measure, also those of before it
-/// was gone. The times of the start would take hours.
+/// A leader that is gone is replaced after some of the round trips that the links measure, also those of
+/// before it was gone. The times of the start would take hours.
 #[tokio::test]
 async fn elections_follow_the_round_trips_that_are_measured() {
     let world = World::new(31);

@@ -143,7 +143,7 @@ impl World {
             me,
             dir: "unused".into(),
             start,
-            timing: Timing::with_election(Duration::from_millis(150)),
+            timing: Timing::with_election(Duration::from_millis(250)),
             transport: Arc::new(Port { net: self.net.clone(), me: me.dc }),
         }
     }
