@@ -1,9 +1,9 @@
 //! Elections and heartbeats: when this member begins an election, and when it votes in one of others.
 //!
-//! The times of openraft are fixed when it starts. Near members would wait long for a new leader with times for
-//! far ones; with times for near ones, far members would never elect one, because the answers to votes and
-//! heartbeats come too late. So its own timers and lease are not used: the times here follow the round trips
-//! that the links measure.
+//! The times of openraft are fixed when it starts. Near members would wait long for a new leader with times
+//! for far ones; with times for near ones, far members would never elect one, because the answers to votes
+//! and heartbeats come too late. So its own timers and lease are not used: the times here follow the round
+//! trips that the links measure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
