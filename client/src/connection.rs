@@ -149,13 +149,15 @@ impl Dialled {
     }
 
     /// Starts a stream from the server on a connection of its own. The stream may be silent for hours, so the
-    /// connection sends keep-alive pings.
+    /// connection sends keep-alive pings: one that swallows everything is noticed within twice the timeout. It
+    /// counts as idle, because nothing more is ever asked on it.
     pub(super) async fn stream<T>(
         &self,
         call: impl AsyncFnOnce(Api) -> Result<Response<Streaming<T>>, Status>,
     ) -> Result<Streaming<T>, LinkError> {
         let endpoint = self.endpoint.clone();
         let endpoint = endpoint.http2_keep_alive_interval(self.timeout).keep_alive_timeout(self.timeout);
+        let endpoint = endpoint.keep_alive_while_idle(true);
         let client = Dialled { endpoint, ..self.clone() }.dial().await?;
         let responses = timeout(self.timeout, call(client)).await;
         let responses = responses.map_err(|_| LinkError::Silent(self.timeout))?;

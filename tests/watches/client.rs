@@ -74,6 +74,32 @@ async fn a_watch_goes_on_where_it_was_when_its_connection_breaks() -> Result<(),
     Ok(())
 }
 
+/// Nothing tells the client that its connection is dead, so it asks the server again and again.
+#[tokio::test]
+async fn watches_notice_a_network_that_swallows_everything() -> Result<(), AnyError> {
+    let datacenter = Datacenter::start().await?;
+    let proxy = Proxy::start(datacenter.address).await?;
+    let client = datacenter.client().await?;
+    let mut config = datacenter.client_config(&[proxy.address, datacenter.address])?;
+    config.connect_timeout = Duration::from_millis(500);
+    let reader = ReadClient::connect(config).await?;
+    let mut keys = reader.watch(WatchRequest::new("test", "a")).await?;
+    let mut locks = reader.watch_locks(LockWatchRequest::of(&name("lock"))).await?;
+    proxy.silence();
+    writes(&client, "a", "1").await?;
+    let guard = client.acquire(AcquireRequest::exclusive(name("lock"))).await?;
+    within(async {
+        hears(&mut keys, put("a", "1")).await?;
+        while !matches!(locks.next().await?, LockEvent::Granted(_)) {}
+        Ok::<_, AnyError>(())
+    })
+    .await?;
+    guard.release().await?;
+    client.close().await?;
+    datacenter.stop().await?;
+    Ok(())
+}
+
 /// Commits changes of a key that is not watched, more than the server keeps for watches.
 async fn forget(client: &Client) -> Result<Snapshot, AnyError> {
     let large = "x".repeat(900_000);
