@@ -149,8 +149,8 @@ impl Dialled {
     }
 
     /// Starts a stream from the server on a connection of its own. The stream may be silent for hours, so the
-    /// connection sends keep-alive pings: one that swallows everything is noticed within twice the timeout. It
-    /// counts as idle, because nothing more is ever asked on it.
+    /// connection sends keep-alive pings: one that swallows everything is noticed within twice the timeout.
+    /// It counts as idle, because nothing more is ever asked on it.
     pub(super) async fn stream<T>(
         &self,
         call: impl AsyncFnOnce(Api) -> Result<Response<Streaming<T>>, Status>,
