@@ -55,7 +55,7 @@ pub struct ElectArgs {
     /// How long to wait for the lead, such as 20s or 5min [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait: Option<Duration>,
-    /// While waiting, print the leader to standard error even if that is no terminal
+    /// While waiting, also print changes of times and places to standard error if that is no terminal
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]

@@ -76,7 +76,7 @@ pub struct LockArgs {
     /// The holder's name, shown to people who inspect a lock (default: user@host: command)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// While waiting, print the holders to standard error even if that is no terminal
+    /// While waiting, also print changes of times and places to standard error if that is no terminal
     #[arg(long)]
     verbose: bool,
     /// Time without contact to the server after which the locks are lost [default: 10s, or the server's limit

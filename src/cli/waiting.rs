@@ -5,7 +5,7 @@
 //! request with its label that waits here at the first query.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
@@ -17,10 +17,13 @@ use super::print::{lock_name, tell};
 use crate::base::time::brief;
 use geolock_api::names::LockName;
 use geolock_api::proto::{self, RequestId};
-use geolock_client::{Client, ClientError, LockDescription, Mode, Reason};
+use geolock_client::{Client, ClientError, LockDescription, Mode, Reason as Refused};
 
 /// Most waits are over before a person could read a line.
 const FIRST: Duration = Duration::from_millis(500);
+/// In a log or a mail a line stays, so only a wait that may be a surprise is reported, and seldom again.
+const FIRST_CAUSE: Duration = Duration::from_secs(5);
+const NEXT_CAUSE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Most locks that are queried: one held lock among them is enough to report.
 const MOST: usize = 4;
@@ -35,7 +38,8 @@ pub(super) struct Waiting<'a> {
 /// The form of the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Telling {
-    Nothing,
+    /// A new line when the cause changes: another holder, or a datacenter out of reach.
+    Causes,
     /// One line of the terminal, rewritten each time, while this process owns the terminal.
     OneLine,
     /// A new line whenever the text changes.
@@ -48,9 +52,17 @@ impl Telling {
         match (io::stderr().is_terminal(), verbose) {
             (true, _) => Telling::OneLine,
             (false, true) => Telling::Lines,
-            (false, false) => Telling::Nothing,
+            (false, false) => Telling::Causes,
         }
     }
+}
+
+/// The reason of a wait.
+#[derive(Default)]
+struct Reason {
+    /// Without times and places, which change all the time.
+    cause: String,
+    text: String,
 }
 
 /// The line on the terminal; removed when dropped.
@@ -87,18 +99,16 @@ fn has_terminal() -> bool {
 
 /// Returns true if another query would be refused again.
 fn is_not_allowed(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(Reason::PermissionDenied | Reason::Unauthenticated, _))
+    matches!(error, ClientError::Refused(Refused::PermissionDenied | Refused::Unauthenticated, _))
 }
 
 impl Waiting<'_> {
     /// Never returns: the caller drops the future when the wait is over.
     pub(super) async fn tell(&self, client: &Client, how: Telling) {
-        if how == Telling::Nothing {
-            return std::future::pending().await;
-        }
-        sleep(FIRST).await;
+        sleep(if how == Telling::Causes { FIRST_CAUSE } else { FIRST }).await;
         let names = DcNames::of_answer(client.status().await);
-        let (mut line, mut said, mut ours) = (Line::default(), String::new(), None);
+        let (mut line, mut said, mut ours) = (Line::default(), Reason::default(), None);
+        let mut next = Instant::now();
         let mut looked_at: Vec<_> = self.names.iter().take(MOST).collect();
         loop {
             for name in looked_at.clone() {
@@ -111,13 +121,19 @@ impl Waiting<'_> {
                     }
                 };
                 ours = ours.or_else(|| self.find(&lock, &names));
-                let Some(text) = self.text(&lock, &names, ours.as_ref()) else { continue };
+                let Some(reason) = self.reason(&lock, &names, ours.as_ref()) else { continue };
                 match how {
-                    Telling::OneLine => line.show(&text),
-                    Telling::Lines if text != said => tell(&text),
+                    Telling::OneLine => line.show(&reason.text),
+                    Telling::Lines if reason.text != said.text => {
+                        tell(&reason.text);
+                        said = reason;
+                    }
+                    Telling::Causes if reason.cause != said.cause && Instant::now() >= next => {
+                        tell(&reason.text);
+                        (said, next) = (reason, Instant::now() + NEXT_CAUSE);
+                    }
                     _ => {}
                 }
-                said = text;
                 break;
             }
             if looked_at.is_empty() {
@@ -136,23 +152,26 @@ impl Waiting<'_> {
         lock.waiters.iter().rev().find(of_us)?.request
     }
 
-    /// Returns the text about this lock; `None` if it does not block the request.
-    fn text(&self, lock: &LockDescription, names: &DcNames, ours: Option<&RequestId>) -> Option<String> {
+    /// Returns the reason for which this lock is waited for; `None` if it does not block the request.
+    fn reason(&self, lock: &LockDescription, names: &DcNames, ours: Option<&RequestId>) -> Option<Reason> {
         let exclusive = i32::from(proto::Mode::Exclusive);
         let is_rival = |mode: i32| self.mode == Mode::Exclusive || mode == exclusive;
         let mut rivals = lock.holders.iter().filter(|holder| is_rival(holder.mode));
-        let mut parts = Vec::new();
+        let (mut parts, mut causes) = (Vec::new(), Vec::new());
         if let Some(holder) = rivals.next() {
             let more = match rivals.count() {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             let held_for = brief(Duration::from_millis(holder.held_for_ms));
-            let dc = names.show(holder.dc);
-            parts.push(format!("held by {} in {dc} for {held_for}{more}", label(&holder.label)));
+            let who = format!("held by {} in {}", label(&holder.label), names.show(holder.dc));
+            parts.push(format!("{who} for {held_for}{more}"));
+            causes.push(who);
         }
         if !lock.unreachable_dcs.is_empty() {
-            parts.push(format!("needs {}, out of reach", names.list(&lock.unreachable_dcs)));
+            let away = format!("needs {}, out of reach", names.list(&lock.unreachable_dcs));
+            parts.push(away.clone());
+            causes.push(away);
         }
         let place =
             ours.and_then(|ours| lock.waiters.iter().position(|it| it.request.as_ref() == Some(ours)));
@@ -163,8 +182,9 @@ impl Waiting<'_> {
             None => {}
         }
         let said = parts.join("; ");
-        (!said.is_empty())
-            .then(|| format!("geolock: waiting for {}: {said}", lock_name(&lock.name, lock.home)))
+        let name = lock_name(&lock.name, lock.home);
+        let text = format!("geolock: waiting for {name}: {said}");
+        (!said.is_empty()).then(|| Reason { cause: format!("{name}: {}", causes.join("; ")), text })
     }
 }
 
@@ -201,17 +221,18 @@ mod tests {
         let waiting = Waiting { names: &[name], mode: Mode::Shared, label: "me" };
         let ours = waiting.find(&lock, &names);
         assert_eq!(ours, Some(RequestId { dc: 0, n: 3 }), "the last one");
+        let said = waiting.reason(&lock, &names, ours.as_ref()).expect("it is held");
         assert_eq!(
-            waiting.text(&lock, &names, ours.as_ref()).as_deref(),
-            Some(
-                r"geolock: waiting for x: held by eve\u{1b} in dc1 for 1 min 1 s; place 3 of 7 in the queue"
-            )
+            said.text,
+            r"geolock: waiting for x: held by eve\u{1b} in dc1 for 1 min 1 s; place 3 of 7 in the queue"
         );
+        assert_eq!(said.cause, r"x: held by eve\u{1b} in dc1");
         lock.holders[0].mode = proto::Mode::Shared.into();
         lock.waiters.drain(..2);
-        assert_eq!(waiting.text(&lock, &names, ours.as_ref()), None, "it is about to be had");
+        assert!(waiting.reason(&lock, &names, ours.as_ref()).is_none(), "it is about to be had");
         lock.unreachable_dcs = vec![2];
-        let away = "geolock: waiting for x: needs dc2, out of reach; place 1 of 7 in the queue";
-        assert_eq!(waiting.text(&lock, &names, ours.as_ref()).as_deref(), Some(away));
+        let said = waiting.reason(&lock, &names, ours.as_ref()).expect("a part is away");
+        assert_eq!(said.text, "geolock: waiting for x: needs dc2, out of reach; place 1 of 7 in the queue");
+        assert_eq!(said.cause, "x: needs dc2, out of reach");
     }
 }

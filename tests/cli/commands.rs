@@ -150,11 +150,14 @@ fn who_waits_can_see_for_whom_and_where_in_the_queue() {
     // Its place may be unknown at the first check.
     let line = second.line("; place 2 of 2 in the queue");
     assert!(line.contains("waiting for x: held by the night shift in dc0 (city0)"), "{line}");
+    // In a log a line is worth its place only after some seconds, and when there is another reason.
+    let line = first.line("waiting for x");
+    assert!(line.contains("held by the night shift in dc0 (city0)"), "{line}");
     for waiting in [&mut first, &mut second] {
         waiting.signal(Signal::TERM);
         assert_eq!(waiting.wait(), 128 + 15);
     }
-    assert_eq!(first.rest(), [""; 0], "nothing is said where it is no terminal, unless it is asked for");
+    assert_eq!(first.rest(), [""; 0], "of times and places nothing is said, unless it is asked for");
 }
 
 #[test]
@@ -220,6 +223,23 @@ fn signals_are_passed_on() {
     holder.signal(Signal::TERM);
     holder.line("term");
     assert_eq!(holder.wait(), 3);
+}
+
+/// Such as those of an alarm, or of a limit of CPU time, which a parent may have set.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_signal_ends_the_runner_while_its_command_runs() {
+    let cluster = servers(1).listening();
+    for number in [6, 14, 16, 24, 25, 26, 27, 29, 30, 31, 34, 40, 63] {
+        let mut holder = holding(&cluster, &["--ttl", "2s"], "echo $$; exec sleep 1000");
+        let command = holder.line("");
+        let id = holder.id().to_string();
+        assert_eq!(run(Command::new("kill").args(["-s", &number.to_string(), &id])).code, 0);
+        // Real-time signals count as SIGTERM.
+        assert_eq!(holder.wait(), 128 + if number < 32 { number } else { 15 });
+        assert!(!Path::new("/proc").join(&command).exists(), "the command of {number} is gone");
+        assert_eq!(run(&mut cluster.command(0, ["lock", "--try", "x", "--", "true"])).code, 0, "{number}");
+    }
 }
 
 #[test]

@@ -13,13 +13,14 @@
 //!   While both are stopped, nothing renews the lease, so the locks are lost if they stay stopped for longer
 //!   than its time to live. No process of the group runs meanwhile, and none is continued before it is known
 //!   that the locks are still held ([`Event::Stopped`]).
-//! - **Signals** to geolock are passed on: those that a terminal would send to all of the group, and
-//!   `SIGTERM`, to the whole group; `SIGUSR1` and `SIGUSR2` to the command alone.
+//! - **Signals** to geolock are passed on: all that would end or stop it, to the whole group; `SIGUSR1` and
+//!   `SIGUSR2` to the command alone. So none of them ends geolock while its command runs.
 //! - **The end.** When the command has ended, the rest of its group gets `SIGTERM`, then `SIGKILL`; only then
 //!   are the locks released. A process that must outlive the locks has to leave the group (`setsid`).
 //!
-//! One case remains: when geolock itself gets `SIGKILL`, the command continues, and the locks are free when
-//! the lease ends. Against that, let the protected resource check the fencing token.
+//! One case remains: when geolock itself gets `SIGKILL`, or a signal that tells of a fault in it (`SIGSEGV`,
+//! `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP`), the command continues, and the locks are free when the lease ends.
+//! Against that, let the protected resource check the fencing token.
 
 mod signals;
 mod terminal;

@@ -13,8 +13,9 @@ pub struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
-/// `CHILD` reports changes of the command; the others are passed on to it.
-const HEARD: [Signal; 8] = [
+/// `CHILD` reports changes of the command; the others are passed on to it. They are all that end or stop a
+/// process, but for those that cannot be heard, or that tell of a fault in this process.
+const HEARD: [Signal; 16] = [
     Signal::CHILD,
     Signal::INT,
     Signal::TERM,
@@ -23,20 +24,44 @@ const HEARD: [Signal; 8] = [
     Signal::TSTP,
     Signal::USR1,
     Signal::USR2,
+    Signal::ABORT,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::IO,
+    Signal::SYS,
 ];
+
+/// Those that only Linux has.
+#[cfg(target_os = "linux")]
+const OF_LINUX: [Signal; 2] = [Signal::POWER, Signal::STKFLT];
+#[cfg(not(target_os = "linux"))]
+const OF_LINUX: [Signal; 0] = [];
+
+/// Returns the real-time signals, which end a process, too. They have no names, so they count as `TERM`.
+#[cfg(target_os = "linux")]
+fn real_time() -> std::ops::Range<i32> {
+    // tokio does not hear the last one.
+    nix::libc::SIGRTMIN()..nix::libc::SIGRTMAX()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn real_time() -> std::ops::Range<i32> {
+    0..0
+}
 
 impl Signals {
     /// Starts to listen. Ignored signals stay ignored, for the command too, because a parent such as `nohup`
     /// wants that. Must be called within a runtime.
     pub fn listen() -> io::Result<Signals> {
         let ignored = ignored();
-        let heard = HEARD
-            .into_iter()
-            .filter(|signal| *signal == Signal::CHILD || ignored & (1 << (signal.as_raw() - 1)) == 0);
-        let streams = heard.map(|signal| {
-            let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
-            Ok((signal, stream))
-        });
+        let named = HEARD.into_iter().chain(OF_LINUX).map(|signal| (signal.as_raw(), signal));
+        let heard = named
+            .chain(real_time().map(|raw| (raw, Signal::TERM)))
+            .filter(|(raw, signal)| *signal == Signal::CHILD || ignored & (1 << (raw - 1)) == 0);
+        let streams = heard.map(|(raw, signal)| Ok((signal, unix::signal(SignalKind::from_raw(raw))?)));
         Ok(Signals { streams: streams.collect::<io::Result<_>>()? })
     }
 
