@@ -11,6 +11,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Response, Status, Streaming};
 
+use super::address::Address;
 use super::config::{ClientConfig, ClientTls, Transport};
 use super::error::{ClientError, LinkError, Shows};
 use super::native::{Native, NativeAnswers, NativeSocket};
@@ -36,8 +37,7 @@ pub(super) const BATCH: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Dialled {
     pub name: String,
-    host: String,
-    port: u16,
+    address: Address,
     endpoint: Endpoint,
     /// `None` if the client is configured for gRPC.
     native: Option<Native>,
@@ -74,8 +74,9 @@ impl Dialled {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .tls_config(tls(&config.tls, host))
             .map_err(|error| ClientError::Tls(LinkError::Transport(error).to_string()))?;
+        let address = Address::new(host, port);
         let native = match config.transport {
-            Transport::Native => Some(Native::new(&config.tls, host, port)?),
+            Transport::Native => Some(Native::new(&config.tls, host, address.clone())?),
             Transport::Grpc => None,
         };
         let shows = match (&config.tls.certificate, &config.token) {
@@ -84,8 +85,7 @@ impl Dialled {
             (None, None) => Shows::Nothing,
         };
         let (name, bearer, timeout) = (name.to_owned(), Bearer(config.token.clone()), config.connect_timeout);
-        let host = host.to_owned();
-        Ok(Dialled { name, host, port, endpoint, native, shows, bearer, timeout })
+        Ok(Dialled { name, address, endpoint, native, shows, bearer, timeout })
     }
 
     /// Adds the likely cause to the error.
@@ -115,16 +115,21 @@ impl Dialled {
         }
     }
 
+    fn connector(&self, seen: LastSeen) -> Connector {
+        Connector { address: self.address.clone(), time: self.timeout, seen }
+    }
+
     /// Connects, for calls of any kind.
     pub(super) async fn dial(&self) -> Result<Api, LinkError> {
-        let channel = timeout(self.timeout, self.endpoint.connect()).await;
+        let connector = self.connector(LastSeen::default());
+        let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
         let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
         Ok(self.api(channel))
     }
 
     /// Like [`Dialled::dial`], but connects on the first call.
     fn dial_when_needed(&self) -> Api {
-        self.api(self.endpoint.connect_lazy())
+        self.api(self.endpoint.connect_with_connector_lazy(self.connector(LastSeen::default())))
     }
 
     fn api(&self, channel: Channel) -> Api {
@@ -141,8 +146,7 @@ impl Dialled {
             tracing::debug!(endpoint = self.name, "the server speaks gRPC only");
         }
         let seen = LastSeen::default();
-        let (host, port) = (self.host.clone(), self.port);
-        let connector = Connector { host, port, time: self.timeout, seen: seen.clone() };
+        let connector = self.connector(seen.clone());
         let channel = timeout(self.timeout, self.endpoint.connect_with_connector(connector)).await;
         let channel = channel.map_err(|_| LinkError::Silent(self.timeout))?.map_err(LinkError::Transport)?;
         Ok(Carrier::Grpc(self.api(channel), seen))

@@ -78,6 +78,7 @@
 //! | `connection.rs`, `native.rs`, `clock.rs` | sockets, time |
 #![deny(missing_docs)]
 
+mod address;
 mod admin_client;
 mod amendable;
 mod changes;

@@ -1,7 +1,5 @@
 //! Connections over the native protocol: the driver reads and writes the socket itself.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,13 +9,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::TLS13;
 use rustls::{ClientConfig as TlsConfig, RootCertStore};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::address::Address;
 use super::clock;
 use super::config::{ClientCertificate, ClientTls};
 use super::connection::{BATCH, MAX_MESSAGE};
@@ -36,8 +34,7 @@ const GRPC_PROTOCOL: &[u8] = b"h2";
 #[derive(Clone)]
 pub(super) struct Native {
     tls: TlsConnector,
-    host: String,
-    port: u16,
+    address: Address,
     name: ServerName<'static>,
 }
 
@@ -45,20 +42,17 @@ pub(super) struct Native {
 pub(super) struct NativeSocket(Box<FrameSocket<TlsStream<Line<TcpStream>>>>);
 
 impl Native {
-    pub(super) fn new(tls: &ClientTls, host: &str, port: u16) -> Result<Native, ClientError> {
+    pub(super) fn new(tls: &ClientTls, host: &str, address: Address) -> Result<Native, ClientError> {
         let name = ServerName::try_from(host.to_owned()).map_err(|error| {
             ClientError::Config(format!("`endpoints`: `{host}` names no server: {error}"))
         })?;
         let tls = TlsConnector::from(Arc::new(tls_config(tls).map_err(ClientError::Tls)?));
-        Ok(Native { tls, host: host.to_owned(), port, name })
+        Ok(Native { tls, address, name })
     }
 
     /// Connects; `None` if the server speaks only gRPC. The caller times out after `time`.
     pub(super) async fn dial(&self, time: Duration) -> Result<Option<NativeSocket>, LinkError> {
-        let addresses = lookup_host((self.host.as_str(), self.port)).await.map_err(LinkError::Socket)?;
-        let stream = connect_to_any(addresses.collect(), time).await.map_err(LinkError::Socket)?;
-        // Calls are small, and a caller waits for each.
-        stream.set_nodelay(true).map_err(LinkError::Socket)?;
+        let stream = self.address.connect(time).await.map_err(LinkError::Socket)?;
         native::bound_kernel(&stream).map_err(LinkError::Socket)?;
         let tls = self.tls.connect(self.name.clone(), Line::new(stream)).await;
         let tls = tls.map_err(LinkError::Handshake)?;
@@ -84,24 +78,9 @@ impl Native {
     }
 }
 
-/// Connects to the first address that answers. Each address gets a share of the time, so that a silent one
-/// leaves time for those after it.
-pub(super) async fn connect_to_any(addresses: Vec<SocketAddr>, time: Duration) -> io::Result<TcpStream> {
-    let share = time / (addresses.len() as u32 + 1);
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} is silent")),
-        }
-    }
-    Err(last)
-}
-
 impl std::fmt::Debug for Native {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Native").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Native").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -292,25 +271,4 @@ fn of_end(End { code, message, error }: End) -> LinkError {
         metadata.insert_bin(ERROR_METADATA, MetadataValue::from_bytes(&error));
     }
     LinkError::Stream(Box::new(Status::with_metadata(code, message, metadata)))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_first_address_that_answers_is_taken() {
-        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
-        let (gone, there) = (bind(), bind());
-        let addresses = [&gone, &there].map(|it| it.local_addr().expect("it is bound"));
-        drop(gone);
-        let time = Duration::from_secs(60);
-        let stream = connect_to_any(addresses.to_vec(), time).await.expect("the second is there");
-        assert_eq!(stream.peer_addr().expect("it is connected"), addresses[1]);
-        assert!(connect_to_any(addresses[..1].to_vec(), time).await.is_err());
-        let nothing = connect_to_any(Vec::new(), time).await.map(drop);
-        assert_eq!(nothing.expect_err("there is nowhere to go").kind(), io::ErrorKind::NotFound);
-    }
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 
+use super::address::Address;
 use super::clock;
-use super::native::connect_to_any;
 use geolock_api::time::Instant;
 
 /// When bytes arrived last, in nanoseconds of the clock; 0: none since the value was taken.
@@ -35,8 +35,7 @@ impl LastSeen {
 /// Makes such connections.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
-    pub host: String,
-    pub port: u16,
+    pub address: Address,
     /// The caller times out after this.
     pub time: Duration,
     pub seen: LastSeen,
@@ -52,12 +51,9 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _endpoint: Uri) -> Self::Future {
-        let Connector { host, port, time, seen } = self.clone();
+        let Connector { address, time, seen } = self.clone();
         Box::pin(async move {
-            let addresses = lookup_host((host.as_str(), port)).await?.collect();
-            let stream = connect_to_any(addresses, time).await?;
-            // Calls are small, and a caller waits for each.
-            stream.set_nodelay(true)?;
+            let stream = address.connect(time).await?;
             Ok(TokioIo::new(SeenStream { stream, seen }))
         })
     }

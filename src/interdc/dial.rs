@@ -158,13 +158,27 @@ impl Dialler {
         let config = transport::client(&self.tls.borrow(), self.peer.id, &self.transport)
             .map_err(|error| AttemptError::Connect(error.to_string()))?;
         let until = Instant::now() + limit;
-        let addresses = timeout_at(until, self.resolve()).await;
-        let addresses = addresses.unwrap_or_else(|_| Err(self.unresolved("no answer in time")))?;
+        let (addresses, unresolved) = self.addresses(limit).await?;
         let dial = |address| {
             let connecting = self.endpoint.connect_with(config.clone(), address, transport::SERVER_NAME);
             async move { Ok(connecting.map_err(|error| AttemptError::Connect(error.to_string()))?.await?) }
         };
-        first_of(addresses, until, dial).await.map_err(of_all)
+        let connected = first_of(addresses, until, dial).await.map_err(of_all);
+        let connection = connected.map_err(|error| match (error, unresolved) {
+            (AttemptError::Connect(_), Some(unresolved)) => unresolved,
+            (error, _) => error,
+        })?;
+        self.peer.note_address(connection.remote_address());
+        Ok(connection)
+    }
+
+    /// Returns the addresses of the peer. A name service that is silent gets half of the time, if one that
+    /// worked is known.
+    async fn addresses(&self, limit: Duration) -> Result<Addresses, AttemptError> {
+        let last = self.peer.last_address();
+        let patience = if last.is_some() { limit / 2 } else { limit };
+        let resolved = timeout(patience, self.resolve()).await;
+        or_last(resolved.unwrap_or_else(|_| Err(self.unresolved("no answer in time"))), last)
     }
 
     /// Resolves the peer's name to at least one address.
@@ -192,6 +206,22 @@ impl Dialler {
         // From here on the connection is the link: nothing may be awaited after this byte is written.
         hello::write_confirmation(&mut send).await?;
         Ok((answer, version, nonce))
+    }
+}
+
+/// The addresses of a peer, and the reason why its name was not resolved.
+type Addresses = (Vec<SocketAddr>, Option<AttemptError>);
+
+/// While a name cannot be resolved, the address that worked last is used: the certificate says if it is still
+/// the peer.
+fn or_last(
+    resolved: Result<Vec<SocketAddr>, AttemptError>,
+    last: Option<SocketAddr>,
+) -> Result<Addresses, AttemptError> {
+    match (resolved, last) {
+        (Ok(addresses), _) => Ok((addresses, None)),
+        (Err(error), Some(last)) => Ok((vec![last], Some(error))),
+        (Err(error), None) => Err(error),
     }
 }
 
@@ -283,6 +313,14 @@ mod tests {
         let addresses = ports.iter().copied().map(at).collect();
         let until = Instant::now() + limit;
         first_of(addresses, until, dial).await.map_err(|failures| of_all(failures).to_string())
+    }
+
+    #[test]
+    fn the_address_that_worked_last_is_used_while_its_name_is_gone() {
+        let gone = || AttemptError::Resolve { address: "there:1".into(), reason: "no such name".into() };
+        assert_eq!(or_last(Err(gone()), Some(at(7))), Ok((vec![at(7)], Some(gone()))));
+        assert_eq!(or_last(Err(gone()), None), Err(gone()));
+        assert_eq!(or_last(Ok(vec![at(8)]), Some(at(7))), Ok((vec![at(8)], None)), "it has moved");
     }
 
     #[tokio::test]

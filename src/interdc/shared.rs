@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -215,13 +216,13 @@ impl Context {
     }
 
     /// Notes that an attempt from that address failed.
-    pub(super) fn failed(&self, from: std::net::SocketAddr, error: &AttemptError) {
+    pub(super) fn failed(&self, from: SocketAddr, error: &AttemptError) {
         if *error != AttemptError::Superseded {
             self.refused(from, &error.to_string());
         }
     }
 
-    pub(super) fn refused(&self, from: std::net::SocketAddr, reason: &str) {
+    pub(super) fn refused(&self, from: SocketAddr, reason: &str) {
         let mut refusals = self.refusals();
         refusals.count += 1;
         refusals.last = Some(reason.into());
@@ -276,6 +277,8 @@ pub(super) struct Peer {
     /// Bytes on earlier links.
     wire: Mutex<WireStats>,
     last_error: Mutex<Option<String>>,
+    /// The one at which it was reached last.
+    last_address: Mutex<Option<SocketAddr>>,
 }
 
 /// A peer without a task.
@@ -318,6 +321,7 @@ impl Peer {
             lanes: Default::default(),
             wire: Mutex::default(),
             last_error: Mutex::default(),
+            last_address: Mutex::default(),
         };
         (peer, receiver)
     }
@@ -390,6 +394,16 @@ impl Peer {
         if self.set_error(text.clone()) {
             tracing::warn!(peer = %self.id, address = self.address, error = text, "no link");
         }
+    }
+
+    /// Notes the address at which it was reached.
+    pub(super) fn note_address(&self, address: SocketAddr) {
+        *self.last_address.lock().expect("nothing panics while it holds an address") = Some(address);
+    }
+
+    /// Returns the address at which it was reached last in this run.
+    pub(super) fn last_address(&self) -> Option<SocketAddr> {
+        *self.last_address.lock().expect("nothing panics while it holds an address")
     }
 
     /// Stores the error. Returns true if it differs from the last one.

@@ -9,5 +9,6 @@ mod fixture;
 mod commands;
 mod homes;
 mod kv;
+mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;

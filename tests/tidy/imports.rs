@@ -61,7 +61,7 @@ fn importable_in_server(source: &Source) -> Option<Vec<&'static str>> {
 
 /// The rooms that each room of the API and of the client may import, beside the rooms of [`WORDS`] in the
 /// client. Nothing of the server has a name there.
-const IMPORTS_OUTSIDE: [(&str, &[&str]); 60] = [
+const IMPORTS_OUTSIDE: [(&str, &[&str]); 61] = [
     ("geolock_api::encoding", &["geolock_api::keys", "geolock_api::names"]),
     ("geolock_api::lib", &[]),
     ("geolock_api::keys", &[]),
@@ -108,6 +108,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 60] = [
         "geolock_client::native",
         &[
             "geolock_api::native",
+            "geolock_client::address",
             "geolock_client::clock",
             "geolock_client::config",
             "geolock_client::connection",
@@ -116,7 +117,8 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 60] = [
             "geolock_client::token",
         ],
     ),
-    ("geolock_client::seen", &["geolock_client::clock", "geolock_client::native"]),
+    ("geolock_client::address", &[]),
+    ("geolock_client::seen", &["geolock_client::address", "geolock_client::clock"]),
     (
         "geolock_client::renewing",
         &[
@@ -129,6 +131,7 @@ const IMPORTS_OUTSIDE: [(&str, &[&str]); 60] = [
     (
         "geolock_client::connection",
         &[
+            "geolock_client::address",
             "geolock_client::config",
             "geolock_client::error",
             "geolock_client::native",

@@ -19,8 +19,8 @@
 //!   are the locks released. A process that must outlive the locks has to leave the group (`setsid`).
 //!
 //! One case remains: when geolock itself gets `SIGKILL`, or a signal that tells of a fault in it (`SIGSEGV`,
-//! `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP`), the command continues, and the locks are free when the lease ends.
-//! Against that, let the protected resource check the fencing token.
+//! `SIGBUS`, `SIGILL`, `SIGFPE`, `SIGTRAP`), the command continues, and the locks are free when the lease
+//! ends. Against that, let the protected resource check the fencing token.
 
 mod signals;
 mod terminal;
