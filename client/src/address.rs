@@ -27,16 +27,19 @@ impl Address {
     pub(super) async fn connect(&self, time: Duration) -> io::Result<TcpStream> {
         let (begun, last) = (Instant::now(), self.last());
         let patience = if last.is_some() { time / 2 } else { time };
-        let found = match (timeout(patience, lookup_host((&*self.host, self.port))).await, last) {
-            (Ok(Ok(found)), _) => found.collect(),
-            (_, Some(last)) => vec![last],
-            (Ok(Err(error)), None) => return Err(error),
-            (Err(_), None) => {
-                let what = format!("the name {} is not resolved in time", self.host);
-                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        let found = timeout(patience, lookup_host((&*self.host, self.port))).await.unwrap_or_else(|_| {
+            let what = format!("the name {} is not resolved in time", self.host);
+            Err(io::Error::new(io::ErrorKind::TimedOut, what))
+        });
+        let left = time.saturating_sub(begun.elapsed());
+        let stream = match (found, last) {
+            (Ok(found), _) => connect_to_any(found.collect(), left).await?,
+            // The name is the cause, also if the server has moved.
+            (Err(unresolved), Some(last)) => {
+                connect_to_any(vec![last], left).await.map_err(|_| unresolved)?
             }
+            (Err(unresolved), None) => return Err(unresolved),
         };
-        let stream = connect_to_any(found, time.saturating_sub(begun.elapsed())).await?;
         // Calls are small, and a caller waits for each.
         stream.set_nodelay(true)?;
         self.note(stream.peer_addr()?);

@@ -26,8 +26,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Election timeouts shorter than this begin elections because of one slow sync of a disk. openraft's own
-    /// times are made from it.
+    /// Election timeouts shorter than this begin elections because of one slow sync of a disk.
     const SHORTEST: Duration = Duration::from_millis(500);
     /// A leader that is gone for longer than this would be noticed by an operator first.
     pub(super) const LONGEST: Duration = Duration::from_secs(20);
@@ -49,11 +48,6 @@ impl Timing {
     /// a leader.
     pub fn election(&self) -> Duration {
         self.election
-    }
-
-    /// The same, or the times for members that are near each other, if those are shorter.
-    pub(super) fn shortest(&self) -> Timing {
-        Timing { election: self.election.min(Timing::SHORTEST) }
     }
 
     /// The time between two heartbeats of a leader.

@@ -122,7 +122,6 @@ async fn run<F: Fold>(core: &Core<F>) {
 
 /// The facts that a vote depends on.
 struct Facts {
-    term: u64,
     vote: WireVote,
     last: Option<WireLogId>,
 }
@@ -134,7 +133,7 @@ impl<F: Fold> Core<F> {
             (vote, state.log_ids.last().map(WireLogId::from))
         });
         let (vote, last) = state.await.map_err(|_| Refusal::Stopped)?;
-        Ok(Facts { term: vote.term, vote, last })
+        Ok(Facts { vote, last })
     }
 
     /// Returns true if this member is to stand for election: a majority would vote for it, and it has not
@@ -151,7 +150,7 @@ impl<F: Fold> Core<F> {
     async fn would_be_elected(&self) -> bool {
         let Ok(facts) = self.facts().await else { return false };
         let me = self.caller.me;
-        let vote = WireVote { term: facts.term + 1, leader: me, committed: false };
+        let vote = WireVote { term: facts.vote.term + 1, leader: me, committed: false };
         let candidacy = Candidacy { vote, last: facts.last, transfer: false };
         let (sets, servers) = self.voter_sets();
         let mut answers = JoinSet::new();
@@ -186,10 +185,10 @@ impl<F: Fold> Core<F> {
 
     /// Answers a member that asks if it would be elected. Of two that ask each other, the first goes on.
     pub(super) async fn would_vote(&self, candidacy: &Candidacy) -> Result<Answer, Refusal> {
-        let Facts { term, vote, last } = self.facts().await?;
+        let Facts { vote, last } = self.facts().await?;
         let goes_first = self.asks.load(Ordering::Relaxed) && self.caller.me < candidacy.vote.leader;
         let is_free = !self.hears_leader() && !goes_first;
-        let granted = is_free && candidacy.vote.term > term && candidacy.last >= last;
+        let granted = is_free && candidacy.vote.term > vote.term && candidacy.last >= last;
         if granted {
             self.voted.send_replace(Some(Instant::now()));
         }
@@ -198,7 +197,7 @@ impl<F: Fold> Core<F> {
 
     /// Refuses a vote.
     pub(super) async fn no_vote(&self) -> Result<Answer, Refusal> {
-        let Facts { vote, last, .. } = self.facts().await?;
+        let Facts { vote, last } = self.facts().await?;
         Ok(Answer::Vote { vote, granted: false, last })
     }
 }

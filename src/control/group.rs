@@ -134,7 +134,7 @@ impl<F: Fold> ControlGroup<F> {
         let caller = Arc::new(Caller::new(config.me, store.server(), config.transport, config.timing));
         let (decided, decided_seen) = watch::channel(0);
         let machine = Machine { store: store.clone(), list: list.clone(), decided };
-        let raft_config = Arc::new(raft_config(&config.timing)?);
+        let raft_config = Arc::new(raft_config()?);
         let peers = Peers(caller.clone());
         let raft = Raft::new(config.me, raft_config, peers, LogStore(store), machine).await;
         let core = Arc::new(Core {
@@ -273,20 +273,20 @@ impl<F: Fold> Core<F> {
 
 /// Returns the options of openraft. Its times are fixed, so they are those for members that are far apart,
 /// and elections, leases and heartbeats are ours ([`keep_a_leader`]).
-fn raft_config(timing: &Timing) -> Result<Config, StartError> {
+fn raft_config() -> Result<Config, StartError> {
     let millis = |duration: Duration| duration.as_millis() as u64;
-    let shortest = timing.shortest();
-    let (election, heartbeat) = (millis(shortest.election()), millis(shortest.heartbeat()));
+    let longest = millis(Timing::LONGEST);
     let config = Config {
         cluster_name: "control".into(),
         enable_elect: false,
         // The limit for the answer to a vote, wherever the voter is, and a lease that is not used.
-        election_timeout_min: millis(Timing::LONGEST),
-        election_timeout_max: 2 * millis(Timing::LONGEST),
+        election_timeout_min: longest,
+        election_timeout_max: 2 * longest,
         // The limit for the answer to a heartbeat.
-        heartbeat_interval: millis(Timing::LONGEST) / 4,
-        install_snapshot_timeout: millis(Timing::LONGEST),
-        backoff: format!("{heartbeat}ms ...{election}ms"),
+        heartbeat_interval: longest / 4,
+        install_snapshot_timeout: longest,
+        // Before a member that was not reached is asked again.
+        backoff: "100ms ...500ms".into(),
         enable_pre_vote: Some(false),
         max_payload_entries: 64,
         replication_lag_threshold: SNAPSHOT_AFTER * 2,

@@ -119,9 +119,7 @@ impl Run {
             self.world.heal(Phase::Calm);
             self.wait_for(CALM, |world| too_little(world).is_none())?;
         }
-        if !self.choose_history()? {
-            return self.ok();
-        }
+        self.choose_history()?;
         self.world.heal(Phase::Healing);
         self.answer_all()?;
         self.go_quiet()?;
@@ -153,10 +151,10 @@ impl Run {
 
     /// If a log has two histories, all datacenters stop, people choose one history, and the cluster continues
     /// with that one. The second history may begin during healing: a datacenter whose disk is an older copy
-    /// serves again before any peer could tell it so. Returns false if no history can be kept.
-    fn choose_history(&mut self) -> Result<bool, Broken> {
+    /// serves again before any peer could tell it so.
+    fn choose_history(&mut self) -> Result<(), Broken> {
         if !self.world.plan.disk.is_copied {
-            return Ok(true);
+            return Ok(());
         }
         self.world.heal(Phase::Calm);
         let bound = self.world.stops_or_serves_within();
@@ -169,7 +167,7 @@ impl Run {
         };
         let is_seen = self.wait_for(bound, is_over)?;
         if self.world.has_one_history() {
-            return Ok(true);
+            return Ok(());
         }
         if !is_seen {
             let what =
@@ -178,16 +176,17 @@ impl Run {
         }
         // A crash may have taken one of them away.
         if !self.world.all_forked() {
-            return Ok(true);
+            return Ok(());
         }
         if !self.world.keep_one_history() {
-            return Ok(false);
+            let what = "all lack decisions that nobody has any more: no history can be kept".to_owned();
+            return Err(Broken::new(FailureKind::NotAnswered, what));
         }
         if !self.wait_for(bound, |world| world.holders.grants >= 10)? {
             let what = format!("only {} grants after a history was chosen", self.world.holders.grants);
             return Err(Broken::new(FailureKind::NotAnswered, what));
         }
-        Ok(true)
+        Ok(())
     }
 
     fn answer_all(&mut self) -> Result<(), Broken> {

@@ -31,7 +31,7 @@ impl World {
     }
 
     /// Returns a datacenter whose history can be kept: one that lacks decisions needs the state of another,
-    /// which is gone then. `None` if all lack some, so people need older copies of the disks.
+    /// which is gone then. `None` if all lack some.
     fn choose_keeper(&mut self) -> Option<DcId> {
         let (first, all) = (self.random_dc().index(), self.nodes.len());
         let mut nodes = (first..first + all).map(|index| &self.nodes[index % all]);
