@@ -110,7 +110,11 @@ async fn run<F: Fold>(core: &Core<F>) {
             false => silence.due(core.last_sign(), core.timing()),
         };
         if due > now {
-            sleep((due - now).min(MEASURE_EVERY)).await;
+            tokio::select! {
+                () = sleep((due - now).min(MEASURE_EVERY)) => {}
+                // The others must hear of it before they begin the next election.
+                () = core.is_elected() => {}
+            }
             continue;
         }
         silence.begin(now);
@@ -127,6 +131,16 @@ struct Facts {
 }
 
 impl<F: Fold> Core<F> {
+    /// Waits until this member leads.
+    async fn is_elected(&self) {
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_watched().state != ServerState::Leader {
+            if metrics.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     async fn facts(&self) -> Result<Facts, Refusal> {
         let state = self.raft.with_raft_state(|state| {
             let vote = WireVote::from(state.vote_ref());

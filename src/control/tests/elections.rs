@@ -101,3 +101,26 @@ async fn a_leader_hands_over_to_the_one_that_it_chooses() {
         }
     }
 }
+
+/// The others would begin the next election before they hear of one that begins its heartbeats late.
+#[tokio::test]
+async fn who_is_elected_sends_heartbeats_at_once() {
+    let world = World::new(32);
+    let groups = world.found([0, 1, 2]).await;
+    for round in 0..10 {
+        decide(&groups[round % 3], "by the leader of the round").await;
+        let leader = until(&groups[0], |status| status.leader.is_some()).await.leader.expect("waited for");
+        let next = (leader.dc.index() + 1) % 3;
+        groups[leader.dc.index()]
+            .hand_over(&members([next as u8]))
+            .await
+            .expect("it leads and that one votes");
+        let term = until(&groups[next], |status| status.leads).await.term;
+        let follower = &groups[(next + 1) % 3].0;
+        let mut contact = follower.contact.subscribe();
+        for _ in 0..12 {
+            contact.changed().await.expect("it runs");
+        }
+        assert_eq!(follower.status().term, term, "in round {round}");
+    }
+}
