@@ -156,6 +156,10 @@ pub enum Bug {
     ServesUnsettled,
     /// An epoch is entered before the sponsor of its new member is settled as seen here.
     SponsorUnsettled,
+    /// A sponsor splits a part off before its member is settled.
+    SplitsUnsettled,
+    /// A member waits until a sponsor whose end is decided has split a part off.
+    OrphansAwaited,
     /// Parts are given to a member that leaves.
     GivenToLeaver,
     /// A member leaves with parts of others.

@@ -20,7 +20,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub use checkpoint::{decode_checkpoint, encode_checkpoint};
 pub use versions::{
-    COMPACTS_VERSION, CONTROL_VERSION, LEASES_VERSION, NEXT_VERSION, PROTOCOL_VERSION, VERSIONS, to_decide,
+    COMPACTS_VERSION, CONTROL_VERSION, LEASES_VERSION, NEXT_VERSION, PROTOCOL_VERSION, SETTLES_FIRST_VERSION,
+    VERSIONS, to_decide,
 };
 
 /// Maximum size of a frame on a link, and of a record in a journal, in bytes.

@@ -78,7 +78,9 @@ pub enum EntryFault {
         "splits off part {part}, but its maker is not the sponsor of that part, or it was split off before"
     )]
     NotTheSponsor { part: DcId },
-    #[error("says that nothing goes along of part {part}, which was never split off")]
+    #[error(
+        "says that nothing goes along of part {part}, which is settled, or which its maker has not split off"
+    )]
     NotSplit { part: DcId },
     #[error("names lock {lock}, whose home is no member")]
     UnknownHome { lock: LockName },

@@ -65,6 +65,11 @@ pub trait Machine: Send + 'static {
         DcSet::EMPTY
     }
 
+    /// Returns the members whose parts go along with those of their sponsors.
+    fn unsplit(&self) -> DcSet {
+        DcSet::EMPTY
+    }
+
     /// Returns the highest version that each member and witness speaks.
     fn versions(&self) -> BTreeMap<Voter, u16> {
         BTreeMap::new()
@@ -143,6 +148,10 @@ impl Machine for Replica {
 
     fn rule_unseen(&self) -> DcSet {
         self.inspect().rule_unseen()
+    }
+
+    fn unsplit(&self) -> DcSet {
+        self.inspect().ownership().sponsors().iter().map(|row| row.part).collect()
     }
 
     fn versions(&self) -> BTreeMap<Voter, u16> {

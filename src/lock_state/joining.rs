@@ -23,6 +23,8 @@ use geolock_api::names::{DcId, DcSet, LockName, Mode, Position};
 pub(crate) struct Naming {
     part: DcId,
     sponsor: DcId,
+    /// The part is split off, so it has its home.
+    is_split: bool,
     /// The rows of the ownership map below this one are still to be examined: at the sponsor those of homed
     /// locks. From the last to the first: a row that leaves is replaced by the last one, which was examined.
     rows_left: usize,
@@ -62,12 +64,19 @@ impl MemberChanges<'_> {
         self.idle_return.scan_all(self.tables);
     }
 
+    /// The sponsor of the part is over and has not split it off: the part is its own from now on.
+    pub fn settle_orphan(&mut self, part: DcId) {
+        self.tables.owners.sponsors_mut().orphan(part);
+        self.schedule.note_parts_here(self.tables, Position::default());
+        self.idle_return.scan_all(self.tables);
+    }
+
     /// Begins to name the part of a new member for locks that are here.
     pub fn begin_naming(&self, of: Sponsored) -> Naming {
-        let Sponsored { part, sponsor, .. } = of;
+        let Sponsored { part, sponsor, split: is_split } = of;
         let skips = sponsor == self.tables.view.me && self.tables.view.bugs.has(Bug::HomedUnnamed);
         let rows_left = if skips { 0 } else { self.tables.owners.map().len() };
-        Naming { part, sponsor, rows_left, in_use: UseWalk::begin(self.tables) }
+        Naming { part, sponsor, is_split, rows_left, in_use: UseWalk::begin(self.tables) }
     }
 
     /// Names some. Returns true if no part goes along here any more that has to be named.
@@ -114,7 +123,9 @@ impl Naming {
             let Some(name) = tables.owners.map().lock_at(self.rows_left).cloned() else { continue };
             if self.goes_along_here(tables, &name) {
                 // The home of a lock may be away; its new part returns to it with the others.
-                let stays = tables.owners.home(&name).is_some() || is_used_exclusively(tables, &name);
+                let stays = !self.is_split
+                    || tables.owners.home(&name).is_some()
+                    || is_used_exclusively(tables, &name);
                 let to = if stays { tables.view.me } else { self.part };
                 schedule.name_part(tables, &name, self.part, to);
                 named += 1;

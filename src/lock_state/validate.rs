@@ -31,7 +31,7 @@ impl Inspect<'_> {
                 // One that has ended before it was settled, which the maker did not know yet.
                 Op::Split { part } | Op::Done { part } if self.is_over(known, *part) => {}
                 Op::Split { part } => validate_split(sponsors, dc, *part)?,
-                Op::Done { part } => validate_done(sponsors, *part)?,
+                Op::Done { part } => validate_done(sponsors, dc, *part)?,
                 Op::Rehome { epoch } if !sponsors.rules().may_give(dc, *epoch) => {
                     return Err(EntryFault::NotRehoming { epoch: *epoch });
                 }
@@ -79,10 +79,10 @@ fn validate_split(sponsors: &Sponsors, dc: DcId, part: DcId) -> Result<(), Entry
     }
 }
 
-/// Checks that this part was split off: only then does an entry say that a member has named it everywhere.
-fn validate_done(sponsors: &Sponsors, part: DcId) -> Result<(), EntryFault> {
+/// Checks that this part is not settled, and that its sponsor splits it off before it has named it everywhere.
+fn validate_done(sponsors: &Sponsors, dc: DcId, part: DcId) -> Result<(), EntryFault> {
     match sponsors.get(part) {
-        Some(row) if row.split => Ok(()),
+        Some(row) if row.split || row.sponsor != dc => Ok(()),
         _ => Err(EntryFault::NotSplit { part }),
     }
 }

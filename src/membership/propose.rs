@@ -31,6 +31,8 @@ pub struct Facts {
     pub left: DcSet,
     /// By slot that is over, the members that say that no entry is still to come that names its last member.
     pub freed: BTreeMap<DcId, DcSet>,
+    /// Members whose parts go along with those of their sponsors as seen here, decided as settled or not.
+    pub unsplit: DcSet,
     /// Members that have not given by the last rule about homes, or can be reached and lack what others gave.
     pub rule_unseen: DcSet,
     /// The last time that some member or witness, also this one, heard each member.
@@ -62,6 +64,7 @@ impl Config {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
                 all_gave(self, facts)?;
+                all_split(self, facts)?;
                 nobody_leaves(self)?;
                 slot_is_free(self, facts, admission.dc)?;
             }
@@ -78,6 +81,7 @@ impl Config {
                 one_version(self, facts)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
                 all_gave(self, facts)?;
+                all_split(self, facts)?;
             }
             Command::Left { dc, .. } => {
                 one_version(self, facts)?;
@@ -88,6 +92,7 @@ impl Config {
                 self.slots().current(*dc, *generation)?;
                 nobody_joins(self, *dc)?;
                 all_entered(self, facts, DcSet::EMPTY)?;
+                all_split(self, facts)?;
             }
             // The others may be lost before they have entered that it leaves: of two, only this one can
             // evict the other. They enter both epochs at once, and the next leave needs that all have.
@@ -163,6 +168,15 @@ fn all_entered(config: &Config, facts: &Facts, except: DcSet) -> Result<(), Refu
 fn all_gave(config: &Config, facts: &Facts) -> Result<(), Refused> {
     let (epoch, members) = (config.epoch(), facts.rule_unseen.intersection(config.slots().member_set()));
     if members.is_empty() { Ok(()) } else { Err(Refused::ChangeUnderWay { epoch, members }) }
+}
+
+/// A change that waits for parts of new members to be split off is decided after that: if the sponsor is lost
+/// before, it can be evicted.
+fn all_split(config: &Config, facts: &Facts) -> Result<(), Refused> {
+    match facts.unsplit.iter().find(|dc| config.slots().is_settled(*dc)) {
+        Some(dc) => Err(Refused::MemberJoins { dc }),
+        None => Ok(()),
+    }
 }
 
 /// Returns an eviction with all that have to end with it: a joining member whose sponsor is in it, and one

@@ -53,6 +53,8 @@ pub enum FailureKind {
     /// The core broke its contract with the edge: a gap in positions, a message to a link that is down, a
     /// second reply, a refusal that cannot be.
     Contract,
+    /// The part of a new member was split off before that was settled: it may never serve.
+    SplitEarly,
     /// A correct peer was accused of breaking the protocol.
     Violation,
     /// The codec changed a message.
@@ -130,6 +132,7 @@ impl FailureKind {
             FailureKind::NotAnswered => "every request is answered once all faults are healed",
             FailureKind::NotQuiet => "everything goes back to its floor once the load is gone",
             FailureKind::Contract => "the core and its callers keep the contract between them",
+            FailureKind::SplitEarly => "nobody needs a part of a new member before that is settled",
             FailureKind::Violation => "a correct peer is accused of nothing",
             FailureKind::Codec => "the codec changes no message",
             FailureKind::SnapshotNotClosed => "a snapshot has all that its entries depend on",

@@ -138,10 +138,10 @@ hunts! {
     au_a_home_is_ignored: HomeIgnored, Homed, 10 s, seeds 0..1, as ConflictingHolders | LeftBeforeDurable | TwoOwners | Violation | Panic | Starved | NotAnswered;
     av_idle_parts_go_to_their_namesakes: ReturnedByName, Homed, 10 s, seeds 0..1, as GivenUnasked;
     aw_a_sponsor_splits_without_naming: SplitUnnamed, Growth, 20 s, seeds 0..1, as ConflictingHolders | Panic | Violation;
-    br_a_sponsor_names_parts_that_are_elsewhere: NamedElsewhere, Growth, 20 s, seeds 7..8, as TwoOwners | Diverged | Violation | NoOwner | Panic;
+    br_a_sponsor_names_parts_that_are_elsewhere: NamedElsewhere, Growth, 20 s, seeds 30..31, as TwoOwners | Diverged | Violation | NoOwner | Panic;
     ax_done_without_naming: DoneUnnamed, Growth, 20 s, seeds 9..10, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
     bg_a_sponsor_names_no_homed_locks: HomedUnnamed, Growth, 20 s, seeds 29..30, as TwoOwners | Diverged | Violation | NoOwner | NotAnswered | Panic;
-    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 22..23, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
+    bi_parts_are_given_to_one_that_leaves: GivenToLeaver, Changes, 20 s, seeds 18..19, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bj_a_member_leaves_with_parts_of_others: LeavesWithParts, Changes, 20 s, seeds 2..3, as NoOwner | Panic | NotAnswered | Violation | Diverged | Starved | NotQuiet;
     bs_guards_are_seen_once: GuardsSeenOnce, Guarded, 10 s, seeds 800..801, as GuardLost;
     bt_commits_under_guards_are_not_noted: GuardedNotNoted, Guarded, 10 s, seeds 803..804, as NotSerialised;
@@ -163,7 +163,8 @@ hunts! {
     cc_a_silence_of_a_witness_is_not_on_disk: SilenceNotOnDisk, Witnesses, 20 s, seeds 0..1, as LeftBeforeDurable;
     bv_survivors_recover_without_reports: RecoversWithoutReports, Recoveries, 20 s, seeds 29..30, as Panic | Diverged;
     ay_a_state_before_the_epoch: StateBeforeEpoch, Growth, 20 s, seeds 8..9, as TwoOwners | Violation | Diverged | Panic | NotAnswered;
-    az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 7..8, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
+    az_a_new_member_serves_unsettled: ServesUnsettled, Growth, 20 s, seeds 29..30, as GivenUnasked | ConflictingHolders | Panic | Violation | TwoOwners;
+    dj_a_part_is_split_off_before_its_member_is_settled: SplitsUnsettled, Growth, 20 s, seeds 0..1, as SplitEarly;
     bz_a_rule_counts_before_parts_are_given: RuleAtOnce, Rules, 20 s, seeds 0..1, as TwoOwners | ConflictingHolders | Violation | Panic | Diverged | SnapshotOrder;
     ca_a_rule_takes_the_parts_of_held_locks: RehomedInUse, Rules, 20 s, seeds 22..23, as ConflictingHolders | Panic | TwoOwners;
     cb_the_home_of_a_moved_part_is_judged_here: RuleJudgedHere, Rules, 20 s, seeds 9..10, as Diverged | Violation | TwoOwners | NoOwner | Panic | NotAnswered;

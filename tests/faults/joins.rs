@@ -1,6 +1,6 @@
 //! A server that joins, its sponsor, the other member and the one that gives it its state are killed before
 //! and after each of their steps: the join ends when the killed one is started again, and nobody loses a lock
-//! or a key.
+//! or a key. While a server that is not settled is gone, the others use locks that nobody has used before.
 //!
 //! Guarantee: docs/guarantees.md#order-and-availability.
 
@@ -30,6 +30,8 @@ struct Members {
     held: [LockGuard; 2],
     written: Snapshot,
     last: FencingToken,
+    /// Number of locks that were used for the first time.
+    fresh: usize,
 }
 
 fn held_in(dc: u8) -> AcquireRequest {
@@ -37,10 +39,15 @@ fn held_in(dc: u8) -> AcquireRequest {
 }
 
 async fn members() -> Members {
+    members_with("").await
+}
+
+/// The same. `tables`: of the configuration of all.
+async fn members_with(tables: &str) -> Members {
     let mut cluster = Cluster::prepare(3);
-    cluster.write_founders(OTHER, 1, AUTO);
-    cluster.write_joiner(SPONSOR, cluster.quic_address(OTHER), "city1", "");
-    cluster.write_joiner(JOINER, cluster.quic_address(SPONSOR), "city2", "");
+    cluster.write_founders(OTHER, 1, &[AUTO, tables].concat());
+    cluster.write_joiner(SPONSOR, cluster.quic_address(OTHER), "city1", tables);
+    cluster.write_joiner(JOINER, cluster.quic_address(SPONSOR), "city2", tables);
     (0..3).for_each(|dc| cluster.write_faults(dc, ""));
     cluster.restart(OTHER);
     let first = serving_at(&cluster, OTHER).await;
@@ -52,12 +59,23 @@ async fn members() -> Members {
     let written = put(&first, "city", "Oslo").await;
     let held = [acquire(&first, held_in(OTHER)).await, acquire(&second, held_in(SPONSOR)).await];
     let last = held[1].token();
-    Members { cluster, clients: [first, second], held, written, last }
+    Members { cluster, clients: [first, second], held, written, last, fresh: 0 }
 }
 
 impl Members {
     /// The joining server starts; the first of these that takes the step is killed, and started again.
-    fn dies(&mut self, victims: &[u8], (when, step): (&str, &str)) {
+    async fn dies_and_returns(&mut self, victims: &[u8], (when, step): (&str, &str)) {
+        let dead = self.dies(victims, (when, step));
+        // The decision that it is settled may be a moment ahead of it: it is a member then, as all others.
+        if dead == JOINER && step != "settle" {
+            self.use_fresh_locks().await;
+        }
+        self.cluster.write_faults(dead, "");
+        self.cluster.launch(dead);
+    }
+
+    /// The joining server starts; the first of these that takes the step is killed, and returned.
+    fn dies(&mut self, victims: &[u8], (when, step): (&str, &str)) -> u8 {
         println!("one of {victims:?} dies {when} {step}");
         let script = format!("kill = {{ when = \"{when}\", step = \"{step}\" }}\n");
         for victim in victims {
@@ -78,8 +96,17 @@ impl Members {
         }
         self.cluster.server(dead).line("the fault script ends this process");
         assert_eq!(self.cluster.server(dead).wait(), -Signal::KILL.as_raw());
-        self.cluster.write_faults(dead, "");
-        self.cluster.launch(dead);
+        dead
+    }
+
+    /// Each member gets a lock that nobody has used.
+    async fn use_fresh_locks(&mut self) {
+        for client in &self.clients {
+            self.fresh += 1;
+            let name = format!("fresh/{}", self.fresh);
+            let guard = acquire(client, AcquireRequest::exclusive(lock(&name))).await;
+            guard.release().await.expect("it was held");
+        }
     }
 
     /// The join ends, and all is as it was. Then the new member leaves.
@@ -115,7 +142,7 @@ async fn walk(victims: &[u8], steps: &[&str]) {
     let mut members = members().await;
     for step in steps {
         for when in ["before", "after"] {
-            members.dies(victims, (when, step));
+            members.dies_and_returns(victims, (when, step)).await;
             members.join_ends().await;
         }
     }
@@ -124,6 +151,24 @@ async fn walk(victims: &[u8], steps: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_joins_may_die_before_and_after_every_step_of_it() {
     walk(&[JOINER], &["admit", "take", "install", "enter", "settle"]).await;
+}
+
+/// Leases are so short that an eviction by time needs 15 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_joins_and_is_lost_is_evicted_by_time_and_nobody_waits_for_it() {
+    let mut members = members_with("[limits]\nmax_lease_ttl = \"10 s\"\n").await;
+    let times = ["--fence-after", "3s", "--evict-after", "15s", "--max-lease-ttl", "10s"];
+    let args = [&["member", "policy", "--evict", "auto"], &times[..]].concat();
+    let said = run(&mut members.cluster.command(OTHER, args));
+    assert_eq!(said.code, 0, "{said:?}");
+    listed(&members.cluster, SPONSOR, "the policy is entered by all", |list| all_settled(list, 2));
+    assert_eq!(members.dies(&[JOINER], ("after", "enter")), JOINER);
+    members.use_fresh_locks().await;
+    for dc in [OTHER, SPONSOR] {
+        listed(&members.cluster, dc, "two settled members", |list| all_settled(list, 2));
+    }
+    members.use_fresh_locks().await;
+    members.held.iter().for_each(|held| assert_eq!(held.is_lost(), None, "{held:?}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

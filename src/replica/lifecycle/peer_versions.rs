@@ -11,6 +11,7 @@
 //! | 2 | own entries name their predecessors, see [`PeerVersions::are_chained`] |
 //! | 3 | homed locks |
 //! | 4 | commits say under which token they were made |
+//! | 7 | parts of new members are split off after these are settled |
 
 use crate::base::bugs::Bug;
 use crate::base::capacity::DiskSpace;

@@ -185,6 +185,12 @@ impl Decided {
         self.own_member().map_or(0, |member| member.generation.base())
     }
 
+    /// Returns true if it is decided that this member is settled, and not that it is over.
+    pub(super) fn has_settled(&self, dc: DcId, generation: Generation) -> bool {
+        let member = self.config().slots().member(dc).filter(|member| member.generation == generation);
+        member.is_some_and(|member| member.phase != Phase::Joining)
+    }
+
     /// Returns the generation of this server if it is a new member that is not settled.
     pub(super) fn unsettled_generation(&self) -> Option<Generation> {
         self.own_member().filter(|member| member.phase == Phase::Joining).map(|member| member.generation)

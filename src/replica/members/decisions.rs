@@ -58,6 +58,7 @@ impl Members {
             entered: members().map(|(dc, _)| (dc, self.entered.epoch_of(dc))).collect(),
             left: self.entered.left(),
             freed: self.ended_slots.freed(),
+            unsplit: self.joins.parts(),
             heard: self.heard(peers, now),
             heard_within: config.agreed.peer_timeout,
             last_clocks: self.last_clocks(peers),
@@ -206,6 +207,8 @@ impl Decisions<'_> {
             return;
         }
         self.members.goes_on_at = None;
+        // The own part may be settled.
+        self.follow_peers();
         self.propose_settled();
         self.propose_cancel();
         lend!(ForcedRecovery, self).tell_recovery();

@@ -173,6 +173,7 @@ impl Writer<'_> {
         if let Some(slot) = self.members.pending.to_admit(epoch) {
             self.forget_at_once(slot);
         }
+        self.settle_orphans();
         let kind = self.members.enter(epoch);
         match kind {
             Kind::Admits(Admitted { dc, generation, sponsor }) => {

@@ -113,11 +113,11 @@ impl Members {
         let remain = self.entered.staying().difference(evicted);
         let has_all = |dc| slots.last_past(dc).is_none_or(|past| past.is_reached_by(applied.get(dc)));
         // A member that was joining when it was decided may settle only after it.
-        let goes_along = |part: DcId| !evicted.contains(part) && !end.joining.contains(part);
+        let settled = evicted.union(end.joining).union(self.orphans(applied, bugs));
         !evicted.contains(self.decided.me())
             && (end.members.iter().all(has_all) || bugs.has(Bug::EndWithoutCut))
             && evicted.iter().all(|dc| has_all(dc) || self.entered.epoch_of(dc) >= entered)
-            && !self.joins.parts().iter().any(goes_along)
+            && settled.is_superset(self.joins.parts())
             && self.entered.have_entered(remain, entered)
     }
 

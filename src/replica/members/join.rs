@@ -4,17 +4,22 @@
 //! decision  Admit     every member enters its epoch; the new member's part goes along with its sponsor's
 //! state               some member gives the new one its state, once all have entered
 //! log       Enter     of the new member: it has the state
+//! log       Done      of every older member but the sponsor: nothing goes along any more with what it owns
+//! decision  Settled   proposed by the new member, once it has these on disk
 //! log       Split     of the sponsor: the part is the new member's own where the sponsor's is at home
-//! log       Done      of every older member: nothing goes along any more with what it owns
-//! decision  Settled   proposed by the new member, which may grant from here on
+//! log       Done      of the sponsor. The new member may grant from here on
 //! ```
+//!
+//! So the part goes along until the new member is settled: nobody needs a server that never served. Before
+//! version 7 the order was `Split`, `Done` of every older member, `Settled`.
 
 use super::entered::Entered;
-use super::pending::Admitted;
+use super::pending::{Admitted, Kind};
 use super::{JoinState, Members};
-use crate::base::bugs::Bug;
+use crate::base::bugs::{Bug, Bugs};
+use crate::base::wire::SETTLES_FIRST_VERSION;
 use crate::causal_log::Op;
-use crate::crdt::{Sponsored, Sponsors};
+use crate::crdt::{Sponsored, Sponsors, VersionVector};
 use crate::lock_state::Naming;
 use crate::membership::{Command, Epoch, Proposal};
 use crate::replica::effect::Effect;
@@ -46,17 +51,34 @@ impl Join {
     }
 
     /// Returns true if `me` may name the part for locks that are here; then it splits it off, as the sponsor,
-    /// or says that it is done. `row`: the part in the ownership map.
-    fn may_be_named(&self, row: Sponsored, entered: &Entered, me: DcId) -> bool {
+    /// or says that it is done. `row`: the part in the ownership map. `settles`: how far the decisions are.
+    fn may_be_named(&self, row: Sponsored, entered: &Entered, me: DcId, settles: Settles) -> bool {
         if !self.older.contains(me) || self.done.contains(me) {
             return false;
         }
+        let has_state = entered.epoch_of(self.part()) >= self.epoch;
         match row.sponsor == me {
-            // The new member has its state.
-            true => entered.epoch_of(self.part()) >= self.epoch,
-            false => row.split && self.is_entered(entered),
+            true => has_state && settles != Settles::First,
+            false => has_state && self.is_entered(entered) && (row.split || settles != Settles::Last),
         }
     }
+
+    /// Returns true if all older members have said that they are done, except its sponsor and `others`.
+    fn are_others_done(&self, others: DcSet) -> bool {
+        let except = others.union(DcSet::only(self.admitted.sponsor));
+        self.done.union(except).is_superset(self.older)
+    }
+}
+
+/// The order in which a new member is settled and its part is split off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Settles {
+    /// It is settled first, and is not yet.
+    First,
+    /// It is settled: its part may be split off.
+    Done,
+    /// It is settled last: not all members speak version 7.
+    Last,
 }
 
 /// Members that are admitted and, as seen here, not settled.
@@ -64,9 +86,9 @@ impl Join {
 pub(super) struct Joins {
     /// In the order of their admissions, in all members.
     rows: Vec<Join>,
-    /// The part of this datacenter is settled by entries that are recorded up to this position. Not set if
-    /// that came with a state.
-    settled_by: Option<Position>,
+    /// The last [`Op::Done`] about the part of this datacenter is recorded at this position. Not set if that
+    /// came with a state.
+    done_by: Option<Position>,
 }
 
 impl Joins {
@@ -110,6 +132,18 @@ impl Joins {
             let Admitted { dc, sponsor, .. } = join.admitted;
             debug_assert!(join.older.contains(sponsor), "{dc} ends with {sponsor}, with which its part goes");
         }
+    }
+
+    /// Returns the parts whose sponsors are over, and about which the others have said that they are done.
+    /// `over`: members whose end is decided and whose entries up to it are applied.
+    pub(super) fn orphans(&self, over: DcSet) -> DcSet {
+        let is_orphan = |join: &&Join| over.contains(join.admitted.sponsor) && join.are_others_done(over);
+        self.rows.iter().filter(is_orphan).map(Join::part).collect()
+    }
+
+    /// Forgets parts that are settled without a split.
+    pub(super) fn forget(&mut self, parts: DcSet) {
+        self.rows.retain(|join| !parts.contains(join.part()));
     }
 
     /// Removes and returns the parts of which all older members that are left have said that they are done.
@@ -157,6 +191,27 @@ impl From<&JoinState> for Join {
 }
 
 impl Members {
+    /// Returns the parts that their sponsors, which are to end, can split off no more.
+    pub(super) fn orphans(&self, applied: &VersionVector, bugs: Bugs) -> DcSet {
+        let slots = self.decided.config().slots();
+        let has_all =
+            |dc: &DcId| slots.last_past(*dc).is_none_or(|past| past.is_reached_by(applied.get(*dc)));
+        match bugs.has(Bug::OrphansAwaited) {
+            true => DcSet::EMPTY,
+            false => self.joins.orphans(self.pending.evicted().iter().filter(has_all).collect()),
+        }
+    }
+
+    /// Returns the parts that are settled by entering the next epoch, if that is an eviction: their sponsors
+    /// have not split them off, and end with it or after it. The same in every member: none enters it before
+    /// it has all that the sponsor has done, and no part that was settled when it was decided goes along then.
+    fn settled_by_next(&self) -> DcSet {
+        let Some(Kind::Evicts(end)) = self.pending.next().map(|change| change.kind) else {
+            return DcSet::EMPTY;
+        };
+        self.joins.parts().difference(self.pending.evicted()).difference(end.joining)
+    }
+
     /// Returns true if the own log does not say that this member has entered its epoch: it came with a state,
     /// or a crash took that entry back.
     pub(super) fn owes_announcement(&self) -> bool {
@@ -199,11 +254,18 @@ impl Writer<'_> {
     }
 
     fn help_to_join(&mut self, part: DcId) {
-        let Members { entered, joins, .. } = self.members;
+        let Members { decided, entered, joins, .. } = self.members;
         let (Some(join), Some(row)) = (joins.find_mut(part), self.locks.owners().sponsors().get(part)) else {
             return;
         };
-        if !join.may_be_named(row, entered, self.config.dc) {
+        let Admitted { dc, generation, .. } = join.admitted;
+        let settles = match decided.has_settled(dc, generation) || self.config.bugs.has(Bug::SplitsUnsettled)
+        {
+            true => Settles::Done,
+            false if self.lifecycle.versions.all_speak(SETTLES_FIRST_VERSION) => Settles::First,
+            false => Settles::Last,
+        };
+        if !join.may_be_named(row, entered, self.config.dc, settles) {
             return;
         }
         let mut naming = join.naming.unwrap_or_else(|| self.locks.member_changes().begin_naming(row));
@@ -233,6 +295,10 @@ impl Writer<'_> {
     pub(in crate::replica) fn take_in_done(&mut self, dc: DcId, part: DcId) {
         let Some(join) = self.members.joins.find_mut(part) else { return };
         join.done.insert(dc);
+        if part == self.config.dc {
+            self.members.joins.done_by = Some(self.out.position);
+            self.members.goes_on_at = Some(self.out.position);
+        }
         self.settle_complete();
     }
 
@@ -241,8 +307,19 @@ impl Writer<'_> {
         let is_split = |part| self.locks.owners().sponsors().get(part).is_some_and(|row| row.split);
         let complete = self.members.joins.take_complete(is_split);
         complete.iter().for_each(|part| self.locks.member_changes().settle(part));
-        if complete.contains(self.config.dc) {
-            self.members.joins.settled_by = Some(self.out.position);
+    }
+
+    /// Settles the parts that their sponsors can split off no more, if the next epoch is an eviction.
+    pub(super) fn settle_orphans(&mut self) {
+        let orphans = self.members.settled_by_next();
+        let expected = self.members.orphans(self.log.applied(), self.config.bugs);
+        assert!(
+            expected.is_superset(orphans),
+            "{orphans:?} have sponsors that go on, or parts that go along"
+        );
+        orphans.iter().for_each(|part| self.locks.member_changes().settle_orphan(part));
+        self.members.joins.forget(orphans);
+        if orphans.contains(self.config.dc) {
             self.members.goes_on_at = Some(self.out.position);
         }
     }
@@ -259,13 +336,15 @@ impl Writer<'_> {
 }
 
 impl Decisions<'_> {
-    /// A new member proposes that it is settled as soon as it has on disk that all are done. A proposal may
-    /// be lost, so it is repeated with each heartbeat.
+    /// A new member proposes that it is settled as soon as it has on disk that all are done but its sponsor. A
+    /// proposal may be lost, so it is repeated with each heartbeat.
     pub(in crate::replica) fn propose_settled(&mut self) {
         let me = self.config.dc;
         let Some(generation) = self.members.decided.unsettled_generation() else { return };
-        let is_done = self.members.entered.contains(me) && self.locks.owners().sponsors().get(me).is_none();
-        let is_durable = match self.members.joins.settled_by {
+        let join = self.members.joins.find(me);
+        let is_done =
+            self.members.entered.contains(me) && join.is_none_or(|join| join.are_others_done(DcSet::EMPTY));
+        let is_durable = match self.members.joins.done_by {
             Some(position) => self.out.output_commit.may_emit(position),
             None => self.log.durable().covers(self.log.applied()),
         };

@@ -166,11 +166,13 @@ impl Members {
     /// Returns true if this datacenter may grant: it is a founder, or its part is settled, and it was not
     /// evicted while it was down.
     pub fn may_serve(&self) -> bool {
-        let Members { decided, entered, .. } = self;
+        let Members { decided, entered, joins, .. } = self;
         let may_be_over = self.asking.is_open() || self.needs_state() || entered.has_left(decided.me());
         let is_settled = || {
             let own = decided.own_member();
-            own.is_some_and(|member| member.phase != Phase::Joining) && entered.contains(decided.me())
+            own.is_some_and(|member| member.phase != Phase::Joining)
+                && entered.contains(decided.me())
+                && joins.find(decided.me()).is_none()
         };
         !may_be_over && (!decided.has_decisions() || is_settled())
     }

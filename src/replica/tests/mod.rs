@@ -34,6 +34,7 @@ mod restarts;
 mod returned;
 mod rolled_back;
 mod second_holders;
+mod settling;
 mod started_again;
 mod state_transfer;
 mod status;

@@ -5,13 +5,14 @@ use super::evicting::Story;
 use super::returned::replace_dc2;
 use crate::base::bugs::Bug;
 use crate::causal_log::Op;
-use crate::membership::Generation;
+use crate::membership::{Command, Generation};
 use crate::replica::Record;
 use crate::replica::call::Phase;
 use crate::replica::call::store::AtLeast;
 use geolock_api::names::Position;
 
-/// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor.
+/// dc0 has restarted, and a client may still reclaim a lock. A server joins as dc2, with dc0 as its sponsor, and
+/// is settled.
 pub(super) fn joins_in_grace(bug: Option<Bug>) -> Story {
     let mut s = Story::new(3, bug);
     s.evict_dc2();
@@ -22,7 +23,9 @@ pub(super) fn joins_in_grace(bug: Option<Bug>) -> Story {
     s.c.pass(3_000);
     s.admit(dc(2), Generation(1));
     s.c.link_again(2);
-    s.c.pass(4_000);
+    s.c.pass(3_000);
+    s.decide(Command::Settled { dc: dc(2), generation: Generation(1) });
+    s.c.pass(1_000);
     s
 }
 

@@ -138,6 +138,7 @@ impl World {
         self.check_moved_parts(entry);
         self.note_moves(dc, entry);
         self.check_commit_of_victim(dc, entry);
+        self.check_split(dc, entry);
         if self.plan.in_order && entry.dc == dc {
             self.check_order(entry);
         }

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use crate::base::bugs::Bugs;
 use crate::base::rng::Rng;
-use crate::base::wire::PROTOCOL_VERSION;
-use crate::causal_log::LockParts;
+use crate::base::wire::{PROTOCOL_VERSION, SETTLES_FIRST_VERSION};
+use crate::causal_log::{Entry, LockParts, Op};
 use crate::membership::{
     Address, Admission, AgreedOptions, Command, Config, Credentials, Founder, Founding, Generation, Index,
     JoinPolicy, MemberName, Phase, Policy, Proposal, ServerId, Voter,
 };
 use crate::replica::Event;
 use crate::replica::call::Phase as ReplicaPhase;
+use crate::sim::failure::FailureKind;
 use crate::sim::queue::Moment;
 use crate::sim::world::returns::server;
 use crate::sim::world::{Action, Driver, Node, Phase as RunPhase, World};
@@ -421,6 +422,21 @@ impl World {
         let founded = moved.parts.iter().filter(|(part, _)| !self.has_joined_later(*part) || *part == to);
         let parts: Vec<_> = founded.copied().collect();
         if parts.is_empty() { moved.clone() } else { LockParts { parts, ..moved.clone() } }
+    }
+
+    /// Checks that a sponsor splits a part off after its member is settled: others need it from then on.
+    pub(super) fn check_split(&mut self, dc: DcId, entry: &Entry) {
+        let split =
+            entry.ops.iter().find_map(|op| if let Op::Split { part } = op { Some(*part) } else { None });
+        let Some(part) = split.filter(|_| entry.dc == dc && !self.txns.is_made(entry)) else { return };
+        let member = self.control.config.slots().member(part);
+        let is_joining = member.is_some_and(|member| member.phase == Phase::Joining);
+        // One that does not know that all speak this version splits it off before.
+        let versions = self.node(dc).inspect().map(|it| it.versions()).unwrap_or_default();
+        if is_joining && versions.values().all(|spoken| *spoken >= SETTLES_FIRST_VERSION) {
+            let what = format!("{dc} splits off part {part}, which is not settled");
+            self.fail(FailureKind::SplitEarly, what);
+        }
     }
 
     /// Returns true for a member that is no founder.
