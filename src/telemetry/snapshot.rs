@@ -173,7 +173,7 @@ impl Snapshot {
             Phase::Serving => match self.status.disk_space {
                 DiskSpace::Enough => Ok(()),
                 DiskSpace::Low | DiskSpace::Full => {
-                    Err("disk full: commits, leases and new locks are refused until there is space; reads continue".into())
+                    Err("disk full (space, inodes or a quota): commits, leases and new locks are refused until there is space; reads continue".into())
                 }
             },
         }

@@ -88,7 +88,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     }
 
     disk.fill_but(1 << 20);
-    cluster.server(0).line("disk is full");
+    cluster.server(0).line("disk is full (space, inodes or a quota)");
     until_status(&here, |status| status.disk_space() == DiskSpace::Full).await;
     let refused = write(&here).await;
     assert!(is_refused(&refused), "{refused:?}");
