@@ -33,11 +33,11 @@ fn refused(command: &mut Command, code: i32) -> String {
 #[test]
 fn a_folder_has_one_server_and_one_datacenter() {
     let mut cluster = servers(2).listening();
-    let in_use = refused(&mut server(&cluster, &[]), 1);
+    let in_use = refused(&mut server(&cluster, &[]), 71);
     assert!(in_use.contains("data0") && in_use.contains("in use by another geolock server"), "{in_use}");
     cluster.kill(1);
     let others = cluster.dir().join("data1");
-    let other = refused(&mut server(&cluster, &[("--data-dir", &others)]), 1);
+    let other = refused(&mut server(&cluster, &[("--data-dir", &others)]), 78);
     assert!(other.contains("belongs to dc1") && other.contains("this server is dc0"), "{other}");
     // Nothing was changed.
     cluster.restart(1);
@@ -47,7 +47,7 @@ fn a_folder_has_one_server_and_one_datacenter() {
 fn a_port_that_is_taken_is_named() {
     let cluster = servers(1).listening();
     let mut command = geolock(&cluster.dir().join("home"));
-    let taken = refused(command.arg("server").arg("--config").arg(cluster.config_file(0)), 1);
+    let taken = refused(command.arg("server").arg("--config").arg(cluster.config_file(0)), 71);
     assert!(taken.contains(&cluster.endpoint(0)) && taken.contains("for clients"), "{taken}");
 }
 
@@ -57,9 +57,9 @@ fn a_server_needs_the_certificate_of_its_datacenter() {
     cluster.kill(0);
     for (folder, owner) in [("client", "client"), ("tls/dc1", "dc/1")] {
         let folder = cluster.dir().join(folder);
-        let wrong = refused(&mut server(&cluster, &[("--tls-dc", &folder)]), 1);
+        let wrong = refused(&mut server(&cluster, &[("--tls-dc", &folder)]), 78);
         assert!(wrong.contains(owner) && wrong.contains("dc/0"), "{wrong}");
-        let check = refused(server(&cluster, &[("--tls-dc", &folder)]).arg("--check-config"), 1);
+        let check = refused(server(&cluster, &[("--tls-dc", &folder)]).arg("--check-config"), 78);
         assert!(check.contains(owner), "{check}");
     }
 }

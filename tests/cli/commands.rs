@@ -282,7 +282,7 @@ fn a_server_checks_its_configuration_and_drains() {
     let file = cluster.dir().join("bad.toml");
     std::fs::write(&file, "dc = 0\ncolour = 1\n").expect("the folder is writable");
     let bad = check(&file);
-    assert_eq!(bad.code, 1);
+    assert_eq!(bad.code, 78);
     assert!(bad.stderr.contains("bad.toml") && bad.stderr.contains("colour"), "{}", bad.stderr);
 
     let mut holder = holding(&cluster, &[], "cat");

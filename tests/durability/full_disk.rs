@@ -206,3 +206,12 @@ async fn a_write_that_fails_otherwise_stops_the_server_and_says_why() {
     // One writer: the outcome of its last write is unknown.
     assert!((acknowledged..=acknowledged + 1).contains(&counted), "{counted} of {acknowledged}");
 }
+
+#[test]
+fn a_file_system_without_inodes_is_not_told_as_one_without_space() {
+    let mut cluster = prepared(1, "1 MiB");
+    let Some(_few) = Mounted::at_data_of(&mut cluster, 0, "size=16m,nr_inodes=3,mode=700") else { return };
+    let said = run(&mut cluster.server_command(0));
+    assert_eq!(said.code, 72, "{said:?}");
+    assert!(said.stderr.contains("no inode (`df -i`)"), "{said:?}");
+}
