@@ -7,14 +7,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::spawn;
 
 use super::failure::{Code, Failure};
-use super::print::print;
+use super::print::{print, tell};
 use super::service_manager::ServiceManager;
 use super::stopping::StopSignals;
 use crate::runtime::memory::use_small_pages;
 use crate::runtime::open_files::{connections_that_fit, raise_limit};
 use crate::server::config::{Config, ConfigError, ServerArgs};
 use crate::server::node::{Departure, Node, NodeError, Remedy, Sockets, Wan, check_directory};
-use crate::server::reload::{Loaded, Reloader};
+use crate::server::reload::{Loaded, Reloader, open_keys};
 use crate::telemetry::flush_log;
 
 /// Runs the server until a signal stops it. Starts an evicted server again, if it may join again.
@@ -141,6 +141,12 @@ async fn reload(reloader: Reloader) {
 fn check(config: &Config) -> Result<(), Failure> {
     Loaded::load(config).map_err(|error| failed(error.into()))?;
     check_directory(config).map_err(failed)?;
+    for (key, mode) in open_keys(&config.tls) {
+        let key = key.display();
+        tell(format_args!(
+            "geolock: warning: every user may read {key} (mode {mode:04o}): chmod 0600 (or 0640)"
+        ));
+    }
     let member = config.this_member();
     if let Some(join) = &config.join {
         return print(format_args!(

@@ -1,6 +1,8 @@
 //! Refusals: servers with the wrong folder or certificate, and strangers as clients.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -62,6 +64,21 @@ fn a_server_needs_the_certificate_of_its_datacenter() {
         let check = refused(server(&cluster, &[("--tls-dc", &folder)]).arg("--check-config"), 78);
         assert!(check.contains(owner), "{check}");
     }
+}
+
+#[test]
+fn a_private_key_that_every_user_may_read_is_named_with_its_mode() {
+    let mut cluster = servers(1).prepared();
+    let key = cluster.dir().join("tls/dc0/key.pem");
+    let check = |cluster: &Cluster| run(cluster.server_command(0).arg("--check-config"));
+    assert_eq!(check(&cluster).stderr, "");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o644)).expect("it is ours");
+    let said = check(&cluster);
+    assert!(said.code == 0 && said.stderr.contains("key.pem (mode 0644): chmod 0600"), "{said:?}");
+    cluster.start_all();
+    cluster.server(0).says("every user of this machine may read the private key");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o640)).expect("it is ours");
+    assert_eq!(check(&cluster).stderr, "", "a group may read it");
 }
 
 #[test]
