@@ -73,6 +73,7 @@ pub struct ElectArgs {
 
 /// Signals to geolock itself end it while it does not lead; after that they are passed to the command.
 pub async fn run(args: ElectArgs) -> Result<ExitCode, Failure> {
+    let home = args.runner.home().await?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.runner.connect() => client?,
@@ -81,7 +82,7 @@ pub async fn run(args: ElectArgs) -> Result<ExitCode, Failure> {
     let mut options = HeldOptions::default();
     options.who = args.runner.who(&args.command);
     options.wait = args.wait.map_or(Wait::Forever, Wait::AtMost);
-    options.home = args.runner.home;
+    options.home = home;
     let election = Election::new(&client, args.name.as_bytes(), options);
     let outcome = match election {
         Err(error) => Err(Failure::new(Code::Usage, error)),

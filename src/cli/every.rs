@@ -16,6 +16,7 @@ use super::kv;
 use super::lock::{code, duration, ended_by};
 use super::once::{Command, RunnerArgs, Shared};
 use super::print::{number, print};
+use geolock_api::names::DcId;
 use geolock_client::Client;
 use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome};
 
@@ -66,12 +67,13 @@ const SKIPPED: u8 = 10;
 
 /// Signals to geolock itself end it while no command runs; after that they are passed to the command.
 pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
+    let home = args.runner.home().await?;
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = args.runner.connect() => client?,
         signal = signals.wish_to_end() => return Err(ended_by(signal)),
     };
-    let outcome = args.attempt(&client, &mut signals).await;
+    let outcome = args.attempt(&client, home, &mut signals).await;
     tokio::select! {
         _ = client.close() => {}
         _ = signals.wish_to_end() => {}
@@ -80,11 +82,16 @@ pub async fn run(args: EveryArgs) -> Result<ExitCode, Failure> {
 }
 
 impl EveryArgs {
-    async fn attempt(&self, client: &Client, signals: &mut Signals) -> Result<ExitCode, Failure> {
+    async fn attempt(
+        &self,
+        client: &Client,
+        home: Option<DcId>,
+        signals: &mut Signals,
+    ) -> Result<ExitCode, Failure> {
         let mut options = PeriodicOptions::default();
         options.again_after_failure = self.again_after_failure;
         options.patience = self.patience;
-        options.home = self.runner.home;
+        options.home = home;
         options.who = self.runner.who(&self.command);
         let job = Periodic::new(client, self.name.as_bytes(), self.every, options).map_err(explained)?;
         let shared = Arc::new(Shared::new(client.ttl()));
