@@ -389,5 +389,5 @@ pub(super) fn default_label(command: &OsString) -> String {
 
 /// Parses a time of the command line, such as `20s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| format!("a whole number and one of {}, such as 20s", units_of_durations()))
+    parse_duration(text).ok_or_else(|| format!("a number and one of {}, such as 20s", units_of_durations()))
 }

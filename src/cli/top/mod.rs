@@ -67,7 +67,7 @@ const LOCKS: u32 = 20;
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)
-        .ok_or_else(|| format!("a whole number and one of the units {}", units_of_durations()))?;
+        .ok_or_else(|| format!("a number and one of the units {}", units_of_durations()))?;
     if INTERVALS.contains(&interval) { Ok(interval) } else { Err("from 100 ms to 1 h".into()) }
 }
 

@@ -202,7 +202,7 @@ fn values_out_of_bounds_are_refused_with_file_key_value_and_bounds() {
         ("cluster", "heartbeat_interval = \"11 s\"", "10 ms to 10 s"),
         ("cluster", "peer_timeout = \"1499 ms\"", "1500 ms to 1 h"),
         ("cluster", "max_clock_skew = \"2 h\"", "100 ms to 1 h"),
-        ("cluster", "max_clock_skew = \"soon\"", "a whole number and one of us, ms, s, min, h"),
+        ("cluster", "max_clock_skew = \"soon\"", "a number and one of us, ms, s, min, h, d"),
         ("limits", "max_lease_ttl = \"999 ms\"", "1 s to 1 h"),
         ("limits", "max_waiting_per_lease = 0", "1 to 1000000"),
         ("limits", "max_waiting_per_lease = 1000001", "1 to 1000000"),
