@@ -198,3 +198,6 @@ fn endpoint(text: &str) -> Result<String, &'static str> {
     }
     Ok(text.into())
 }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err("an IPv6 address stands in [ ] before its port: [fd77::10]:7400");
+    }

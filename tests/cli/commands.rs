@@ -44,6 +44,7 @@ fn wrong_usage_is_64_and_help_is_0() {
         &["lock", "", "--", "true"],
         &["lock", &too_long, "--", "true"],
         &["lock", "--connect", "nowhere", "x", "--", "true"],
+        &["lock", "--connect", "fd77::10:7400", "x", "--", "true"],
         &["lock", "--tls", "/nowhere", "x", "--", "true"],
         &["describe"],
         &["top", "--interval", "1ms"],
