@@ -152,6 +152,7 @@ fn code(error: &ClientError) -> Code {
     }
 }
 
+        ClientError::Unreachable { source, .. } if source.is_refused_certificate() => Code::NotAllowed,
 /// Returns the exit code for a server's refusal.
 pub fn refused(reason: Reason) -> Code {
     match reason {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::fixture::said::run;
+use crate::fixture::said::{Said, run};
 use crate::fixture::{Cluster, geolock, servers};
 use geolock::pki;
 use geolock_api::names::DcId;
@@ -91,7 +91,11 @@ fn strangers_are_no_clients() {
     std::fs::copy(cluster.tls().join("ca.pem"), stranger.join("ca.pem")).expect("there are certificates");
     let datacenter = cluster.dir().join("tls/dc0");
     for (folder, why) in [(stranger, "not of the authority"), (datacenter, "not that of a client")] {
-        let [session, look] = knocks(&cluster, &cluster.endpoint(0), &folder);
+        let knock = |args: &[&str]| run(cluster.command(0, args).env("GEOLOCK_TLS", &folder));
+        let [session, look] = BOTH_WAYS.map(knock);
+        let code = |said: &Said| if said.stderr.contains(why) { 77 } else { 69 };
+        assert_eq!([session.code, look.code], [code(&session), 77], "{session:?} {look:?}");
+        let [session, look] = [session.stderr, look.stderr];
         // If a session gets the reason depends on which arrives first, the alert or the end of the
         // connection.
         for said in [&session, &look] {
