@@ -159,7 +159,6 @@ pub fn refused(reason: Reason) -> Code {
         Reason::Draining
         | Reason::Unavailable
         | Reason::CannotCommit
-        | Reason::DiskFull
         | Reason::HoldersUnknown
         | Reason::NotYet => Code::Unreachable,
         Reason::ResourceExhausted | Reason::TimedOut | Reason::NotFree | Reason::SnapshotNotReached => {
@@ -185,6 +184,7 @@ pub fn refused(reason: Reason) -> Code {
 
 /// Returns the failure of the subcommand.
 pub fn failure(error: ClientError) -> Failure {
+        Reason::DiskFull => Code::DiskFull,
     Failure::new(code(&error), readable(&error))
 }
 

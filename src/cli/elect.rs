@@ -34,7 +34,7 @@ use geolock_recipes::{Elected, Election, HeldError, HeldOptions, Leader};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not elected in time, 74: the lead was lost while \
-the command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
+the command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
 cannot be run or found.
 
 Examples:

@@ -30,7 +30,7 @@ use geolock_recipes::{Periodic, PeriodicError, PeriodicOptions, PeriodicOutcome}
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0 if there was nothing to do (with --tell: 10), or that of the command; 74: the lock was lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
+command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 and 127: the command \
 cannot be run or found.
 
 Examples:

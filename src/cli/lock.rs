@@ -41,7 +41,7 @@ use geolock_recipes::{Semaphore, SemaphoreError};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: that of the command (128 + N if signal N killed it), or 75: not acquired in time, 74: lost while the \
-command ran, 69: no server reachable, 77: the server does not allow it, 64: wrong usage, 126 \
+command ran, 69: no server reachable, 72: the server's disk is full, 77: the server does not allow it, 64: wrong usage, 126 \
 and 127: the command cannot be run or found.
 
 A command whose locks are lost gets SIGTERM a tenth of the time to live before another client can have them, and \

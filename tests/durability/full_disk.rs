@@ -100,7 +100,7 @@ async fn a_server_whose_disk_fills_up_says_so_reads_on_and_loses_nothing() {
     let shown = run(&mut cluster.command(0, ["status"])).stdout;
     assert!(shown.contains("! its disk is full"), "{shown}");
     let put = run(&mut cluster.command(0, ["kv", "put", "k", "v"]));
-    assert!(put.code == 69 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
+    assert!(put.code == 72 && put.stderr.contains("DISK_FULL"), "{}", put.stderr);
 
     let commit = write(&there).await.expect("the other one has room").commit;
     disk.make_room();

@@ -35,7 +35,7 @@ use geolock_client::{
     after_help = "\
 Exit codes: 0, or 1: refused, such as a value of another type, 75: no locks or no snapshot in time, 74: the \
 transaction was lost and committed nothing, 73: committed, but a majority did not have it on disk in time, 76: the \
-outcome of the commit is unknown, 69: no server reachable, \
+outcome of the commit is unknown, 69: no server reachable, 72: the server's disk is full, \
 77: the server does not allow it, 64: wrong usage.
 
 To read the writes of one command in another datacenter, pass its snapshot on:

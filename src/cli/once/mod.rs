@@ -40,7 +40,7 @@ pub use section::{Command, Shared};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Exit codes: 0: it is done, by any machine (with --tell: 10 if another machine did it, 11 if nothing was to be done), \
-75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, \
+75: given up, the command is still needed, 74: the lock was lost while the command ran, 69: no server reachable, 72: the server's disk is full, \
 77: the server does not allow it, 64: wrong usage. A command that fails is tried again, here or elsewhere, after a \
 pause that grows.
 
