@@ -54,9 +54,9 @@ enum Command {
     /// Show the values of keys, all at one snapshot
     ///
     /// Of one key: a register as it is, a set one element a line. Of several keys: a line each. A key
-    /// without a value is `(nothing)`; if it is the only one, nothing is shown and the exit code is 1. Bytes
-    /// that are no text are escaped. --json shows them exactly, shows a key without a value as null, and
-    /// ends with 0.
+    /// without a value is `(nothing)`; if it is the only one, standard error says so and the exit code is 1.
+    /// Bytes that are no text are escaped. --json shows them exactly, shows a key without a value as null,
+    /// and ends with 0.
     Get {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<OsString>,
