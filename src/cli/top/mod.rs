@@ -23,7 +23,7 @@ use crate::server::config::{parse_duration, units_of_durations};
 use geolock_client::{ClientError, ReadClient};
 use sample::{Picture, Sample, Window};
 use terminal::{Ended, Terminal};
-use view::Size;
+use view::{Size, Style};
 
 /// Show the present activity of a datacenter: rates, links, and the locks that are waited for
 ///
@@ -227,5 +227,6 @@ fn draw(
     let Some(picture) = picture else { return Ok(()) };
     let trouble = trouble.as_ref().map(|(since, text)| (since.elapsed(), text.as_str()));
     let Size { width, height } = terminal.size();
-    terminal.show(&view::frame(&picture, trouble, Size { width, height }))
+    let style = Style::of(std::env::var_os("NO_COLOR").as_deref());
+    terminal.show(&view::frame(&picture, trouble, Size { width, height }, style))
 }
