@@ -58,6 +58,10 @@ fn wrong_usage_is_64_and_help_is_0() {
         assert_eq!(said.code, 64, "{args:?}: {}", said.stderr);
         assert!(!said.stderr.is_empty() && said.stdout.is_empty(), "{args:?}");
     }
+    let mut command = geolock(home.path());
+    let said = run(command.env("GEOLOCK_CONNECT", "a:1").env("GEOLOCK_TLS", "x").arg("lock"));
+    let usage = "Usage: geolock lock [OPTIONS] <NAME>... -- <CMD>...";
+    assert!(said.code == 64 && said.stderr.contains(usage), "{said:?}");
     for args in [&["--help"][..], &["--version"], &["lock", "--help"], &["dev", "-h"], &["server", "--help"]]
     {
         let said = run(geolock(home.path()).args(args));
