@@ -209,6 +209,8 @@ fn names_that_are_no_text_work_and_are_shown_safely() {
     let mut holder = Running::start(&mut command, Output::Stdout);
     holder.line("in");
     assert!(run(&mut cluster.command(0, ["locks"])).stdout.contains("\\xff\\x1b[2J"));
+    let held = run(&mut cluster.command(0, ["locks", "--held"])).stdout;
+    assert_eq!(held.lines().count(), 2, "one is held: {held}");
     let listed = run(&mut cluster.command(0, ["locks", "--json"])).stdout;
     assert!(listed.contains(r#""name_base64":"/xtbMko=""#), "{listed}");
     let described = run(cluster.command(0, ["describe", "--json"]).arg(name)).stdout;
