@@ -342,6 +342,9 @@ fn a_playground_runs_ends_and_can_be_used_again() {
         let endpoint = format!("127.0.0.1:{}", base + 20);
         let said = run(command.args(["lock", "--connect", &endpoint, "x", "--", "echo", "ran"]));
         assert_eq!((said.code, &*said.stdout), (0, "ran\n"), "{}", said.stderr);
+        let mut here = geolock(home.path());
+        let said = run(here.args(["lock", "x", "--", "echo", "ran"]));
+        assert_eq!((said.code, &*said.stdout), (0, "ran\n"), "the folder knows the port: {said:?}");
         let another = run(&mut dev(home.path(), free_ports(3), &[]));
         assert_eq!(another.code, 1);
         assert!(another.stderr.contains("another playground runs in"), "{}", another.stderr);
